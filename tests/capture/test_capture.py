@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.support.capturing import (
-    await_that,
     configure,
     confirmed,
     insert,
@@ -19,6 +18,7 @@ from tests.support.capturing import (
 )
 from tests.support.children import CHILDREN
 from tests.support.databases import Database
+from tests.support.waiting import await_that
 
 from pgsluice.capture import prepare_source, read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -187,14 +187,21 @@ def test_at_the_size_limit_it_waits_on_the_same_connection(db, tmp_path):
         for n in range(2):
             db.execute(insert(n * 5000 + 1, n * 5000 + 5000, "repeat('x', 100)"))
         await_that(lambda: "waiting" in (phase(one) or ""))
-        walsender = db.execute("SELECT pid FROM pg_stat_replication WHERE pid IS NOT NULL")
+        sender = walsender(db)
         db.execute(insert(10001, 10001))
         beyond = Lsn.parse(db.execute("SELECT pg_current_wal_flush_lsn()")[0][0])
         assert confirmed(db) < beyond
         register(one)
         await_that(lambda: confirmed(db) >= beyond)
         await_that(lambda: "waiting" not in (phase(one) or "waiting"))
-        assert walsender == db.execute("SELECT pid FROM pg_stat_replication WHERE pid IS NOT NULL")
+        assert walsender(db) == sender
+
+
+def walsender(db: Database) -> int:
+    """The server's process that sends the stream."""
+    query = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{db.name}'"
+    ((pid,),) = db.execute(query)
+    return pid
 
 
 def a_subscription(tmp_path: Path):

@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.capturing import (
-    await_that,
     configure,
     insert,
     inserted,
@@ -31,6 +30,7 @@ from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.standby import Standby
 from tests.support.threads import beside
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.cli.app import run_command
@@ -282,7 +282,7 @@ def test_a_spool_that_is_ahead_is_refused(synchronised, tmp_path, capsys) -> Non
             pair.on_primary.execute(insert(11, 20))
             await_that(lambda: inserted(config) == numbers(1, 20))
             pair.promote_behind()
-            thread.join(60)
+            thread.join(HANGS_S)
 
     with pytest.raises(ForeignSource) as caught:
         work()
@@ -447,7 +447,7 @@ def test_a_slot_that_is_not_there_yet_is_waited_for_until_the_promotion(pair, tm
             pair.crash()
             await_that(lambda: "is not on it (yet)" in said(config))
             pair.standby.promote()
-            thread.join(60)
+            thread.join(HANGS_S)
 
     with pytest.raises(SlotLost, match="promoted without it"):
         work()
@@ -521,7 +521,7 @@ def test_without_the_slot_the_changes_cannot_be_had(make_pair, tmp_path) -> None
             pair.await_replay()
             pair.crash()
             pair.standby.promote()
-            thread.join(60)
+            thread.join(HANGS_S)
 
     with pytest.raises(SlotLost, match="promoted without it") as caught:
         work()

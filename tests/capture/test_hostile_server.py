@@ -14,8 +14,9 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -41,8 +42,10 @@ from tests.support.hostile_server import (
     table,
 )
 from tests.support.spool_changes import all_changes
+from tests.support.waiting import HANGS_S
 
 from pgsluice.capture import run_capture
+from pgsluice.capture.receiver import Pace
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError, ProtocolError
@@ -108,14 +111,16 @@ def with_slot(source: Source, name: str) -> Iterator[str]:
         source.db.execute(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
-def configure(source: Source, slot: str, path: Path, silence_s: float = 60.0) -> Config:
+def configure(
+    source: Source, slot: str, path: Path, silence_s: float = 60.0, connect_s: float = 60.0
+) -> Config:
     return Config(
         source=SourceConfig(
             dsn=make_conninfo(source.db.dsn, options="-c logical_decoding_work_mem=64kB"),
             slot=slot,
             publications=("p",),
             two_phase=True,
-            connect_timeout_s=2.0,
+            connect_timeout_s=connect_s,
             silence_timeout_s=silence_s,
         ),
         spool=SpoolConfig(path=path, segment_ms=10),
@@ -128,7 +133,7 @@ def capture(source: Source, config: Config, proxy: HostileProxy | None = None) -
         through = config.source.model_copy(update={"dsn": proxy.dsn(config.source.dsn)})
         config = config.model_copy(update={"source": through})
     stop = threading.Event()
-    hangs = threading.Timer(30, stop.set)
+    hangs = threading.Timer(HANGS_S, stop.set)
     hangs.start()
     try:
         run_capture(config, once=True, stop=stop)
@@ -208,9 +213,19 @@ def identity(*rows: tuple[str | None, ...], names: tuple[str, ...] = IDENTITY) -
 
 
 class Case(NamedTuple):
+    """What is wrong.
+
+    Attributes:
+        error: the words of the error; None: capture goes on.
+        silence_s: how long the server may be silent: to a command, or, if capture goes on, in the
+            stream.
+        connect_s: how long it may take to connect.
+    """
+
     fault: Fault
     error: str | None = None
     silence_s: float = 60.0
+    connect_s: float = 60.0
 
 
 NO_ROW = "IDENTIFY_SYSTEM: "
@@ -218,7 +233,7 @@ CASES: dict[str, Case] = {
     # Connections
     "connect: closed at once": Case(Connecting(CLOSE), "cannot be reached"),
     "connect: reset": Case(Connecting(RESET), "cannot be reached"),
-    "connect: no answer": Case(Connecting(SILENCE), "cannot be reached: .*timeout"),
+    "connect: no answer": Case(Connecting(SILENCE), "cannot be reached: .*timeout", connect_s=2),
     "connect: a web server": Case(Connecting(b"HTTP/1.1 400 Bad Request\r\n", CLOSE), "reached"),
     "connect: an error without a code": Case(Connecting(message(b"E", b"Mno\0\0"), CLOSE), ": no"),
     "connect: shutting down": Case(
@@ -388,7 +403,10 @@ def test_a_hostile_server_ends_capture_clearly_or_not_at_all(
     case = CASES[name]
     fault = copy.deepcopy(case.fault)
     with with_slot(source, "case") as slot:
-        config = configure(source, slot, tmp_path / "spool", case.silence_s)
+        if case.error is None:
+            stream_ends_after(case.silence_s, monkeypatch)
+        silence_s = 60.0 if case.error is None else case.silence_s
+        config = configure(source, slot, tmp_path / "spool", silence_s, case.connect_s)
         with HostileProxy(source.db.server.port, fault) as proxy:
             if case.error is None:
                 capture(source, config, proxy)
@@ -398,6 +416,15 @@ def test_a_hostile_server_ends_capture_clearly_or_not_at_all(
         assert fault.has_acted
         capture(source, configure(source, slot, tmp_path / "spool"))
         assert all_changes(config.spool.path) == source.changes
+
+
+def stream_ends_after(silence_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up a stream that is silent for so long. Commands have their time: the server is busy."""
+
+    def make(*given: Any, **named: Any) -> Pace:
+        return replace(Pace(*given, **named), silence_s=silence_s)
+
+    monkeypatch.setattr("pgsluice.capture.streaming.Pace", make)
 
 
 ROWS: dict[str, tuple[Fault, str]] = {

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.capturing import await_that, confirmed, running
+from tests.support.capturing import confirmed, running
 from tests.support.children import CHILDREN
 from tests.support.databases import Database
 from tests.support.spool_changes import changes, inserted
+from tests.support.waiting import await_that
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -335,11 +335,7 @@ def await_one_who_waits_for(connection: psycopg.Connection) -> None:
     """Until somebody waits for the end of this session's transaction."""
     ((xid,),) = connection.execute("SELECT pg_current_xact_id()::xid")
     waiting = "SELECT 1 FROM pg_locks WHERE transactionid = %s AND NOT granted"
-    for _ in range(1000):
-        if connection.execute(waiting, [xid]).fetchone():
-            return
-        time.sleep(0.02)
-    pytest.fail("nobody waits")
+    await_that(lambda: connection.execute(waiting, [xid]).fetchone() is not None, "somebody waits")
 
 
 @pytest.mark.pg(">= 15")

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
-from tests.support.capturing import await_that, configure, running
+from tests.support.capturing import configure, running
 from tests.support.databases import Database
 from tests.support.unconfirmed import unconfirmed
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health
 from pgsluice.catalog import sees_transaction
@@ -138,7 +139,7 @@ def test_a_copy_has_what_was_committed_before_its_position(db):
         threads = stack.enter_context(ThreadPoolExecutor())
         stack.enter_context(unconfirmed(db, []))
         (earlier,) = waiting(db)
-        made = threads.submit(stack.enter_context, temporary_snapshot(db.dsn, 60))
+        made = threads.submit(stack.enter_context, temporary_snapshot(db.dsn, HANGS_S))
         await_that(lambda: blockers_of_slot(db) == {earlier})
         threads.submit(db.execute, "INSERT INTO other VALUES (1)")
         await_that(lambda: len(waiting(db)) == 2)
@@ -149,7 +150,7 @@ def test_a_copy_has_what_was_committed_before_its_position(db):
         await_that(lambda: len(waiting(db)) == 2)
         ((end,),) = db.execute("SELECT pg_current_wal_insert_lsn()")
         db.execute(f"SELECT pg_cancel_backend({second})")
-        snapshot = made.result(60)
+        snapshot = made.result(HANGS_S)
         assert snapshot.position >= Lsn.parse(end)
         assert db.execute("SELECT id FROM other") == [(1,)]
         with db.connect() as connection:

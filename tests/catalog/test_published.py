@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.catalog import FilterTexts, leaf_filenodes, relations_of
 from pgsluice.catalog.published import disagreeing
@@ -136,16 +138,25 @@ def test_a_leaf_whose_detach_is_pending_is_neither_sent_nor_attached(
     with db.connect() as reader, connect_sql(db.dsn) as connection:
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT FROM r")  # the second transaction of the detach waits for it
-        with db.connect() as detaching:
-            detaching.execute("SET statement_timeout = '200ms'")
+        with db.connect() as detaching, ThreadPoolExecutor(1) as pool:
+            detach = "ALTER TABLE r DETACH PARTITION k CONCURRENTLY"
+            detached = pool.submit(detaching.execute, detach)
+            await_that(lambda: waits_for(connection, reader) == [(detaching.info.backend_pid,)])
+            detaching.cancel_safe()
             with pytest.raises(psycopg.errors.QueryCanceled):
-                detaching.execute("ALTER TABLE r DETACH PARTITION k CONCURRENTLY")
+                detached.result()
         view = connection.execute("SELECT tablename FROM pg_catalog.pg_publication_tables")
         names = [relation.name for relation in relations_of(connection, ["p"]).values()]
         assert names == [name for (name,) in view.fetchall()] == ["l"]
         query = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname IN ('r', 'l') ORDER BY 1"
         root, leaf = (oid for (oid,) in connection.execute(query).fetchall())
         assert set(leaf_filenodes(connection, [root])[root]) == {leaf}
+
+
+def waits_for(connection: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> list[Any]:
+    """The processes of the server that wait for a session."""
+    query = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    return connection.execute(query, [other.info.backend_pid]).fetchall()
 
 
 def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(
@@ -156,7 +167,7 @@ def test_it_does_not_wait_for_locks_and_reads_in_the_snapshot(
         "CREATE TABLE t (id int PRIMARY KEY, a int DEFAULT 7)", "CREATE PUBLICATION p FOR TABLE t"
     )
     with db.connect() as migration, connect_sql(db.dsn) as connection:
-        connection.execute("SET statement_timeout = '10s'")
+        connection.execute(f"SET statement_timeout = '{HANGS_S:g}s'")
         migration.execute("BEGIN")
         migration.execute("LOCK TABLE t")
         assert [relation.name for relation in relations_of(connection, ["p"]).values()] == ["t"]

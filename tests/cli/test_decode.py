@@ -21,6 +21,7 @@ from tests.support.corpus import CAPTURES_BY_ID, Capture
 from tests.support.databases import Database, MakeDatabase
 from tests.support.scripted_server import RELATION, commit, plain, prepare, receive, row, stream
 from tests.support.transactions import facts, new_spool, raw, relation, transaction
+from tests.support.waiting import HANGS_S
 
 from pgsluice.cli.app import run_command
 from pgsluice.lsn import Lsn
@@ -147,7 +148,7 @@ class TestPgRecvlogical:
             str(pg18.program("pg_recvlogical")), "--start", "-d", shop.dsn, "-S", "s", "-f", path,
             "--endpos", end, "--no-loop", "-o", "proto_version=1", "-o", "publication_names=p",
         ]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=HANGS_S)
         outcome = pgsluice("decode", "--json", path)
         assert (outcome.code, outcome.err) == (0, "")
         says = objects(outcome.out)

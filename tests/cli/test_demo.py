@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests.support.commands import Command
+from tests.support.waiting import await_that
 
 from pgsluice.demo.proof import show_proof
 from pgsluice.demo.shop import TABLES
@@ -72,7 +73,8 @@ def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None
     assert "DIFFERS" not in output
     assert "the shop is busy" in output  # the live display
     assert "exit code 143" in output
-    assert not processes_of(folder)
+    # Spark's Python processes end when they see that their JVM has.
+    await_that(lambda: not processes_of(folder), "all processes have ended")
     commands = [line.strip() for line in output.splitlines() if line.startswith("  /")]
     assert len(commands) == 3
     answers = [
@@ -99,10 +101,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert "pgsluice run starts" in out
     # A JVM that was just coming up finds its parent gone when it is up, and ends.
-    deadline = time.monotonic() + 60
-    while left := processes_of(folder):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    await_that(lambda: not processes_of(folder), "all processes have ended")
 
 
 def test_without_java_the_error_is_one_sentence(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.commands import Command, WriteConfig
 from tests.support.databases import MakeDatabase
+from tests.support.waiting import HANGS_S
 
 from pgsluice import __version__
 from pgsluice.cli.app import app
@@ -231,7 +232,7 @@ class TestInit:
                 stdin=theirs, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             os.write(ours, b"service=shop\n\n/spool\n\n\n")
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=HANGS_S)
         finally:
             os.close(ours)
             os.close(theirs)

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from pgsluice.copy.priority import stand_back
 
@@ -23,13 +24,13 @@ def test_only_the_thread_of_the_work_has_a_lower_priority() -> None:
 
     def work(_: object) -> int:
         waits.set()
-        assert ends.wait(30)
+        assert ends.wait(HANGS_S)
         return niceness()
 
     results: list[int] = []
     caller = threading.Thread(target=lambda: results.append(stand_back(work, None)))
     caller.start()
-    assert waits.wait(30)
+    assert waits.wait(HANGS_S)
     assert niceness() == before
     ends.set()
     caller.join()

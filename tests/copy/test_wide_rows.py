@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 from tests.support.children import Child
 from tests.support.databases import MakeDatabase
+from tests.support.waiting import HANGS_S
 
 from pgsluice.copy import CopyTables, CopyWork
 from pgsluice.replication import connect_sql
@@ -56,7 +57,7 @@ def test_one_row_is_in_memory_four_times_at_most(database: MakeDatabase, tmp_pat
         "CREATE PUBLICATION p FOR TABLE small, large, wide",
     )
     child = Child(stage, shop.dsn, tmp_path)
-    assert child.wait(120) == 0
+    assert child.wait(HANGS_S) == 0
     written = list(map(int, (tmp_path / "peaks").read_text().split()))
     rows, (small, large, wide) = written[::2], written[1::2]
     assert rows == [1, 3, 500]

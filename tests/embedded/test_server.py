@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from tests.support.databases import Database
+from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer, find_programs
 from pgsluice.embedded.account import Account
@@ -140,10 +140,8 @@ def test_it_never_outlives_its_process(end: str) -> None:
             assert _is_alive(int(pid))
             child.send_signal(signal.SIGKILL)
         child.wait()
-    deadline = time.monotonic() + 20
-    while _is_alive(int(pid)) or Path(folder).exists():
-        assert time.monotonic() < deadline, "the server or its folder is still there"
-        time.sleep(0.02)
+    await_that(lambda: not _is_alive(int(pid)), "the server has ended")
+    await_that(lambda: not Path(folder).exists(), "its folder is gone")
 
 
 def test_a_missing_program_names_the_versions_that_have_it(pg18: EmbeddedServer) -> None:

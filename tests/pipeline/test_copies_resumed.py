@@ -15,6 +15,7 @@ from tests.support.children import Child
 from tests.support.databases import MakeDatabase
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.waiting import HANGS_S
 
 from pgsluice.config import load_config
 from pgsluice.failpoints import arm
@@ -35,7 +36,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed_at(one: Pipeline, failpoint: str) -> None:
     """Run in a process that is killed at a failpoint."""
-    assert Child(run_until, one.path, failpoint).wait(120) == -signal.SIGKILL
+    assert Child(run_until, one.path, failpoint).wait(HANGS_S) == -signal.SIGKILL
 
 
 def run_until(config: Path, failpoint: str) -> None:
@@ -89,7 +90,7 @@ def test_no_portion_is_read_twice(
     portions = int(says.split(" of ")[-1].split()[0])
     files = len(list(one.lake.glob("**/big/*.parquet")))
     assert portions <= files <= portions + 4
-    assert shop.execute("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
+    shop.await_no_temporary_slot()
 
 
 def run_held(config: Path) -> None:
@@ -144,7 +145,7 @@ def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
     make("small")
     one.wait_until(lambda: is_active("small"))
     child.kill()
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(HANGS_S) == -signal.SIGKILL
     with caplog.at_level(logging.INFO):
         one.once()
     goes_on = [text.split(":")[0] for text in caplog.messages if "its copy goes on" in text]

@@ -105,6 +105,7 @@ def test_partitions_that_come_during_the_snapshot(
 def test_capture_that_does_not_receive(
     one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    usual_s = received._RECEIVE_S
     monkeypatch.setattr(received, "_RECEIVE_S", 0.5)
     words = "capture has not received what was committed before a copy, after 0.5 s"
     with copied(one):
@@ -115,11 +116,13 @@ def test_capture_that_does_not_receive(
             attach(one.database, 1)
             one.wait_until(says(caplog, words), why="it gives up for now")
             assert one.table("root").load_leaves, "the table stays as it is"
+            monkeypatch.setattr(received, "_RECEIVE_S", usual_s)
 
 
 def test_a_connection_that_does_not_end(
     one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    usual_s = received._END_S
     monkeypatch.setattr(received, "_END_S", 0.5)
     come_to, pids = received.ReceivedLive.come_to, list[int]()
 
@@ -142,6 +145,7 @@ def test_a_connection_that_does_not_end(
             words = f"the server's process {pids[0]}, which sends the stream, was asked to end"
             one.wait_until(says(caplog, words), why="it gives up for now")
             assert one.table("root").load_leaves, "the table stays as it is"
+            monkeypatch.setattr(received, "_END_S", usual_s)
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

@@ -122,7 +122,7 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         return last == 199999 and all(holds(name, "small", 1, 2, 3) for name in ("slow", "quick"))
 
     # A JVM, its workers and two queries start.
-    one.wait_until(is_applied, timeout_s=240)
+    one.wait_until(is_applied)
     assert one.log().count("Spark's JVM ended while it started: Spark is started again") == 2
     assert (
         f"Spark's JVM (process {java.pid}) has ended by SIGKILL: Spark is started again"

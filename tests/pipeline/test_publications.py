@@ -6,7 +6,6 @@ a native PostgreSQL subscription is the evaluate_filters of others.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Event
@@ -19,6 +18,7 @@ from tests.pipeline.own_publications import lake, publishing
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline
+from tests.support.waiting import await_that
 
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config
@@ -203,11 +203,7 @@ def natives(
 
 
 def _until(connection: psycopg.Connection[Any], question: str) -> None:
-    for _ in range(3000):
-        if connection.execute(question).fetchone()[0]:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"never: {question}")
+    await_that(lambda: bool(connection.execute(question).fetchone()[0]), question)
 
 
 def test_changed_publications_are_taken_over_when_that_is_asked_for(

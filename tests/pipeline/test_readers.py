@@ -17,6 +17,7 @@ from pyarrow import feather
 from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.waiting import HANGS_S
 
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
@@ -176,7 +177,7 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
         check=False,
     )
     if done.returncode and "unresolved dependency" in (done.stdout + done.stderr).lower():

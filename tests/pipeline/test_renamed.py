@@ -8,6 +8,7 @@ import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -66,7 +67,7 @@ def die(one: Pipeline, worker: str, driver: str) -> None:
     """Run until a worker and then the driver were killed, each at a failpoint of its own."""
     killed = one.folder / worker
     process = one.start("run", PGSLUICE_FAILPOINTS=f"{worker}=kill:{killed},{driver}=kill")
-    assert process.wait(300) == -signal.SIGKILL, one.log()[-3000:]
+    assert process.wait(HANGS_S) == -signal.SIGKILL, one.log()[-3000:]
     assert killed.exists()
 
 

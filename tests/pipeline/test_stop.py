@@ -12,7 +12,9 @@ import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.hostile_server import Action, Asked, HostileProxy
 from tests.support.pipeline import MakePipeline
+from tests.support.waiting import HANGS_S, await_that
 
+from pgsluice.processes import is_running
 from pgsluice.subscription.run import run
 
 
@@ -35,7 +37,7 @@ def test_while_the_slot_waits_for_an_open_transaction(
         thread.start()
         one.wait_until(lambda: shop.execute(waits) == [(1,)], why="the slot's creation waits")
         stop.set()
-        thread.join(60)
+        thread.join(HANGS_S)
         assert not thread.is_alive()
         assert shop.execute(
             f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{shop.name}'"
@@ -63,9 +65,11 @@ def test_while_spark_starts(pipeline: MakePipeline, database: MakeDatabase) -> N
 
     one.wait_until(has_started, why="a script of Spark runs")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 143
-    _, living = psutil.wait_procs(started, 10)
-    assert not living, "what starts the JVM has ended, and the JVM with it"
+    assert process.wait(HANGS_S) == 143
+    await_that(
+        lambda: not any(is_running(one.pid) for one in started),
+        "what starts the JVM has ended, and the JVM with it",
+    )
     assert "WARNING" not in one.log()
     assert "Traceback" not in one.log()
 
@@ -95,5 +99,5 @@ def test_while_a_look_and_a_copy_have_no_answer(
         process = one.start()
         one.wait_until(lambda: look.has_acted and copy.has_acted, why="both hang")
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(HANGS_S) == 130
     assert "Traceback" not in one.log()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.capturing import await_that
+from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from tests.support.waiting import HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import (
@@ -32,7 +33,7 @@ def _name() -> str:
 def _receive_until(walsender: ReplicationConnection, end: Lsn) -> list[bytes]:
     """The messages up to where the server says that it is past ``end``."""
     messages = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANGS_S
     while time.monotonic() < deadline:
         frame = walsender.receive()
         if frame is None:

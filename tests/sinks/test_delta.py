@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.waiting import HANGS_S
 
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
@@ -210,7 +211,7 @@ def _attempt(path: str, barrier: Any, results: Any) -> None:
     t = changes()
     t.update(row(1, 7))
     t.insert(row(2))
-    barrier.wait(60)
+    barrier.wait(HANGS_S)
     applied = writer.apply(net(t), Lsn(110))
     results.put((applied.skipped, applied.version))
 
@@ -280,7 +281,7 @@ def test_three_attempts_of_one_task_make_one_commit(
     other = context.Process(target=_attempt, args=(sink.path, barrier, results))
     other.start()
     _attempt(sink.path, barrier, results)
-    assert sorted(results.get(timeout=60) for _ in range(2)) == [(False, 1), (True, 1)]
+    assert sorted(results.get(timeout=HANGS_S) for _ in range(2)) == [(False, 1), (True, 1)]
     other.join()
     assert insert(sink, 2, 105).skipped
     handle = DeltaTable(location(sink))

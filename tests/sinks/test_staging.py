@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.children import Child
+from tests.support.waiting import HANGS_S
 
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
@@ -57,7 +58,7 @@ def peak_bytes() -> int:
 def in_child(run: Callable[[Path], None], folder: Path) -> tuple[int, ...]:
     """The peaks that a process of its own wrote down."""
     child = Child(run, folder)
-    assert child.wait(120) == 0
+    assert child.wait(HANGS_S) == 0
     return tuple(map(int, (folder / "peaks").read_text().split()))
 
 

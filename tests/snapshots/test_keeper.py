@@ -10,15 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.support.databases import Database, MakeDatabase
+from tests.support.waiting import await_that
 
 from pgsluice.errors import SourceUnreachable
+from pgsluice.processes import is_running
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import (
     Snapshot,
@@ -39,15 +40,7 @@ WHERE datname = current_database() AND application_name = 'pgsluice snapshot of 
 
 def wait_until_none(shop: Database, query: str) -> None:
     """Ask the server until a count is 0."""
-    wait_until(lambda: shop.execute(query) == [(0,)])
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """The keeper looks once a second."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    await_that(lambda: shop.execute(query) == [(0,)])
 
 
 @pytest.fixture
@@ -83,11 +76,10 @@ def test_the_snapshot_outlives_its_slot_until_it_is_released(
         with connect_sql(shop.dsn) as connection:
             assert import_snapshot(connection, snapshot) == snapshot
             assert connection.execute(COUNT.replace(" t", " public.t")).fetchall() == [(1,)]
-    keeper = psutil.Process(json.loads(file.path.read_text())["pid"])
+    keeper = json.loads(file.path.read_text())["pid"]
     file.release()
-    psutil.wait_procs([keeper], 60)
-    assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
-    assert shop.execute(SESSIONS) == [(0,)]
+    await_that(lambda: not is_running(keeper))
+    wait_until_none(shop, SESSIONS)
     with connect_sql(shop.dsn) as connection, pytest.raises(SourceUnreachable, match="gone"):
         import_snapshot(connection, snapshot)
 
@@ -99,7 +91,7 @@ def test_a_snapshot_that_nobody_needs_is_given_up(
     file = SnapshotFile(tmp_path / "copies.snapshot")
     kept(shop, file)
     wait_until_none(shop, SESSIONS)
-    wait_until(lambda: file.snapshot() is None)
+    await_that(lambda: file.snapshot() is None)
 
 
 def test_another_snapshot_under_the_same_name_is_not_taken_for_it(
@@ -137,8 +129,7 @@ def test_a_keeper_that_does_not_answer_in_time_is_ended(
         dsn = f"host={','.join(['localhost'] * 9)} port={silent.getsockname()[1]}"  # 30 s each
         with pytest.raises(SourceUnreachable, match="it did not answer"):
             answer(file.start_keeper(dsn, Snapshot("00000003-1", position=1)))
-        psutil.wait_procs(left := keepers_named(str(tmp_path)), 60)
-        assert not keepers_named(str(tmp_path)), left
+        await_that(lambda: not keepers_named(str(tmp_path)))
     assert file.snapshot() is None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.waiting import HANGS_S
 
 from pgsluice.spark.daemon_ahead import DaemonAhead, address_of, environment_of
 
@@ -58,7 +59,7 @@ class Daemon:
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
-        self.process.wait(30)
+        self.process.wait(HANGS_S)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonAhe
     made = DaemonAhead("the_daemon", NAME, tmp_path / "log")
     yield made
     made.close()
-    made.process.wait(30)
+    made.process.wait(HANGS_S)
 
 
 def test_the_process_ahead_becomes_the_daemon(tmp_path: Path, ahead: DaemonAhead) -> None:
@@ -80,20 +81,20 @@ def test_the_process_ahead_becomes_the_daemon(tmp_path: Path, ahead: DaemonAhead
     assert daemon.process.poll() is None
     daemon.end()
     assert daemon.process.returncode == 0
-    ahead.process.wait(30)
+    ahead.process.wait(HANGS_S)
 
 
 def test_a_daemon_that_nobody_waits_for_works_itself(tmp_path: Path, ahead: DaemonAhead) -> None:
     ahead.process.kill()
-    ahead.process.wait(30)
+    ahead.process.wait(HANGS_S)
     daemon = Daemon(tmp_path)
     assert daemon.fork() == f"Spark says pyspark.worker to {daemon.process.pid}"
     daemon.end()
 
 
 def test_a_daemon_of_another_python_works_itself(tmp_path: Path, ahead: DaemonAhead) -> None:
-    other = Path(sys.executable).with_name("python3")
-    assert str(other) != sys.executable
+    ours = Path(sys.executable)
+    other = ours.with_name(min({"python", "python3"} - {ours.name}))
     daemon = Daemon(tmp_path, str(other))
     assert daemon.fork() == f"Spark says pyspark.worker to {daemon.process.pid}"
     daemon.end()
@@ -103,7 +104,7 @@ def test_a_daemon_of_another_python_works_itself(tmp_path: Path, ahead: DaemonAh
 def test_a_daemon_gives_nothing_to_another_user(tmp_path: Path, ahead: DaemonAhead) -> None:
     """The name is seen by all users, and is free once the process ahead has ended."""
     ahead.process.kill()
-    ahead.process.wait(30)
+    ahead.process.wait(HANGS_S)
     with socket.socket(socket.AF_UNIX) as listener:
         os.seteuid(65534)
         try:
@@ -111,11 +112,11 @@ def test_a_daemon_gives_nothing_to_another_user(tmp_path: Path, ahead: DaemonAhe
             listener.listen(1)
         finally:
             os.seteuid(0)
-        listener.settimeout(30)
+        listener.settimeout(HANGS_S)
         daemon = Daemon(tmp_path)
         connection, _ = listener.accept()
         with connection:
-            connection.settimeout(30)
+            connection.settimeout(HANGS_S)
             assert connection.recv(1) == b""
         assert daemon.fork() == f"Spark says pyspark.worker to {daemon.process.pid}"
         daemon.end()
@@ -124,4 +125,4 @@ def test_a_daemon_gives_nothing_to_another_user(tmp_path: Path, ahead: DaemonAhe
 def test_the_process_ahead_ends_with_its_run(ahead: DaemonAhead) -> None:
     assert psutil.Process(ahead.process.pid).is_running()
     ahead.close()
-    assert ahead.process.wait(30) == 0
+    assert ahead.process.wait(HANGS_S) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.capturing import await_that
+from tests.support.waiting import await_that
 
 from pgsluice.spark import jvm
 from pgsluice.spark.starting_session import _is_refusal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyspark.sql.types import IntegerType, StructType
 from tests.support.databases import Database, MakeDatabase
 from tests.support.spools import SCHEMA
 from tests.support.typed_tables import fill, slot_of
+from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable, TableError
 from pgsluice.lsn import Lsn
@@ -111,7 +111,7 @@ def test_rows_have_the_position_of_their_snapshot(shop: Database) -> None:
         assert (row["_commit_timestamp"], row["_xid"], row["_absent"]) == (None, None, [])
     assert first["_commit_version"] == second["_commit_version"]
     assert first["_ordinal"] != second["_ordinal"]
-    assert shop.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
+    shop.await_no_temporary_slot()
 
 
 def test_the_portions_of_a_large_table_are_read_under_one_snapshot(
@@ -142,10 +142,8 @@ def test_the_portions_of_a_large_table_are_read_under_one_snapshot(
 
 def await_no_keeper(shop: Database) -> None:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    deadline = time.monotonic() + 60
     with connect_sql(shop.dsn) as connection:
-        while connection.execute(query).fetchall() != [(1,)]:
-            assert time.monotonic() < deadline
+        await_that(lambda: connection.execute(query).fetchall() == [(1,)])
 
 
 def test_every_type_is_read_as_it_is_streamed(database: MakeDatabase) -> None:

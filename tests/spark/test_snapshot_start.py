@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from tests.support.databases import Database, MakeDatabase
 from tests.support.spools import SCHEMA
+from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolError
 from pgsluice.spark.source import PgoutputDataSource
@@ -158,16 +159,18 @@ def test_rows_come_once_whenever_the_planning_process_is_killed(
     assert not files(stream), "the rows are deleted when they are delivered"
     versions = {row["_commit_version"] for row in stream.rows if row["_xid"] is None}
     assert len(versions) == 1
-    assert shop.execute("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
+    shop.await_no_temporary_slot()
 
 
 def test_a_snapshot_that_is_lost_is_taken_again(shop: Database, stream: Stream) -> None:
     end = stream.plan()
     tasks = stream.reader.partitions(stream.offsets[-1], end)
-    shop.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    sessions = (
+        "SELECT pid FROM pg_stat_activity"
         " WHERE application_name = 'pgsluice snapshot of a stream' AND datname = current_database()"
     )
+    shop.execute(sessions.replace("pid", "pg_terminate_backend(pid)", 1))
+    await_that(lambda: not shop.execute(sessions))  # until then the snapshot can be imported
     assert [batch for task in tasks for batch in stream.reader.read(task)] == []
     stream.offsets.append(end)
     write(shop, "lost", 3001)

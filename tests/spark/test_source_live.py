@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support.capturing import await_end
 from tests.support.databases import Database
 
-from pgsluice.capture import read_health
 from pgsluice.lsn import Lsn
 
 
@@ -64,9 +64,7 @@ def test_a_query_starts_and_ends_its_own_capture(
         ("update_preimage", 1, "None", None, ["amount", "tags", "placed", "note"]),
         ("delete", 2, "None", None, ["amount", "tags", "placed", "note"]),
     ]
-    health = read_health(spool)
-    assert health is not None
-    assert not health.is_alive(), "capture ends with the query"
+    await_end(spool)
     _envelope(spark, spool)
 
 

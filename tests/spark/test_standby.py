@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.spark.test_snapshot_start import Stream
-from tests.support.capturing import await_that, configure, phase, running
+from tests.support.capturing import configure, phase, running
 from tests.support.databases import Database
 from tests.support.spools import SCHEMA
 from tests.support.standby import Standby
+from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceRefused

@@ -7,20 +7,32 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import HANGS_S
 from tests.support.watched_imports import imported_by_threads, watching
 
 PROGRAM = """
 import sys
 import threading
+import time
 from pathlib import Path
 
+from pgsluice.spark import starting_session
 from pgsluice.spark.starting_session import StartingSession
 
+build_session, is_made = starting_session.build_session, threading.Event()
+
+def build(*settings):
+    is_made.set()
+    while not starting.has_ended:  # end() waits for the session
+        time.sleep(0.01)
+    return build_session(*settings)
+
+starting_session.build_session = build
 settings = {"spark.master": "local[1]"}
 starting = StartingSession(settings, "t", Path(sys.argv[1]), owns_process=False)
 starting.wait_for_context(lambda: None)
 threading.Thread(target=starting.wait, args=[lambda: None], daemon=True).start()
-assert starting.is_alive()  # the session is still made
+is_made.wait()
 starting.end()
 
 from pyspark import SparkContext
@@ -40,7 +52,7 @@ def test_a_session_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
         env={**os.environ, **watching(imports)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -64,6 +76,6 @@ except ConfigError as error:
 
 def test_a_setting_that_spark_refuses_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-c", REFUSED, tmp_path / "spark.log"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=True)
     assert done.stdout.startswith("Spark did not start: ")
     assert "local[x" in done.stdout

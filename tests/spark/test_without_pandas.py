@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.waiting import HANGS_S
+
 _PROGRAM = """
 import sys
 from pgsluice.spark.without_pandas import load_arrow_without_pandas
@@ -17,4 +19,4 @@ assert pa.table({"a": [1]}).to_pandas().size == 1, "who asks for pandas gets it"
 
 
 def test_arrow_does_not_load_pandas_by_itself() -> None:
-    subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=HANGS_S)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.databases import MakeDatabase
+from tests.support.waiting import HANGS_S
 
 from pgsluice.copy import CopyCounts
 from pgsluice.errors import PgsluiceError, SourceRefused
@@ -32,7 +33,7 @@ def test_what_a_snapshot_waits_for_is_said_until_it_is_there(
         seen.add(json.loads((tmp_path / COPY_STATUS).read_text())["written_at"])
         return len(seen) > 2 or time.monotonic() > deadline
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANGS_S
     shop.execute("CREATE TABLE t (a int)")
     with shop.connect() as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (1)")

@@ -296,7 +296,7 @@ def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: Spoo
         assert list(driver.suspicious.marked()) == ([OID] if is_marked else []), fields
 
 
-@pytest.mark.parametrize(("merge_s", "waits"), [(0.4, False), (2.0, True)])
+@pytest.mark.parametrize(("merge_s", "waits"), [(0.4, False), (200.0, True)])
 def test_an_expensive_merge_puts_its_tables_next_one_off(
     maker: SpoolMaker, merge_s: float, waits: bool
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,11 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from tests.subscription.test_driver import QUIET, config_of, driver_of, ready
-from tests.support.capturing import await_that, configure, insert, inserted, numbers, phase
+from tests.support.capturing import configure, insert, inserted, numbers, phase
 from tests.support.databases import MakeDatabase
 from tests.support.hostile_server import Action, Asked, HostileProxy
 from tests.support.spools import OID, START, SpoolMaker, orders
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import CaptureProcess
 from pgsluice.config import PublicationsConfig
@@ -225,7 +227,7 @@ def started(session: object) -> SessionOnDemand:
 
 
 def wait_for(event: threading.Event) -> None:
-    assert event.wait(60)
+    assert event.wait(HANGS_S)
 
 
 class Session:
@@ -341,7 +343,6 @@ def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
         config_of(maker), driver_of(maker, {**others, **parked}), threading.Event()
     )
     running.driver.query._query = cast(Any, SimpleNamespace(isActive=True))
-    running._turn()
     lines = 0
 
     def count(frame: FrameType, event: str, _: object) -> Any:
@@ -349,13 +350,24 @@ def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
         lines += event == "line"
         return count
 
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
+    with standing_clock():  # some things are done once a second
         running._turn()
-    finally:
-        sys.settrace(before)
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            running._turn()
+        finally:
+            sys.settrace(before)
     return lines
+
+
+@contextmanager
+def standing_clock() -> Iterator[None]:
+    """A block that takes no time."""
+    now = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: now)
+        yield
 
 
 def test_spark_is_asked_once_a_second_whether_the_query_runs(maker: SpoolMaker) -> None:
@@ -363,9 +375,10 @@ def test_spark_is_asked_once_a_second_whether_the_query_runs(maker: SpoolMaker) 
     assert not query.is_active()  # it was never started
     spark = SimpleNamespace(isActive=True)
     query._query = cast(Any, spark)
-    assert query.is_active()
-    spark.isActive = False
-    assert query.is_active(), "it was asked a moment ago"
+    with standing_clock():
+        assert query.is_active()
+        spark.isActive = False
+        assert query.is_active(), "it was asked a moment ago"
     query._ask_at = 0.0  # a second later
     assert not query.is_active()
 

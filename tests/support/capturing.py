@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pytest
 from tests.support.databases import Database
 from tests.support.threads import beside
+from tests.support.waiting import await_that
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -22,7 +20,7 @@ from pgsluice.wire import Insert, decode_message
 
 def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> Config:
     return Config(
-        source=SourceConfig(dsn=dsn or db.dsn, slot=db.name, connect_timeout_s=10.0),
+        source=SourceConfig(dsn=dsn or db.dsn, slot=db.name, connect_timeout_s=60.0),
         spool=SpoolConfig(path=path, **spool),
     )
 
@@ -55,15 +53,6 @@ def confirmed(db: Database) -> Lsn:
     return Lsn.parse(lsn)
 
 
-def await_that(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    ended = threading.Event()
-    for _ in range(int(timeout_s / 0.02)):
-        if condition():
-            return
-        ended.wait(0.02)
-    pytest.fail("it did not come about")
-
-
 def running(config: Config) -> AbstractContextManager[threading.Thread]:
     """A capture on a thread of its own."""
     return beside(lambda stop: run_capture(config, stop=stop))
@@ -81,7 +70,9 @@ def phase(config: Config) -> str | None:
 
 def await_end(spool: Path) -> None:
     """The capture that the query brought ends with it: soon, since it is told by a signal."""
-    deadline = time.monotonic() + 60
-    while (health := read_health(spool)) is None or health.is_alive():
-        assert time.monotonic() < deadline, "the capture is still there"
-        time.sleep(0.05)
+
+    def has_ended() -> bool:
+        health = read_health(spool)
+        return health is not None and not health.is_alive()
+
+    await_that(has_ended, "the capture has ended")

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer
 
@@ -42,6 +43,13 @@ class Database:
                 cursor = connection.execute(statement)
                 rows = cursor.fetchall() if cursor.description else []
         return rows
+
+    def await_no_temporary_slot(self) -> None:
+        """Until none is left: the server drops one when it sees that its session has ended."""
+        query = (
+            "SELECT 1 FROM pg_replication_slots WHERE temporary AND database = current_database()"
+        )
+        await_that(lambda: not self.execute(query), "no temporary slot is left")
 
 
 Servers = Callable[[int], EmbeddedServer]

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import HANGS_S
+
 VERSION = "1.5.5"
 
 _PROGRAM = """
@@ -39,7 +41,7 @@ def duckdb_rows(location: str) -> list[dict[str, Any]]:
          "python", "-c", _PROGRAM, location],
         stdout=subprocess.PIPE,
         check=True,
-        timeout=300,
+        timeout=HANGS_S,
     )  # fmt: skip
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows

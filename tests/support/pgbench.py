@@ -10,6 +10,7 @@ from contextlib import suppress
 import psutil
 from tests.support.databases import Database
 from tests.support.pipeline import Pipeline
+from tests.support.waiting import HANGS_S
 
 from pgsluice.embedded.account import Account
 from pgsluice.embedded.programs import find_programs
@@ -31,7 +32,7 @@ def initialise(database: Database, scale: int = SCALE) -> None:
     pgbench_history has no key and only takes inserts.
     """
     command = [pgbench(), "-i", "-q", "-s", str(scale)]
-    subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, database.dsn], check=True, capture_output=True, timeout=HANGS_S)
 
 
 def bench(database: Database, seconds: int) -> subprocess.Popen[str]:
@@ -66,7 +67,7 @@ def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = 
     for number, victim in enumerate(victims):
         if restart and number == kills // 2:
             one.database.server.restart("immediate")
-            running.communicate(timeout=120)  # its clients were thrown out
+            running.communicate(timeout=HANGS_S)  # its clients were thrown out
             running = bench(one.database, seconds)
         # The first ones may hit the copy, the last ones the time after pgbench's end.
         await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds * (1 + restart) / kills))
@@ -74,9 +75,9 @@ def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = 
             await_until(time.monotonic() + 0.1)
             start_again(one)
         start_again(one)
-    output, _ = running.communicate(timeout=120)
+    output, _ = running.communicate(timeout=HANGS_S)
     assert running.returncode == 0, output
-    one.wait_applied(timeout_s=180)
+    one.wait_applied(meanwhile=lambda: start_again(one))
     one.assert_equal(*TABLES)
     last = one.processes[-1]
     one.stop()

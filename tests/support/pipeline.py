@@ -26,6 +26,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.forked_capture import ForkedCapture
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
+from tests.support.waiting import HANGS_S
 
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
@@ -125,7 +126,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
             [sys.executable, "-m", "pgsluice", *arguments],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=HANGS_S,
             check=False,
             **options,
         )
@@ -153,7 +154,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
         return dict(json.loads(done.stdout))
 
     def wait_until(
-        self, what: Callable[[], bool], *, timeout_s: float = 90, why: str = "it came true"
+        self, what: Callable[[], bool], *, timeout_s: float = HANGS_S, why: str = "it came true"
     ) -> None:
         """Wait for a condition; what the run said is in the failure."""
         deadline = time.monotonic() + timeout_s
@@ -165,12 +166,19 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
                 pytest.fail(f"never: {why}\n{errors}{self.log()[-4000:]}")
             time.sleep(0.05)
 
-    def wait_applied(self, timeout_s: float = 120) -> None:
-        """Wait until all tables are applied through the source's position of now."""
+    def wait_applied(
+        self, timeout_s: float = HANGS_S, *, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait until all tables are applied through the source's position of now.
+
+        Args:
+            meanwhile: called again and again.
+        """
         ((now,),) = self.database.execute("SELECT pg_current_wal_flush_lsn()")
         target = _number(str(now))
 
         def reached() -> bool:
+            meanwhile()
             with suppress(FileNotFoundError, SpoolError, StopIteration, KeyError):
                 record = find_record(self.spool, "lake")
                 if record is None:  # it has not registered yet
@@ -203,7 +211,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
                 process.send_signal(signal.SIGTERM)
         for process in self.processes:
             try:
-                process.wait(60)
+                process.wait(HANGS_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

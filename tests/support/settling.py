@@ -10,8 +10,6 @@ from tests.support.pipeline import Pipeline
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import read_status
 
-_TIMEOUT_S = 300.0
-
 
 class Settling:
     """The waits of one pipeline.
@@ -50,7 +48,7 @@ class Settling:
                 for table in self.tables(self._subscription)
             )
 
-        self._pipeline.wait_until(is_copied, timeout_s=_TIMEOUT_S, why=f"{name} is copied")
+        self._pipeline.wait_until(is_copied, why=f"{name} is copied")
         self.await_settled()
 
     def make_witness(self) -> str:
@@ -80,14 +78,13 @@ class Settling:
                 for table in self._pipeline.record(subscription.name).tables.values()
             )
 
-        self._pipeline.wait_until(is_settled, timeout_s=_TIMEOUT_S, why="all is applied")
+        self._pipeline.wait_until(is_settled, why="all is applied")
 
     def await_received(self) -> None:
         """Until capture has received everything that the server has now."""
         target = self._flush_lsn()
         self._pipeline.wait_until(
             lambda: self._frontier() >= target,
-            timeout_s=_TIMEOUT_S,
             why="capture has received all",
         )
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.support.capturing import await_that
 from tests.support.databases import Database
+from tests.support.waiting import await_that
 
 _WAITING = """
 SELECT count(*) FROM pg_stat_activity

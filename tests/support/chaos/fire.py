@@ -219,7 +219,7 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
             and not any(table.is_parked and table.parked_for in _PASSES for table in records)
         )
 
-    one.wait_until(is_settled, timeout_s=180, why="everything is applied")
+    one.wait_until(is_settled, why="everything is applied")
 
 
 def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.support.waiting import HANGS_S
 
 from pgsluice.copy import CopyTurn, TableCopy, tasks
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
 
 _MOST_TASKS = 500
 _MOST_CONNECTIONS = 20
-_LONGEST_S = 120.0
 _MIDDLE = "'(0,8)'::pg_catalog.tid"
 _WAITING = """
 SELECT pid FROM pg_stat_activity
@@ -80,7 +80,7 @@ class HeldCopies:
         self._note(oids)
         if oids:
             turn.look()  # the keeper starts, too
-            assert self._rest.wait(_LONGEST_S)
+            assert self._rest.wait(HANGS_S)
         yield from _stage_tables(context, staging, copies, turn, *more, **named)
 
     def read_portion(
@@ -90,7 +90,7 @@ class HeldCopies:
         oid = query.facts.oid
         has_lock = self._is_first(oid)
         if oid in self._oids and not has_lock:
-            assert self._rest.wait(_LONGEST_S)
+            assert self._rest.wait(HANGS_S)
         with nullcontext() if has_lock else self._connections:
             yield from _read_portion(dsn, snapshot, query, portion, schema)
 
@@ -105,7 +105,7 @@ class HeldCopies:
         _import_snapshot(connection, snapshot, query, *more)
         if query.facts.oid in self._oids:
             self._note({query.facts.oid})
-            assert self._firsts.wait(_LONGEST_S)
+            assert self._firsts.wait(HANGS_S)
 
     def _is_first(self, oid: int) -> bool:
         with self._guard:
@@ -189,5 +189,5 @@ class StatementsBesideCopies:
         with self._connection:
             self._first_step()
             self._is_first_done.set()
-            assert self._may_go_on.wait(_LONGEST_S)
+            assert self._may_go_on.wait(HANGS_S)
             self._second_step()

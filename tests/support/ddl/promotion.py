@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from psycopg.conninfo import make_conninfo
-from tests.support.capturing import await_that
 from tests.support.databases import Database
 from tests.support.standby import Standby
+from tests.support.waiting import await_that
 
 from pgsluice.lsn import Lsn
 
