@@ -28,6 +28,8 @@ _HINT = (
 _CRASHED = "Python worker exited unexpectedly"
 """What Spark says of a worker that was killed."""
 _MOST_TASKS = 1000
+_EVENTS_MS = 10_000
+"""How long Spark's store may need to hear of what has happened before this moment."""
 _CLASS = re.compile(r"^[\w.$]+: ")
 """Java's name of an exception, before its message."""
 
@@ -70,8 +72,10 @@ def _work(context: SparkContext) -> str:
 
 def _reasons(context: SparkContext, stage: int) -> Iterator[str]:
     """Why attempts at tasks of a stage failed, in one line each."""
-    jvm: Any = context._jsc
-    tasks = jvm.sc().statusStore().taskList(stage, 0, _MOST_TASKS)
+    spark: Any = context._jsc.sc()
+    with suppress(*spark_errors()):  # it has not by then: what it knows is said
+        spark.listenerBus().waitUntilEmpty(_EVENTS_MS)
+    tasks = spark.statusStore().taskList(stage, 0, _MOST_TASKS)
     for number in range(tasks.size()):
         message = tasks.apply(number).errorMessage()
         if message.isDefined():
