@@ -2,9 +2,9 @@
 
 For each streaming query, Spark starts a Python process that plans its batches. It needs more than
 a second of CPU to import PySpark and pgsluice, and the tests start about a hundred queries. Here
-Spark starts a small program instead, which has the process forked from multiprocessing's fork
-server and stands for it: it passes SIGTERM on, and ends when the process does. The process itself
-runs Spark's own module, connects to the JVM and answers it as always. Tests that start
+Spark starts a small program instead, which connects to the JVM, has the process forked from
+multiprocessing's fork server and stands for it: it passes SIGTERM on, and ends when the process
+does. The process itself runs Spark's own module over the program's connection. Tests that start
 ``pgsluice run`` as a program plan as users do.
 """
 
@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 
@@ -75,7 +76,7 @@ class ForkedPlanners:
 def _fork(program: socket.socket) -> None:
     """Fork a planner for a program, and tell each of them of the other's end."""
     with program:
-        _, descriptors, _, _ = socket.recv_fds(program, 1, 3)
+        _, descriptors, _, _ = socket.recv_fds(program, 1, 4)
         if not descriptors:  # it was ended before it had asked
             return
         with program.makefile("rb", buffering=0) as lines:
@@ -93,9 +94,23 @@ def _fork(program: socket.socket) -> None:
             program.sendall(b"%d\n" % (code or 0))
 
 
+def _connected(descriptor: int, *_: object) -> tuple[object, socket.socket]:
+    """The connection of the planner's program, which has sent the secret already."""
+    from pyspark.serializers import UTF8Deserializer
+
+    connection = socket.socket(fileno=descriptor)
+    file = connection.makefile("rwb")
+    assert UTF8Deserializer().loads(file) == "ok"
+    return file, connection
+
+
 def _plan(environment: dict[str, str], descriptors: list[int]) -> None:
     """The planner, after its fork."""
-    take_over(environment, descriptors)
+    from pyspark import worker_util
+
+    *streams, connection = descriptors
+    take_over(environment, streams)
+    worker_util.local_connect_and_auth = partial(_connected, connection)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [PLANNER]
     del sys.modules[PLANNER]  # the fork server has imported it, and runpy would warn

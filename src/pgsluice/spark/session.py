@@ -40,8 +40,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Each task of a batch works on one table; shuffles are small.
     "spark.sql.shuffle.partitions": "2",
-    # A query's Python process connects to the JVM. On a small machine, several that start at
-    # once need more than Spark's ten seconds.
+    # Python processes that connect to a JVM which is busy wait longer than 15 s for its answer.
+    # How long the JVM waits for theirs cannot be set: ten seconds, then a query fails.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.streaming.stopTimeout": "60s",
     # An idle query reports its progress every 10 s.
