@@ -14,17 +14,20 @@ from pathlib import Path
 from pgsluice.embedded.account import Account
 
 # $0: the server's folder; $1: "yes" to remove it. A server that just started may not have
-# written its pid yet. The folder is removed only after the server has ended.
+# written its pid yet. The folder is removed only after the server has ended. On a busy machine
+# either may take long: each is waited for for a minute.
 _SCRIPT = """
 read -r _
 cd /
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+n=0
+while [ $n -lt 600 ]; do
+    n=$((n + 1))
     pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null)
     if [ -n "$pid" ]; then kill -QUIT "$pid" 2>/dev/null; break; fi
     sleep 0.1
 done
 n=0
-while [ -n "$pid" ] && [ $n -lt 100 ] && kill -0 "$pid" 2>/dev/null; do
+while [ -n "$pid" ] && [ $n -lt 1200 ] && kill -0 "$pid" 2>/dev/null; do
     n=$((n + 1))
     sleep 0.05
 done
