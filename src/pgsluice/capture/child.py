@@ -31,7 +31,6 @@ from pgsluice.shown import log_to_stderr
 
 logger = logging.getLogger(__name__)
 
-_ONCE_S = 30.0
 END_S = 4.0
 """How long capture may take to end after it was asked to."""
 _KILL_S = END_S + 1.0
@@ -137,10 +136,9 @@ class CaptureProcess:
         """Receive once more, up to the server's position now; ``once`` ends first.
 
         Raises:
-            TimeoutError: it did not end in time.
             PgsluiceError: what it ended by.
         """
-        self.wait(_ONCE_S)
+        self.wait()
         with self._lock:
             self._discard()
             self._start()
