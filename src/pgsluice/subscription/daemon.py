@@ -11,9 +11,9 @@ import gc
 import importlib
 import sys
 
+from pgsluice.freed_memory import keep_freed_memory
 from pgsluice.spark import daemon_ahead
 from pgsluice.spark.without_pandas import load_arrow_without_pandas
-from pgsluice.subscription.freed_memory import keep_freed_memory
 
 _LOADED = (
     "pyspark.worker",

@@ -15,8 +15,8 @@ from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
 from pgsluice.columnar import RelationChanges
+from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
-from pgsluice.subscription.freed_memory import give_back_freed_memory
 from pgsluice.subscription.table_changes import Chunk, TableChanges
 from pgsluice.subscription.target_columns import TargetColumns
 

@@ -26,11 +26,11 @@ from pgsluice.changes.truncates import Place, Truncates
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.failpoints import failpoint
+from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
 from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
-from pgsluice.subscription.freed_memory import give_back_freed_memory
 from pgsluice.subscription.large_batch import Outline
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.slices import SlicedPiece

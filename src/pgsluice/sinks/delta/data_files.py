@@ -18,9 +18,11 @@ from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.delta.snapshot import DataFile
 
-_HELD_BYTES = 32 * 2**20
+_HELD_BYTES = 16 * 2**20
 """Batches that are larger are not joined, and not held beside others."""
-_ROWS_OF_DICTIONARIES = 4096
+_DECODED_BYTES = 8 * 2**20
+"""Of rows that are decoded together: a task merges four small tables at a time."""
+_ROWS_OF_DICTIONARIES = 1024
 """Rows that are decoded together where their size is not known."""
 
 
@@ -73,7 +75,7 @@ def _rows_at_once(
     rows = sum(metadata.row_group(group).num_rows for group in groups.tolist())
     # A value that comes often is in a dictionary once, whatever its size is.
     most = _ROWS_OF_DICTIONARIES if has_dictionary else staging.ROWS_IN_A_GROUP
-    return max(1, min(most, int(_HELD_BYTES * rows // max(size, 1))))
+    return max(1, min(most, int(_DECODED_BYTES * rows // max(size, 1))))
 
 
 def dead_rows(folder: Path, file: DataFile) -> BitMap:

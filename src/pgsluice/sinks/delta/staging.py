@@ -27,6 +27,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from pgsluice.failpoints import failpoint
+from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.delta.attempt import attempt, writes
 from pgsluice.sinks.delta.copied_rows import CopiedRows
@@ -205,6 +206,7 @@ def _write_file(
         while following and not is_full:
             writer.write_batch(following[0])
             statistics.add(following.pop())
+            give_back_freed_memory()
             is_full = row_bytes >= _HUGE_ROW_BYTES or stream.tell() >= TARGET_FILE_BYTES
             if not is_full:
                 following += islice(batches, 1)

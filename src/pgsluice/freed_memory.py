@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,15 @@ def keep_freed_memory() -> None:
 def give_back_freed_memory() -> None:
     """Give free pages back to the system, if this process has much in memory.
 
-    What one piece of a large batch frees lies between what stays, so the next piece may not fit
-    into it: the process would grow with the pieces.
+    What one piece of a large batch, or one group of a file's rows, frees lies between what stays,
+    so the next one may not fit into it: the process would grow with them.
     """
     trim = _function("malloc_trim")
     if trim is not None and _resident_bytes() > MUCH_BYTES:
         trim(0)
 
 
+@cache
 def _function(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
