@@ -37,9 +37,8 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def statistics(folder: Path, *batches: pa.RecordBatch) -> dict[str, Any]:
-    (file,) = write_files(
-        pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem()), SCHEMA, batches
-    )
+    files = pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+    (file,) = write_files(files, batches[0].schema, batches)
     return file["stats"]
 
 
@@ -100,3 +99,17 @@ def test_each_column_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found["nullCount"][name] == len(values) - len(there)
     assert found["minValues"].keys() == found["maxValues"].keys() == {"number", "small", "other"}
     assert found["nullCount"].keys() == TYPES.keys() - {"names", "pair", "attributes"}
+
+
+def test_of_a_wide_table_the_first_columns_and_the_key_have_them(tmp_path: Path) -> None:
+    """Other writers of Delta's files leave out those of the others, too."""
+    names = [f"c{number}" for number in range(40)]
+    schema = pa.schema([pa.field(name, pa.int64(), name != "c39") for name in names])
+    rows = pa.RecordBatch.from_arrays([pa.array([7, 3])] * 40, schema=schema)
+    found = statistics(tmp_path, rows)
+    indexed = {*names[:32], "c39"}
+    assert set(found["minValues"]) == set(found["maxValues"]) == set(found["nullCount"]) == indexed
+    assert (found["minValues"]["c39"], found["maxValues"]["c39"]) == (3, 7)
+    (path,) = tmp_path.glob("*.parquet")
+    group = pq.read_metadata(path).row_group(0)
+    assert {n for n in range(40) if group.column(n).statistics is not None} == {*range(32), 39}
