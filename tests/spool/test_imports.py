@@ -1,4 +1,5 @@
-"""Programs that read a spool (Spark tasks, tools, users' scripts) need no database driver."""
+"""Programs that read a spool (Spark tasks, tools, users' scripts) need no database driver, and
+other processes load what they start with."""
 
 from __future__ import annotations
 
@@ -31,3 +32,13 @@ def test_a_run_loads_what_the_jvm_does_not_wait_for_beside_it():
         [sys.executable, "-c", command], capture_output=True, text=True, check=True
     )
     assert not set(done.stdout.split()) & {"numpy", "pyarrow", "pyspark", "psycopg", "deltalake"}
+
+
+def test_capture_which_starts_beside_copies_loads_nothing_that_decodes():
+    command = "import sys, pgsluice.capture.child; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "pgsluice.types.definition" in loaded
+    assert not loaded & {"pyarrow.compute", "pgsluice.types.registry", "pyspark", "deltalake"}

@@ -2,12 +2,22 @@
 
 :func:`resolve_type` returns the :class:`ColumnType` of a column; the registry has an entry for
 each built-in type.
+
+What this package exports is imported when one of its names is first used: a keeper of a snapshot
+and capture, which start beside copies, read definitions of types, and decode nothing.
 """
 
-from pgsluice.types.codec import ColumnType, Decoded
-from pgsluice.types.definition import TypeDefinition
-from pgsluice.types.options import TypeOptions
-from pgsluice.types.registry import ENTRIES, Entry, printed_type, resolve_type
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgsluice.exports import on_demand
+
+if TYPE_CHECKING:
+    from pgsluice.types.codec import ColumnType, Decoded
+    from pgsluice.types.definition import TypeDefinition
+    from pgsluice.types.options import TypeOptions
+    from pgsluice.types.registry import ENTRIES, Entry, printed_type, resolve_type
 
 __all__ = [
     "ENTRIES",
@@ -19,3 +29,5 @@ __all__ = [
     "printed_type",
     "resolve_type",
 ]
+
+__getattr__ = on_demand(__name__, ("codec", "definition", "options", "registry"))
