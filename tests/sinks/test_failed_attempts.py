@@ -15,8 +15,10 @@ from deltalake import DeltaTable
 from pgsluice import failpoints
 from pgsluice.errors import PgsluiceError, TargetUnreachable
 from pgsluice.lsn import Lsn
+from pgsluice.sinks.delta import commit as commit_module
 from pgsluice.sinks.delta import durability
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, net, row
@@ -82,6 +84,47 @@ def test_changes_whose_commit_may_have_been_made_keep_their_files(sink: DeltaSin
         update(sink, 1, 110)
     failpoints.arm("")
     assert writer_of(sink).position() == 110
+    assert rows_of(sink)[1] == row(1, 7)
+
+
+def test_changes_that_another_commit_overtakes_leave_no_files(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else can make the version that would have named them."""
+    load(sink)
+    make = commit_module._make_version
+    inside = list[set[Path]]()
+
+    def overtaken(folder: Path, version: int, written: Path) -> None:
+        monkeypatch.setattr(commit_module, "_make_version", make)
+        inside.append(files_of(sink) - {written})
+        snapshot = newest_snapshot(folder)
+        assert snapshot is not None
+        commit_module.commit(snapshot, "OPTIMIZE", [])
+        make(folder, version, written)
+
+    monkeypatch.setattr(commit_module, "_make_version", overtaken)
+    before = files_of(sink)
+    update(sink, 1, 110)
+    (written,) = inside
+    assert written > before, "files of the changes were there"
+    assert not (written - before) & files_of(sink)
+    assert rows_of(sink)[1] == row(1, 7)
+
+
+def test_a_link_that_was_made_twice_is_a_commit(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS repeats a call whose answer was lost: the second one finds the first one's name."""
+    load(sink)
+    link = Path.hardlink_to
+
+    def twice(path: Path, target: Path) -> None:
+        link(path, target)
+        link(path, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", twice)
+    assert update(sink, 1, 110).version() == 1
     assert rows_of(sink)[1] == row(1, 7)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,9 +27,11 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.spark.tasks import attempt
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.planning import TableWork, TaskResult
+from pgsluice.subscription.shared_batch import SharedBatch
 from pgsluice.wire import (
     UNCHANGED,
     Delete,
@@ -292,19 +295,84 @@ def test_a_large_batch_that_fails_leaves_no_files(maker: SpoolMaker, tmp_path: P
         assert number > 2
 
 
-def test_changes_that_one_task_stages_leave_no_files_if_their_commit_fails(
-    maker: SpoolMaker, tmp_path: Path
-) -> None:
+def large_tasks(maker: SpoolMaker, folder: Path) -> Iterator[tuple[ApplyTables, TableWork, Path]]:
+    """Those that read pieces, with a large batch for a copied table, and the table's folder."""
     shop = Shop(1)
     maker.segment([ORDERS, FactsMessage(FACTS), *shop.changes(12)])
     end = maker.segment(shop.changes(12))
-    in_pieces = [task for task in tasks(maker, tmp_path) if task.staging_path is None]
-    for task in in_pieces:
+    for task in tasks(maker, folder)[1:]:
         copied(task)
-        folder = Path(make_sink(task.sink).location("public", "orders"))
+        yield task, work(end), Path(make_sink(task.sink).location("public", "orders"))
+
+
+@pytest.mark.parametrize("place", ["delta.sync", "delta.before_commit"])
+def test_a_large_batch_whose_commit_fails_before_it_begins_leaves_no_files(
+    maker: SpoolMaker, tmp_path: Path, place: str
+) -> None:
+    for task, large, folder in large_tasks(maker, tmp_path):
         before = set(folder.rglob("*.parquet"))
-        failpoints.arm("delta.before_commit=enospc")
-        assert isinstance(apply(task, work(end)), Failure)
+        failpoints.arm(f"{place}=enospc")
+        assert isinstance(apply(task, large), Failure)
         failpoints.arm("")
         assert set(folder.rglob("*.parquet")) == before
-        assert isinstance(apply(task, work(end)), TaskResult)
+        assert isinstance(apply(task, large), TaskResult)
+
+
+def test_a_large_batch_whose_commit_may_have_been_made_keeps_its_files(
+    maker: SpoolMaker, tmp_path: Path
+) -> None:
+    for task, large, _ in large_tasks(maker, tmp_path):
+        failpoints.arm("delta.after_commit=eio")
+        assert isinstance(apply(task, large), Failure)
+        failpoints.arm("")
+        done = apply(task, large)
+        assert isinstance(done, TaskResult)
+        assert done.skipped
+        assert len({row["id"] for row in rows_of(task)}) == len(rows_of(task))
+
+
+COMMIT = SharedBatch._commit
+ATTEMPTS: list[TaskResult | Failure] = []
+
+
+def commit_by_attempts(self: SharedBatch, wanted: Any, numbers: Sequence[int]) -> TaskResult:
+    """Commit by two attempts of one task, of which the first that is made fails."""
+    ATTEMPTS.clear()
+    for number in numbers:
+        with pytest.MonkeyPatch.context() as patched:
+            module = "pgsluice.subscription.shared_batch"
+            patched.setattr(f"{module}.again_in_stage", lambda number=number: number or None)
+            failpoints.arm("" if ATTEMPTS else "delta.before_commit=eio")
+            ATTEMPTS.append(attempt(partial(COMMIT, self), wanted))
+    return cast("TaskResult", ATTEMPTS[-1])
+
+
+def commit_again(self: SharedBatch, wanted: Any) -> TaskResult:
+    return commit_by_attempts(self, wanted, (0, 1))
+
+
+def commit_late(self: SharedBatch, wanted: Any) -> TaskResult:
+    return commit_by_attempts(self, wanted, (1, 0))
+
+
+def test_attempts_to_commit_agree_on_what_becomes_of_staged_changes(
+    maker: SpoolMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may make another attempt while the first one goes on somewhere. If the first one has
+    deleted what is staged, the later one commits nothing; else it stays, whichever commits it."""
+    for task, large, folder in large_tasks(maker, tmp_path):
+        if task.staging_path is None:
+            continue
+        before = set(folder.rglob("*.parquet"))
+        monkeypatch.setattr(SharedBatch, "_commit", commit_again)
+        refused = apply(task, large)
+        assert isinstance(ATTEMPTS[0], Failure)
+        assert isinstance(refused, Failure)
+        assert "have been deleted" in refused.message
+        assert set(folder.rglob("*.parquet")) == before
+        monkeypatch.setattr(SharedBatch, "_commit", commit_late)
+        done = apply(task, large)
+        assert isinstance(ATTEMPTS[0], Failure)
+        assert isinstance(done, TaskResult)
+        ids = [row["id"] for row in rows_of(task)]
+        assert len(ids) == len(set(ids)) > 0

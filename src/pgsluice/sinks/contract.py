@@ -30,7 +30,7 @@ cannot be used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -356,9 +356,15 @@ class ChangesStagingHandle(Protocol):
             TableError: as :meth:`TableHandle.apply`.
         """
 
-    def whole_attempt(self) -> AbstractContextManager[None]:
+    def whole_attempt(
+        self, delete: Callable[[], object] | None = None
+    ) -> AbstractContextManager[None]:
         """A block that stages changes and commits them: if it fails before the commit begins, what
-        it has written is deleted, if that is possible."""
+        it has written is deleted, if that is possible.
+
+        Args:
+            delete: is called as well then; it deletes what was staged before the block.
+        """
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         """Delete what was staged, if that is possible. No commit of it was begun, and none will

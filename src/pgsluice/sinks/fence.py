@@ -279,6 +279,25 @@ class TableWriter:
         assert isinstance(handle, ChangesStagingHandle)
         handle.discard_changes(staged)
 
+    def commit_or_discard(
+        self, staged: Sequence[StagedChanges], position: Lsn, may_discard: Callable[[], bool]
+    ) -> Applied:
+        """The half of the commit's author, as :meth:`commit_changes`; if it fails before the commit
+        begins, what is staged is deleted.
+
+        Args:
+            may_discard: asked then, whether no other attempt commits the same.
+        """
+        handle = self._opened.handle
+        assert isinstance(handle, ChangesStagingHandle)
+
+        def discard() -> None:
+            if may_discard():
+                handle.discard_changes(staged)
+
+        with handle.whole_attempt(discard):
+            return self.commit_changes(staged, position)
+
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         """The half of the commit's author: take what all tasks have staged, once.
 

@@ -6,7 +6,7 @@ It is done in a Spark task, for several tables (:mod:`pgsluice.subscription.batc
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -248,11 +248,19 @@ class ApplyTables:
             writer.alter(columns.added, columns.widened)
 
     def commit(
-        self, work: TableWork, staged: Sequence[StagedChanges], outline: Outline
+        self,
+        work: TableWork,
+        staged: Sequence[StagedChanges],
+        outline: Outline,
+        may_discard: Callable[[], bool],
     ) -> TaskResult:
-        """Commit what tasks have staged of changes that start at the target's position."""
+        """Commit what tasks have staged of changes that start at the target's position.
+
+        Args:
+            may_discard: see :meth:`pgsluice.sinks.fence.TableWriter.commit_or_discard`.
+        """
         writer = self._writer(work)
-        applied = writer.commit_changes(staged, outline.last)
+        applied = writer.commit_or_discard(staged, outline.last, may_discard)
         writer.maintain(self.keep_versions.get(work.relation_oid, ()))
         return TaskResult(
             committed=outline.last,

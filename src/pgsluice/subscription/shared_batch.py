@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -29,6 +30,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
+from pgsluice.spark.lost_workers import again_in_stage
 from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.large_batch import Outline
@@ -39,6 +41,9 @@ from pgsluice.subscription.target_columns import TargetColumns, columns_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+_UNDECIDED, _KEPT, _DELETED = "staged.undecided", "staged.kept", "staged.deleted"
+"""A file in a batch's folder: what becomes of what is staged if the commit fails."""
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -141,6 +146,7 @@ class SharedBatch:
         if not begun.can_stage:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / _UNDECIDED).touch()
         changes = self.task.changes(self.work)
         sliced = _each(spark, self._slice, changes.chunks(begun.after, self.work.through))
         outline = Outline.joined([each.outline for each in sliced])
@@ -234,8 +240,24 @@ class SharedBatch:
             yield changes.net(runs, share.columns, share.truncates, share.begins)
 
     def _commit(self, wanted: tuple[Sequence[StagedChanges], Outline]) -> TaskResult:
+        """Spark may attempt this again while the first attempt goes on somewhere. So only the first
+        one deletes what is staged, and no later one commits it then."""
         staged, outline = wanted
-        return self.task.commit(self.work, staged, outline)
+        if again_in_stage() is not None and not self._decides(_KEPT):
+            raise PgsluiceError(
+                f"staged changes of {self.work.title} have been deleted by an attempt that failed",
+                hint="try again",
+            )
+        return self.task.commit(self.work, staged, outline, lambda: self._decides(_DELETED))
+
+    def _decides(self, fate: str) -> bool:
+        """Whether this becomes of what is staged: the first attempt that asks decides.
+
+        By the name of a file: to change it needs no room on the disk.
+        """
+        with suppress(FileNotFoundError):
+            (self.folder / _UNDECIDED).rename(self.folder / fate)
+        return (self.folder / fate).exists()
 
 
 def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:

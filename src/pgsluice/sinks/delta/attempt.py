@@ -12,20 +12,26 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from pgsluice.failpoints import failpoint
+from pgsluice.sinks.contract import Overtaken
 
 _deletions: ContextVar[list[Callable[[], object]] | None] = ContextVar("deletions", default=None)
 
 
 @contextmanager
-def attempt() -> Iterator[None]:
+def attempt(delete: Callable[[], object] | None = None) -> Iterator[None]:
     """A block that deletes the files which it has written, if it raises.
 
     A block in such a block leaves that to the outer one.
+
+    Args:
+        delete: deletes files that were written before the block.
     """
-    if _deletions.get() is not None:
+    before = [] if delete is None else [delete]
+    if (outer := _deletions.get()) is not None:
+        outer += before
         yield
         return
-    deletions: list[Callable[[], object]] = []
+    deletions: list[Callable[[], object]] = [*before]
     token = _deletions.set(deletions)
     try:
         yield
@@ -49,7 +55,18 @@ def writes(delete: Callable[[], object]) -> None:
         deletions.append(delete)
 
 
-def commits() -> None:
-    """Keep what was written: from now on, a version of the table may name it."""
-    if (deletions := _deletions.get()) is not None:
-        deletions.clear()
+@contextmanager
+def commits() -> Iterator[None]:
+    """A block that makes a version of the table: what was written stays, since the version may name
+    it, unless another commit has made this version (Overtaken)."""
+    deletions = _deletions.get()
+    if deletions is None:
+        yield
+        return
+    written = [*deletions]
+    deletions.clear()
+    try:
+        yield
+    except Overtaken:
+        deletions += written
+        raise

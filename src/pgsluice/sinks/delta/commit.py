@@ -73,8 +73,8 @@ def commit(
         written.write_bytes(lines.encode())
         sync(written)
         failpoint("delta.before_commit")
-        commits()
-        _make_version(snapshot.folder, version, written)
+        with commits():
+            _make_version(snapshot.folder, version, written)
     finally:
         written.unlink(missing_ok=True)
     failpoint("delta.after_commit")
@@ -85,9 +85,12 @@ def commit(
 
 
 def _make_version(folder: Path, version: int, written: Path) -> None:
+    path = commit_path(folder, version)
     try:
-        commit_path(folder, version).hardlink_to(written)
+        path.hardlink_to(written)
     except FileExistsError:
+        if path.samefile(written):  # NFS repeats a call whose answer was lost
+            return
         raise Overtaken(f"another commit made version {version} of {folder}") from None
     except OSError as error:
         if error.errno not in hard_links.REFUSALS:

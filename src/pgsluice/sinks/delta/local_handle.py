@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -233,8 +233,10 @@ class LocalHandle:
             keeps_vectors=self._is_merged_on_read,
         )
 
-    def whole_attempt(self) -> AbstractContextManager[None]:
-        return attempt()
+    def whole_attempt(
+        self, delete: Callable[[], object] | None = None
+    ) -> AbstractContextManager[None]:
+        return attempt(delete)
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         discard_changes(self._snapshot.folder, staged)
