@@ -91,6 +91,8 @@ class PgsluiceError(Exception):
 
     exit_code = 1
     remedy = Remedy.RETRY
+    is_lasting = False
+    """What the work needs does not come back: the same work would fail again."""
 
     def __init__(
         self,
@@ -260,6 +262,7 @@ class Failure:
         reason: of a table that is parked, if it has one that a look can see end.
         details: a traceback for the log, where the error was not expected; None otherwise.
         is_of_target: it waits for the target's store.
+        is_lasting: see :class:`PgsluiceError`.
         leaves: the partitions whose bounds the task needs to go on.
     """
 
@@ -269,6 +272,7 @@ class Failure:
     reason: str | None = None
     is_of_target: bool = False
     leaves: frozenset[int] = frozenset()
+    is_lasting: bool = False
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
@@ -280,7 +284,8 @@ class Failure:
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)
             reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
-            return cls(error.remedy, str(error), None, reason, is_of_target, leaves)
+            is_lasting = error.is_lasting
+            return cls(error.remedy, str(error), None, reason, is_of_target, leaves, is_lasting)
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             trouble = disk_trouble(error)
             if trouble is not None:

@@ -18,6 +18,7 @@ from pgsluice.copy import CopyPace, CopyTurns, CopyWork, TableCopy, stage_tables
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.snapshots import SnapshotGone
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
 
 SMALL = 1000
@@ -47,6 +48,8 @@ def stage(
         before = (folder / "read").read_text().count(f"{work.name}{read.condition}\n")
         if work.name == "bad":
             results.append(Failure(Remedy.PARK, "why"))
+        elif work.name == "gone":
+            results.append(Failure.of(SnapshotGone("why")))
         elif work.name == "locked" or (work.name, read.condition, before) == ("free", "1", 1):
             results.append(Failure(Remedy.LATER, "why"))
         elif work.name == "broken" or (work.name, before) == ("shaken", 1):
@@ -68,6 +71,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         is_wanted: Callable[[TableCopy], bool] = lambda _: True,
         is_stopping: Callable[[], bool] = lambda: False,
         is_beside_stream: bool = False,
+        report: Callable[[TableCopy, int], None] = lambda *_: None,
     ) -> tuple[list[TableCopy], list[str]]:
         turns = CopyTurns()
         turns.streams.append(lambda: is_beside_stream)
@@ -79,7 +83,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
                 turns.join("lake", at_once, lambda: at_once),
                 CopyPace(rate),
                 is_wanted=is_wanted,
-                report=lambda *_: None,
+                report=report,
                 is_stopping=is_stopping,
             )
         )
@@ -171,6 +175,40 @@ def test_a_rate_delays_the_next_task(copied, monkeypatch: pytest.MonkeyPatch) ->
         is_stopping=lambda: next(asked) > 5,
     )
     assert (names(ended), read) == ([], ["big0"])
+
+
+def test_tables_are_not_tried_under_a_snapshot_that_is_gone(copied) -> None:
+    ended, read = copied(table("gone", SMALL, SMALL), table("b", *[PORTION_BYTES] * 3))
+    assert read == ["gone0"]
+    assert sorted(names(ended)) == ["b", "gone"]
+    assert [copy.failure is not None and copy.failure.is_lasting for copy in ended] == [True, True]
+
+
+def test_a_table_that_is_locked_does_not_count_against_the_rate(
+    copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.copy.tasks._LOCK_RETRY_S", 1e6)
+    monkeypatch.setattr("pgsluice.copy.tasks.LOCK_PATIENCE_S", 0)
+    ended, _ = copied(table("locked", SMALL), table("good", SMALL * 2), rate=SMALL / 86400)
+    assert {copy.work.name: copy.is_staged for copy in ended} == {"good": True, "locked": False}
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_what_was_being_read_when_a_copy_broke_off_is_known(copied, at_once: int) -> None:
+    """Whether it shared the task of what the copy broke off at, or had one of its own."""
+    copies = [table(f"t{n}_", SMALL) for n in range(4)]
+    reported = []
+
+    def report(copy: TableCopy, number: int) -> None:
+        reported.append((copy.work.name, number))
+        if len(reported) == 1:
+            raise OSError("no room for the journal")
+
+    with pytest.raises(OSError, match="no room"):
+        copied(*copies, at_once=at_once, report=report)
+    staged = [copy.work.name for copy in copies if copy.is_staged]
+    assert len(staged) == 2
+    assert sorted(reported) == [(name, 0) for name in staged]
 
 
 def test_a_copy_that_is_stopped_begins_no_task(copied) -> None:

@@ -91,6 +91,15 @@ def test_copies_read_at_their_rate_however_seldom_they_ask() -> None:
     assert read_at(pace, now, until=now[0] + 13) <= 11, "a pause is no reason to read faster"
 
 
+def test_a_task_that_could_read_nothing_does_not_count() -> None:
+    now = [1000.0]
+    pace = CopyPace(100, clock=lambda: now[0])
+    pace.begin(130)
+    pace.give_back(130)
+    pace.begin(130)
+    assert read_at(pace, now, until=2300.0) == 999
+
+
 def test_without_a_rate_tasks_begin_at_once() -> None:
     pace = CopyPace(None)
     pace.begin(2**60)

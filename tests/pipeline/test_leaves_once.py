@@ -173,8 +173,10 @@ def test_a_spool_without_room_for_what_is_to_be_received(
     pipeline: MakePipeline,
     servers: Servers,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The table holds nothing while others make room, and is copied as a whole."""
+    """The table holds nothing while others make room, and is copied as a whole, with words."""
+    caplog.set_level("INFO", "pgsluice")
     use_local_spark(monkeypatch)
     one = pipeline(shop := database(servers(version)))
     one.write(spool=f"max_bytes = {2 * 2**20}\nsegment_bytes = {128 * 1024}")
@@ -191,3 +193,5 @@ def test_a_spool_without_room_for_what_is_to_be_received(
     one.once()
     one.assert_equal("root", "t")
     assert one.table("root").copy_number == 2
+    said = "public.root: the whole table is copied next: the spool is at its size limit"
+    assert said in caplog.text

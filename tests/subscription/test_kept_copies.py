@@ -85,6 +85,23 @@ def test_tasks_read_while_the_keeper_starts_and_who_made_the_snapshot_waits_for_
     round_.files.release()
 
 
+def test_a_snapshot_is_said_to_be_needed_whatever_its_round_waits_for(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch may hold the tables' lock for longer than a keeper waits."""
+    monkeypatch.setattr("pgsluice.subscription.kept_copies.SAY_NEEDED_S", 0.01)
+    with temporary_snapshot(shop.dsn, 60) as made:
+        round_ = Round(tmp_path, shop.dsn, made)
+        round_.look_until_kept(made)
+    path = tmp_path / COPY_SNAPSHOT
+    with round_.files.needed():
+        for _ in range(3):
+            said_at = path.stat().st_mtime_ns
+            await_that(lambda said_at=said_at: path.stat().st_mtime_ns > said_at)
+    round_.files.release()
+    round_.read.end()
+
+
 def test_a_keeper_that_has_not_answered_ends_with_its_copies(
     shop: Database, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -116,14 +116,18 @@ class _Queue:
         self.left_bytes -= task.size_bytes
         return task
 
-    def take_table(self, copy: TableCopy) -> list[_Task]:
-        """Take all portions of a table that has several."""
-        of_table = [task for task in self._tasks if task.portions[0][0] is copy]
-        others = [task for task in self._tasks if task.portions[0][0] is not copy]
+    def take_all(self) -> list[_Task]:
+        """Take all of them."""
+        tasks = [*self._tasks]
         self._tasks.clear()
         self.left_bytes = 0
-        self.append(*others)
-        return of_table
+        return tasks
+
+    def take_table(self, copy: TableCopy) -> list[_Task]:
+        """Take all portions of a table that has several."""
+        tasks = self.take_all()
+        self.append(*(task for task in tasks if task.portions[0][0] is not copy))
+        return [task for task in tasks if task.portions[0][0] is copy]
 
 
 class _LockedTables:
@@ -148,10 +152,12 @@ class _LockedTables:
 
     def take_due(self) -> list[_Task]:
         """The portions to be tried now."""
-        if time.monotonic() < self._retry_at:
-            return []
-        due, self._tasks = self._tasks, []
-        return due
+        return [] if time.monotonic() < self._retry_at else self.take_all()
+
+    def take_all(self) -> list[_Task]:
+        """Take all of them."""
+        tasks, self._tasks = self._tasks, []
+        return tasks
 
     def give_up(self, others: Iterable[_Task]) -> list[TableCopy]:
         """The tables that are not waited for any longer; they have failed.
@@ -165,11 +171,10 @@ class _LockedTables:
         lasted_s = self._idle_since - self._began_at
         if not self._tasks or now - self._idle_since < max(LOCK_PATIENCE_S, lasted_s):
             return []
-        copies = [copy for task in self._tasks for copy, _ in task.portions]
-        self._tasks = []
+        copies = _copies_of(self.take_all())
         for copy in copies:
             copy.failure = copy.locked
-        return list({id(copy): copy for copy in copies}.values())
+        return copies
 
 
 def stage_tables(
@@ -206,15 +211,18 @@ def stage_tables(
         queue = _Queue(_tasks(left, max(1, turn.look())))
         with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
             tasks = _Tasks(partial(threads.submit, run), queue, turn, pace)
-            while tasks.are_unfinished and not (is_stopping() and tasks.are_idle):
-                if not is_stopping():
-                    tasks.begin(is_wanted)
-                for copy, number in tasks.end():
-                    if copy.locked is not None or number in copy.staged:
-                        report(copy, number)
-                    if copy.failure is not None or copy.is_staged:
-                        yield copy
-                yield from tasks.give_up_locked()
+            try:
+                while tasks.are_unfinished and not (is_stopping() and tasks.are_idle):
+                    if not is_stopping():
+                        tasks.begin(is_wanted)
+                    for copy, number in tasks.end():
+                        if copy.locked is not None or number in copy.staged:
+                            report(copy, number)
+                        if copy.failure is not None or copy.is_staged:
+                            yield copy
+                    yield from tasks.give_up()
+            finally:
+                tasks.take_left(report)
     finally:
         turn.leave()
 
@@ -239,6 +247,7 @@ class _Tasks:
         self._pace = pace
         self._locked = _LockedTables()
         self._running: dict[Future[list[StagedRows | Failure]], _Task] = {}
+        self._lost: Failure | None = None
 
     @property
     def are_unfinished(self) -> bool:
@@ -279,13 +288,24 @@ class _Tasks:
         ended, _ = wait(self._running, _POLL_S, FIRST_COMPLETED)
         for future in ended:
             self._turn.end()
-            results = zip(self._running.pop(future).portions, future.result(), strict=True)
+            results = zip(self._running[future].portions, future.result(), strict=True)
             for (copy, number), result in results:
                 if copy.failure is None:
                     self._take(copy, number, result)
                     yield copy, number
                 elif isinstance(result, StagedRows):
                     copy.staged[number] = result
+            del self._running[future]
+
+    def take_left(self, report: Callable[[TableCopy, int], None]) -> None:
+        """Wait for the tasks of a round that broke off, and note what they have staged: somebody
+        goes on with it, or deletes it."""
+        for future, task in self._running.items():
+            with suppress(Exception):  # the error that ended the round counts
+                for (copy, number), result in zip(task.portions, future.result(), strict=True):
+                    if isinstance(result, StagedRows) and number not in copy.staged:
+                        copy.staged[number] = result
+                        report(copy, number)
 
     def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure) -> None:
         """Take a portion's result: it is staged, is tried again, or its table has failed."""
@@ -293,6 +313,11 @@ class _Tasks:
         if isinstance(result, StagedRows):
             copy.locked = None
             copy.staged[number] = result
+            return
+        if result.is_lasting or result.remedy is Remedy.LATER:
+            self._pace.give_back(portion.size_bytes)  # nothing was read
+        if result.is_lasting:
+            copy.failure = self._lost = result
         elif result.remedy is Remedy.LATER:
             copy.locked = result
             self._locked.put([portion, *self._queue.take_table(copy)])
@@ -301,9 +326,16 @@ class _Tasks:
         else:
             copy.failure = result
 
-    def give_up_locked(self) -> list[TableCopy]:
-        """The tables that are locked, and not waited for any longer; they have failed."""
-        return self._locked.give_up((*self._running.values(), *self._queue))
+    def give_up(self) -> list[TableCopy]:
+        """The tables that have failed without being read: those that are locked and not waited for
+        any longer, or all, if none can be read any more."""
+        if self._lost is None:
+            return self._locked.give_up((*self._running.values(), *self._queue))
+        left = _copies_of([*self._queue.take_all(), *self._locked.take_all()])
+        copies = [copy for copy in left if copy.failure is None]
+        for copy in copies:
+            copy.failure = self._lost
+        return copies
 
 
 def _run(
@@ -324,6 +356,12 @@ def _may_pass(copy: TableCopy, failure: Failure) -> bool:
         return False
     copy.interruptions += 1
     return copy.interruptions <= _INTERRUPTIONS
+
+
+def _copies_of(tasks: Iterable[_Task]) -> list[TableCopy]:
+    """The tables of tasks, each once."""
+    copies = (copy for task in tasks for copy, _ in task.portions)
+    return list({id(copy): copy for copy in copies}.values())
 
 
 def _needed(task: _Task, is_wanted: Callable[[TableCopy], bool]) -> _Task:

@@ -166,3 +166,9 @@ class CopyPace:
             with self._lock:
                 began_at = max(self._clock() - _LATE_S, self._free_at)
                 self._free_at = began_at + size_bytes / self._bytes_per_s
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count a task no more that began and could read nothing."""
+        if self._bytes_per_s is not None:
+            with self._lock:
+                self._free_at -= size_bytes / self._bytes_per_s

@@ -74,8 +74,8 @@ class SnapshotFile:
         return None
 
     def still_needed(self) -> None:
-        """Have the keeper hold the snapshot for another while."""
-        with suppress(FileNotFoundError):
+        """Have the keeper hold the snapshot for another while, if its file can be touched."""
+        with suppress(OSError):
             os.utime(self.path)
 
     def ended_keeper(self) -> int | None:

@@ -26,6 +26,8 @@ _SEES = "SELECT pg_catalog.txid_current_snapshot()::text"
 class SnapshotGone(SourceUnreachable):
     """The server has not this snapshot any more."""
 
+    is_lasting = True
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

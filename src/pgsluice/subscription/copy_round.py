@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import (
     CopyCounts,
+    CopyJournal,
     CopyPace,
     CopyResult,
     CopyTables,
@@ -46,7 +48,12 @@ from pgsluice.subscription.kept_copies import (
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.partition_copies import CatchUp, bring_to, plan_partitions
+from pgsluice.subscription.partition_copies import (
+    CatchUp,
+    bring_to,
+    plan_partitions,
+    say_whole_is_next,
+)
 from pgsluice.subscription.received import Received
 from pgsluice.subscription.table_events import CopyBegun, CopyPlanned, CopyWaits
 from pgsluice.subscription.tables import SubscriptionTables
@@ -150,7 +157,14 @@ class CopyRound:
         kept = self._kept.begun_before()
         if kept is None:
             return None
-        snapshot, journal = kept
+        with self.needs_snapshot():
+            return self._resume(*kept)
+
+    def needs_snapshot(self) -> AbstractContextManager[None]:
+        """A block in which the snapshot stays that an earlier run has kept."""
+        return self._kept.needed()
+
+    def _resume(self, snapshot: Snapshot, journal: CopyJournal) -> Failure | None:
         task = self._task(snapshot)
         try:
             source, _ = read_source(self._config, self._looks, snapshot, (), 1)
@@ -204,7 +218,8 @@ class CopyRound:
         if are_worth_keeping(copies, self._subscription.copy_rate):
             read.keep(let_go)
         try:
-            return self._stage(read)
+            with self._kept.needed():
+                return self._stage(read)
         finally:
             if self._kept.begun_before() is None:
                 self._discard(read)
@@ -368,9 +383,8 @@ class CopyRound:
             self._works.pop(work.facts.oid, None)
         if isinstance(result, Failure) and result.details is not None:
             logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
-        is_load = work.replaces_partitions
-        if is_load and isinstance(result, Failure) and table.state is TableState.INITIALISE:
-            logger.info("%s: the whole table is copied next", result.message)
+        if work.replaces_partitions and isinstance(result, Failure):
+            say_whole_is_next(table, result)
         if table.state is TableState.COPIED:
             self._counts.committed(copy)
         else:

@@ -38,6 +38,10 @@ KEEPER_AFTER_S = 3.0
 """So long copies have lasted when their keeper starts, which takes a quarter of a second of CPU:
 most that are not large have ended by then."""
 
+SAY_NEEDED_S = 5.0
+"""How often a keeper is told that its snapshot is needed: see
+:data:`pgsluice.snapshots.keeper.KEPT_S`."""
+
 WARN_EVERY_S = 3600.0
 
 
@@ -55,6 +59,8 @@ class KeptCopies:
         self._journal_path = folder / journal
         self._ended_keeper: int | None = None
         """The process of which this was said."""
+        self._releasing = threading.Lock()
+        """Else a keeper that was just released could be said to have ended by itself."""
 
     def begun_before(self) -> tuple[Snapshot, CopyJournal] | None:
         """What an earlier run has kept: the snapshot, under the name that its keeper gave it, and
@@ -80,17 +86,40 @@ class KeptCopies:
         journal.begin()
         return journal
 
-    def still_needed(self) -> None:
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """A block that needs the snapshot, if it is kept.
+
+        A thread says so: the block may wait for longer than the keeper does, such as for the
+        tables' lock, which a batch holds.
+        """
+        is_over = threading.Event()
+
+        def say() -> None:
+            self._still_needed()
+            while not is_over.wait(SAY_NEEDED_S):
+                self._still_needed()
+
+        thread = threading.Thread(target=say, name="pgsluice needs a snapshot", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _still_needed(self) -> None:
         """Have the snapshot kept for another while; say it once if its keeper has ended."""
-        self._file.still_needed()
-        pid = self._file.ended_keeper()
-        if pid is not None and pid != self._ended_keeper:
-            self._ended_keeper = pid
-            say_it_ended(Part.KEEPER, pid, None)
+        with self._releasing:
+            self._file.still_needed()
+            pid = self._file.ended_keeper()
+            if pid is not None and pid != self._ended_keeper:
+                self._ended_keeper = pid
+                say_it_ended(Part.KEEPER, pid, None)
 
     def release(self) -> None:
         """Have the keeper end, and forget what is staged."""
-        self._file.release()
+        with self._releasing:
+            self._file.release()
         self._journal_path.unlink(missing_ok=True)
 
 
@@ -152,7 +181,7 @@ class ReadSnapshot:
                 self._readers[task.snapshot] -= 1
 
     def look(self) -> None:
-        """Start the keeper, take its answer, or have it keep the snapshot for longer."""
+        """Start the keeper, or take its answer."""
         if time.monotonic() >= self._starts_at:
             self._starts_at = math.inf
             try:
@@ -161,8 +190,6 @@ class ReadSnapshot:
                 self._say_it_is_not_kept(error)
         if self._keeper is not None:
             self._ask(self._keeper)
-        elif self._journal is not None:
-            self._files.still_needed()
         with self._lock:
             is_over = self._made is not None and not self._readers[self._made]
         if is_over:

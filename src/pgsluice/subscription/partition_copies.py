@@ -5,11 +5,13 @@ Before such rows are read, the target is brought to the snapshot's position (ADR
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pgsluice.copy import TableCopy
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copy_plan import SourceTables
 from pgsluice.subscription.copy_results import is_planned
 from pgsluice.subscription.leaf_events import LeavesFailed
@@ -17,6 +19,8 @@ from pgsluice.subscription.leaf_plan import portions_of_partitions
 from pgsluice.subscription.lifecycle import Event
 from pgsluice.subscription.received import Received
 from pgsluice.subscription.tables import SubscriptionTables
+
+logger = logging.getLogger(__name__)
 
 CatchUp = Callable[[Collection[int], Lsn], Mapping[int, Failure]]
 """Applies to some tables what the spool has up to a position, and says of which that failed."""
@@ -45,6 +49,12 @@ def plan_partitions(
             copy.portions = portions
         planned.append(copy)
     return planned
+
+
+def say_whole_is_next(table: TableRecord, failure: Failure) -> None:
+    """Say it if a table whose partitions cannot be replaced alone is copied instead."""
+    if table.state is TableState.INITIALISE:
+        logger.info("%s: the whole table is copied next: %s", table.title, failure.message)
 
 
 def bring_to(
@@ -79,5 +89,6 @@ def bring_to(
         for copy in copies:
             failure = failures.get(copy.work.facts.oid)
             if failure is not None and is_planned(tables.get(copy.work.facts.oid), copy.work):
-                tables.apply(copy.work.facts.oid, LeavesFailed(failure))
+                table = tables.apply(copy.work.facts.oid, LeavesFailed(failure)).table
+                say_whole_is_next(table, failure)
     return [copy for copy in copies if copy.work.facts.oid not in failures]

@@ -38,7 +38,7 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
 from pgsluice.subscription.options import sink_options
-from pgsluice.subscription.partition_copies import CatchUp
+from pgsluice.subscription.partition_copies import CatchUp, say_whole_is_next
 from pgsluice.subscription.received import Received
 from pgsluice.subscription.table_events import (
     COPY_ATTEMPTS,
@@ -180,8 +180,11 @@ class TableCopies:
     def _copy_waiting(self, first: Snapshot | None, is_stopping: Callable[[], bool]) -> None:
         """Copy the tables that wait: first those that an earlier run has begun."""
         rounds = self._free_rounds(is_stopping, is_alone=True)
-        for round_ in rounds:
-            if round_.begun_before():
+        begun = [round_ for round_ in rounds if round_.begun_before()]
+        with ExitStack() as held:
+            for round_ in begun:
+                held.enter_context(round_.needs_snapshot())
+            for round_ in begun:
                 self._claim(round_)
                 round_.resume()
         self._copy_all(rounds[0], first, is_stopping)
@@ -291,7 +294,8 @@ class TableCopies:
         """Have tables hold nothing of a spool that has no room until there is some."""
         with self._tables.changing():
             for oid in oids:
-                self._tables.apply(oid, HoldReleased(str(full)))
+                table = self._tables.apply(oid, HoldReleased(str(full))).table
+                say_whole_is_next(table, Failure.of(full))
 
     def waiting(self, round_: CopyRound | None = None) -> list[int]:
         """The tables whose copies may begin now: no other round copies them."""
