@@ -14,7 +14,8 @@ from pgsluice.sql import quote_identifier
 NAMES = [
     "text", "date", "time", "zone", "at", "timestamp", "without", "with", "precision", "double",
     "varying", "C", "int4", "numeric", "interval", "year", "day", "to", "second", "lower",
-    "pg_catalog", "public", "mood", "char", "and", "f", "json",
+    "pg_catalog", "public", "mood", "char", "and", "f", "json", "epoch", "case", "when", "then",
+    "else", "end", "null", "is", "from", "extract",
 ]
 # fmt: on
 CONDITIONS = {
@@ -28,6 +29,13 @@ CONDITIONS = {
     "functions": "lower(v) = 'a' AND date(ts) > d AND public.f(n) > 1 AND n::text ~ lower(v)",
     "collations": """v COLLATE "C" > 'a' AND v > n::text COLLATE pg_catalog."C" """,
     "zones": "ts AT TIME ZONE 'UTC' > tz AND (tz AT TIME ZONE v) > ts",
+    "fields": "EXTRACT(year FROM d) > 2000 AND EXTRACT(epoch FROM ts) > EXTRACT(DAY FROM d)",
+    "columns beside fields": """EXTRACT(second FROM ts) > EXTRACT(day FROM d) AND year > day
+        AND EXTRACT(second FROM lower::interval) > 1 AND "extract" > 'a' AND "from" > epoch""",
+    "keywords": """CASE WHEN n > 1 THEN v ELSE lower(v) END IS DISTINCT FROM v
+        AND n IS NOT NULL AND CASE n WHEN 1 THEN NULL ELSE v END = 'a'""",
+    "columns that are keywords": """CASE WHEN "when" > "then" THEN "case" ELSE "else" END = "end"
+        AND "is" IS NOT NULL AND "null" > 'a'""",
     "columns": """text = 'a' AND date > 'b' AND "time" > zone AND at > lower AND "and" > f
         AND "timestamp" > year""",
     "columns behind types": """v::varchar = text AND (date)::varchar > "numeric"::varchar(9)

@@ -622,3 +622,11 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     assert folder_problem(tmp_path / "file" / "x") == f"{tmp_path}/file is not a folder"
+
+
+def test_a_folder_that_seems_writable_is_tried() -> None:
+    """To root, each folder of /proc seems so."""
+    assert folder_problem(Path("/proc/x/y")) == (
+        "it does not exist and cannot be made in /proc: No such file or directory"
+    )
+    assert folder_problem(Path("/proc")) == "it is not writable: No such file or directory"

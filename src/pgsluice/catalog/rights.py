@@ -105,7 +105,7 @@ def columns_to_read(
 
 
 def _names(text: str) -> set[str]:
-    """The names in an expression, but for those of types, collations and functions.
+    """The names in an expression, but for those of types, collations, functions and fields.
 
     Raises:
         SqlRefused: the scanner refuses the text.
@@ -118,11 +118,19 @@ def _names(text: str) -> set[str]:
             index = _behind_type(tokens, index)
         elif token.is_keyword("at") and tokens[index].is_keyword("time"):  # AT TIME ZONE
             index += 2
-        elif token.kind is TokenKind.NAME and not tokens[index].is_punctuation("("):
+        elif token.is_keyword("extract") and tokens[index].is_punctuation("("):
+            index += 2  # its field
+        elif (
+            token.kind is TokenKind.NAME
+            and token.keyword not in _ALWAYS_QUOTED
+            and not tokens[index].is_punctuation("(")
+        ):
             names.add(token.value)
     return names
 
 
+_ALWAYS_QUOTED = ("T", "R")
+"""Categories of keywords that are quoted where they are names: ``END`` belongs to a CASE."""
 # fmt: off
 _TYPE_WORDS = frozenset({
     "precision", "varying", "with", "without", "time", "zone",

@@ -94,16 +94,18 @@ def folder_problem(path: Path) -> str | None:
     existing = _nearest_existing(path)
     if not existing.is_dir():
         return f"{existing} is not a folder"
-    if existing != path:
-        if os.access(existing, os.W_OK | os.X_OK):
-            return None
-        return f"it does not exist and cannot be created: {existing} is not writable"
     try:
-        with tempfile.TemporaryFile(dir=path) as file:
+        # As a run does: some file systems, such as /proc, allow it and then refuse.
+        with (
+            tempfile.TemporaryDirectory(dir=existing, prefix=".pgsluice-") as made,
+            tempfile.TemporaryFile(dir=made) as file,
+        ):
             file.write(b"\0")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        if existing != path:
+            return f"it does not exist and cannot be made in {existing}: {error.strerror}"
         return f"it is not writable: {error.strerror}"
     return None
 
