@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, SparkFailed
 from pgsluice.spark.java import Java, find_java, require_java
-from pgsluice.spark.session import merged_settings, require_spark
+from pgsluice.spark.session import merged_settings, refuse_spark_errors, require_spark
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,29 @@ def test_a_java_that_is_killed_while_it_says_its_version_is_asked_again(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert find_java() == Java(java, 21)
     assert (tmp_path / "killed").exists()
+
+
+class SlowlyEnding:
+    """A JVM's process that was killed, and takes ten seconds to end."""
+
+    pid = 12
+
+    def wait(self, timeout: float) -> int:
+        if timeout < 10:
+            raise subprocess.TimeoutExpired("java", timeout)
+        return -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Py4JError("An error occurred while calling o1.f"), ConnectionResetError(), BrokenPipeError()],
+)
+def test_a_jvm_that_gave_no_answer_has_ended_however_long_its_end_takes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=SlowlyEnding()))
+    with pytest.raises(SparkFailed, match=r"Spark's JVM \(process 12\) has ended by SIGKILL"):
+        refuse_spark_errors(error)
 
 
 def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,9 @@ The optimising compiler and G1 would use the cores that the tasks need: on two c
 TASK_ATTEMPTS = 3
 _JVM_END_S = 2.0
 """How long a JVM may need to end after the first call failed."""
+_LOST_JVM_END_S = 30.0
+"""The same if it gave no answer. Its connections are closed first; its end takes seconds on a busy
+machine."""
 
 
 def require_spark() -> None:
@@ -164,9 +167,16 @@ def refuse_spark_errors(error: Exception) -> None:
         SparkFailed: the JVM has ended, or a job failed.
     """
     if not isinstance(error, PgsluiceError):
-        raise_if_ended(_JVM_END_S)
+        raise_if_ended(_LOST_JVM_END_S if _is_unanswered(error) else _JVM_END_S)
     if isinstance(error, spark_errors()):
         raise SparkFailed(f"a Spark job failed: {summarize_error(error)}") from error
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Whether a call to the JVM got no answer; an exception of Java's is one."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
 
 
 def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
