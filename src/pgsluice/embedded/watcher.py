@@ -15,7 +15,8 @@ from pgsluice.embedded.account import Account
 
 # $0: the server's folder; $1: "yes" to remove it. A server that just started may not have
 # written its pid yet. The folder is removed only after the server has ended. On a busy machine
-# either may take long: each is waited for for a minute.
+# either may take long: each is waited for for a minute. A server that has ended stays in the list
+# of processes until its parent, which is init by then, has asked for it.
 _SCRIPT = """
 read -r _
 cd /
@@ -28,6 +29,7 @@ while [ $n -lt 600 ]; do
 done
 n=0
 while [ -n "$pid" ] && [ $n -lt 1200 ] && kill -0 "$pid" 2>/dev/null; do
+    if read -r _ _ state _ < "/proc/$pid/stat" && [ "$state" = Z ]; then break; fi
     n=$((n + 1))
     sleep 0.05
 done
