@@ -27,6 +27,7 @@ from tests.support.databases import Database
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.threads import beside
+from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolError
@@ -50,10 +51,13 @@ _ASKED = ("large", "daily", "values_of_10_kb")
 _DISTURB_S = 6.0
 """At most this long, copies are left alone by statements."""
 _OF_COPIES = "FROM pg_stat_activity WHERE application_name LIKE 'pgsluice copy %'"
-_DISTURBANCES = (
+_END_SESSIONS = (
     f"SELECT pg_terminate_backend(pid) {_OF_COPIES}",
     f"SELECT pg_cancel_backend(pid) {_OF_COPIES}",
     f"SELECT pg_terminate_backend(pid) {_OF_COPIES.replace('copy %', 'snapshot of a copy')}",
+)
+_DISTURBANCES = (
+    *_END_SESSIONS,
     "VACUUM FULL large",
     "VACUUM FULL daily_1",
     "CLUSTER values_of_10_kb USING values_of_10_kb_pkey",
@@ -187,7 +191,7 @@ def kill_while_copying(one: Pipeline, watch: CopyWatch, dice: random.Random) -> 
         while not done:
             one.wait_until(
                 lambda: is_reading() or watch.is_over(_TABLES),
-                timeout_s=300,
+                timeout_s=SOAK_HANGS_S,
                 why="rows are read",
             )
             if watch.is_over(_TABLES):
@@ -274,7 +278,7 @@ def await_copied(one: Pipeline, watch: CopyWatch) -> None:
         start_again(one)
         return watch.is_over(_TABLES)
 
-    one.wait_until(is_copied, timeout_s=600, why="all tables are copied")
+    one.wait_until(is_copied, timeout_s=SOAK_HANGS_S, why="all tables are copied")
 
 
 def await_applied(one: Pipeline) -> None:
@@ -285,11 +289,11 @@ def await_applied(one: Pipeline) -> None:
     def is_applied() -> bool:
         start_again(one)
         with suppress(SpoolError, FileNotFoundError, ValueError, KeyError):
-            one.wait_applied(timeout_s=300)
+            one.wait_applied(timeout_s=SOAK_HANGS_S)
             return True
         return False
 
-    one.wait_until(is_applied, timeout_s=300, why=f"all applied through {now}")
+    one.wait_until(is_applied, timeout_s=SOAK_HANGS_S, why=f"all applied through {now}")
 
 
 def assert_equal(one: Pipeline) -> None:
@@ -302,16 +306,25 @@ def assert_equal(one: Pipeline) -> None:
             assert found.equal, str(found)
 
 
-def ask_for_copies(one: Pipeline, dice: random.Random, ended: threading.Event) -> None:
+def ask_for_copies(
+    one: Pipeline, dice: random.Random, asked: dict[int, int], ended: threading.Event
+) -> None:
+    """Ask for a copy of one table after the other.
+
+    Args:
+        asked: gets the table's OID, and its copy number before it was first asked for.
+    """
     folder = one.spool / "subscriptions" / "lake"
-    asked, ends_at = 0, time.monotonic() + SECONDS
+    count, ends_at = 0, time.monotonic() + SECONDS
     while time.monotonic() < ends_at and not ended.wait(_ASK_S):
         with suppress(SpoolError, FileNotFoundError):
             record = find_record(one.spool, "lake")
             if record is not None and record.tables:
-                request_copy(folder, dice.choice(sorted(record.tables)))
-                asked += 1
-        if asked % 10 == 9:
+                oid = dice.choice(sorted(record.tables))
+                asked.setdefault(oid, record.tables[oid].copy_number)
+                request_copy(folder, oid)
+                count += 1
+        if count % 10 == 9:
             kill_one(one, "keeper", dice)
 
 
@@ -358,15 +371,19 @@ def change_large_tables(shop: Database, dice: random.Random, ended: threading.Ev
 def disturb(
     shop: Database, dice: random.Random, done: Counter[str], ended: threading.Event
 ) -> None:
-    """End sessions of copies, and rewrite, alter, truncate and lock the tables that they read."""
+    """End sessions of copies, and rewrite, alter, truncate and lock the tables that they read.
+
+    Args:
+        done: gets how often each statement had something to do.
+    """
     ends_at = time.monotonic() + SECONDS
     while time.monotonic() < ends_at and not ended.wait(dice.uniform(0, _DISTURB_S)):
         template = dice.choice(_DISTURBANCES)
         statement = template.format(t=dice.choice(_ASKED), low=dice.randrange(_ROWS_ASKED))
         with suppress(psycopg.Error), shop.connect() as connection:  # such as a deadlock
             connection.execute("SET lock_timeout = '10s'")
-            connection.execute(statement.encode())
-            done[template] += 1
+            result = connection.execute(statement.encode())
+            done[template] += result.rowcount if template in _END_SESSIONS else 1
 
 
 @pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
@@ -381,23 +398,33 @@ def test_copies_asked_for_under_fire(
         make_tables(shop)
         make_large_tables(shop)
         one = pipeline(shop, source="two_phase = true")
-        dice, disturbed = random.Random(seed), Counter[str]()
-        with (
-            MODES["data"].prepare(one),
-            beside(lambda ended: disturb(shop, random.Random(seed + 1), disturbed, ended)),
-            beside(lambda ended: change_large_tables(shop, dice, ended)),
-            beside(lambda ended: ask_for_copies(one, dice, ended)),
-        ):
-            fought = fight(one, seconds=SECONDS, kills=SECONDS // 12, seed=seed, mode=MODES["data"])
-        copies = sum(table.copy_number for table in one.record().tables.values())
+        dice, disturbed, asked = random.Random(seed), Counter[str](), dict[int, int]()
+        with MODES["data"].prepare(one):
+            one.start()
+            one.wait_applied(SOAK_HANGS_S)  # a copy that is asked for before is the first one
+            with (
+                beside(lambda ended: disturb(shop, random.Random(seed + 1), disturbed, ended)),
+                beside(lambda ended: change_large_tables(shop, dice, ended)),
+                beside(lambda ended: ask_for_copies(one, dice, asked, ended)),
+            ):
+                fought = fight(
+                    one, seconds=SECONDS, kills=SECONDS // 12, seed=seed, mode=MODES["data"]
+                )
+        tables = one.record().tables
+        copies = sum(table.copy_number - 1 for table in tables.values())
         one.stop()
         goes_on = one.log().count("its copy goes on")
+        ended = sum(disturbed[statement] for statement in _END_SESSIONS)
+        others = disturbed.total() - ended
         row["figures"] = (
             f"{SECONDS} s; {_ROWS_ASKED} and {_ROWS_ASKED // 2} rows, {_ROWS_ASKED // 200} of"
             f" 10 kB, and ten small tables; {fought.transactions} transactions;"
-            f" {len(fought.killed)} SIGKILLs; {disturbed.total()} times, sessions of copies were"
-            " ended, or their tables rewritten, altered, truncated or locked;"
-            f" {copies} copies begun, {goes_on} went on after a kill"
+            f" {len(fought.killed)} SIGKILLs; {ended} sessions of copies ended, {others} times"
+            " their tables rewritten, altered, truncated or locked;"
+            f" {len(asked)} tables asked for, {copies} copies begun again, {goes_on} went on"
+            " after a kill"
         )
         assert not fought.wrong, fought.complaint(seed)
+        assert asked
+        assert [oid for oid, before in asked.items() if tables[oid].copy_number <= before] == []
         row["shown"] = f"{fought.tables} tables equal row for row"

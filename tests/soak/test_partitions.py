@@ -34,8 +34,9 @@ from tests.support.chaos.sessions import Journal
 from tests.support.databases import Database
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.settling import Settling
+from tests.support.settling import Settling, TablesDone
 from tests.support.threads import beside
+from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolError
@@ -138,7 +139,7 @@ class Run:
                 for table in roots.values()
             )
 
-        self.one.wait_until(is_so, timeout_s=240, why=f"{what} with {attached} partitions")
+        self.one.wait_until(is_so, timeout_s=SOAK_HANGS_S, why=f"{what} with {attached} partitions")
 
     def knows(self, table: TableRecord, attached: int) -> bool:
         """Whether the last look that counts for the table has seen all its partitions."""
@@ -300,19 +301,27 @@ def await_end(one: Pipeline, watch: PartitionWatch, setting: Setting) -> list[st
             " WHERE inhparent = 'by_date'::regclass ORDER BY 1"
         )
     ]
-    behind = ""
+    behind, done = "", TablesDone()
 
     def is_seen() -> bool:
         nonlocal behind
         if not _IS_LOCAL:
             start_again(one)
+        for subscription in watch.subscriptions:
+            for table in watch.tables(subscription).values():
+                done.look(subscription, table.title, is_waiting=table.is_to_copy)
         behind = watch.is_behind("lake", _ALL_ROOTS) or watch.is_behind(
             "ours", [*setting.of_roots, *leaves]
         )
         return not behind
 
     try:
-        one.wait_until(is_seen, timeout_s=400, why="all partitions are seen")
+        one.wait_until(
+            is_seen,
+            timeout_s=SOAK_HANGS_S,
+            why="all partitions are seen",
+            progress=lambda: done.count,
+        )
     except pytest.fail.Exception as failure:
         pytest.fail(f"{behind}\n{failure}")
     Settling(one).await_settled()
@@ -351,7 +360,9 @@ def test_partitions_come_and_go(
             running.enter_context(one.live())
         else:
             one.start()
-        one.wait_until(lambda: is_copied(watch, setting), timeout_s=240, why="all is copied")
+        one.wait_until(
+            lambda: is_copied(watch, setting), timeout_s=SOAK_HANGS_S, why="all is copied"
+        )
         ended = threading.Event()
         rows = [RowSession(shop, WIDTH, seed, number, ended) for number in range(_WRITERS)]
         partitions = PartitionSession(shop, WIDTH, seed, journal, ended, _PAUSES_S, watch)

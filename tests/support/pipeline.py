@@ -154,11 +154,23 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
         return dict(json.loads(done.stdout))
 
     def wait_until(
-        self, what: Callable[[], bool], *, timeout_s: float = HANGS_S, why: str = "it came true"
+        self,
+        what: Callable[[], bool],
+        *,
+        timeout_s: float = HANGS_S,
+        why: str = "it came true",
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Wait for a condition; what the run said is in the failure."""
-        deadline = time.monotonic() + timeout_s
+        """Wait for a condition; what the run said is in the failure.
+
+        Args:
+            timeout_s: how long ``progress`` may stay the same; without it, the whole wait.
+        """
+        deadline, before = 0.0, object()
         while not what():
+            now = progress()
+            if now != before:
+                before, deadline = now, time.monotonic() + timeout_s
             alive = [p for p in self.processes if p.poll() is None]
             ended = bool(self.errors) or (bool(self.processes) and not alive)
             if ended or time.monotonic() > deadline:

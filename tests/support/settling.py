@@ -10,6 +10,31 @@ from tests.support.pipeline import Pipeline
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import read_status
 
+Tables = list[tuple[str, dict[str, Any]]]
+"""Subscription and table in ``pgsluice status --json``; two tables may have had one name."""
+
+
+class TablesDone:
+    """Counts the tables that were seen to wait for something, and then not to. Each counts once,
+    so a wait that goes on for as long as the count grows has an end."""
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[str, str]] = set()
+        self._done: set[tuple[str, str]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._done)
+
+    def look(self, subscription: str, title: str, *, is_waiting: bool) -> None:
+        """Look at a table of a subscription."""
+        name = subscription, title
+        if is_waiting:
+            self._waiting.add(name)
+        elif name in self._waiting:
+            self._done.add(name)
+
 
 class Settling:
     """The waits of one pipeline.
@@ -42,13 +67,17 @@ class Settling:
         """
         name = self.make_witness()
 
-        def is_copied() -> bool:
+        def is_copied(table: dict[str, Any]) -> bool:
+            return table["state"] in "fsrp"
+
+        def has_witness(tables: Tables) -> bool:
             return any(
                 table["table"] == name and table["state"] in "fsr"
-                for table in self.tables(self._subscription)
+                for subscription, table in tables
+                if subscription == self._subscription
             )
 
-        self._pipeline.wait_until(is_copied, why=f"{name} is copied")
+        self._await(has_witness, is_copied, f"{name} is copied")
         self.await_settled()
 
     def make_witness(self) -> str:
@@ -66,19 +95,37 @@ class Settling:
         self.await_received()
         position = _number(self._status()["spool"]["position"])  # a load goes on past it
 
-        def is_settled() -> bool:
-            return all(
-                table["state"] == "p"
-                or (table["state"] in "fsr" and _number(table["applied_through"]) >= position)
-                for subscription in self._status()["subscriptions"]
-                for table in subscription["tables"]
-            ) and not any(
+        def is_settled(table: dict[str, Any]) -> bool:
+            return table["state"] == "p" or (
+                table["state"] in "fsr" and _number(table["applied_through"]) >= position
+            )
+
+        def are_settled(tables: Tables) -> bool:
+            return all(is_settled(table) for _, table in tables) and not any(
                 table.is_active and table.to_verify
                 for subscription in self._pipeline.config.subscriptions
                 for table in self._pipeline.record(subscription.name).tables.values()
             )
 
-        self._pipeline.wait_until(is_settled, why="all is applied")
+        self._await(are_settled, is_settled, "all is applied")
+
+    def _await(
+        self,
+        is_over: Callable[[Tables], bool],
+        is_settled: Callable[[dict[str, Any]], bool],
+        why: str,
+    ) -> None:
+        """Wait for as long as tables settle."""
+        done = TablesDone()
+
+        def look() -> bool:
+            tables = self._all_tables()
+            for subscription, table in tables:
+                title = f"{table['schema']}.{table['table']}"
+                done.look(subscription, title, is_waiting=not is_settled(table))
+            return is_over(tables)
+
+        self._pipeline.wait_until(look, why=why, progress=lambda: done.count)
 
     def await_received(self) -> None:
         """Until capture has received everything that the server has now."""
@@ -98,12 +145,13 @@ class Settling:
 
     def tables(self, subscription: str) -> list[dict[str, Any]]:
         """A subscription's tables in ``pgsluice status --json``."""
-        subscriptions = self._status()["subscriptions"]
+        return [table for name, table in self._all_tables() if name == subscription]
+
+    def _all_tables(self) -> Tables:
         return [
-            table
-            for found in subscriptions
-            if found["name"] == subscription
-            for table in found["tables"]
+            (subscription["name"], table)
+            for subscription in self._status()["subscriptions"]
+            for table in subscription["tables"]
         ]
 
     def _flush_lsn(self) -> int:

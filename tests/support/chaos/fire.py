@@ -21,6 +21,7 @@ from tests.support.databases import Database
 from tests.support.oracle import compare_exact
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import Pipeline
+from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.errors import ParkReason
 from pgsluice.lsn import Lsn
@@ -219,7 +220,7 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
             and not any(table.is_parked and table.parked_for in _PASSES for table in records)
         )
 
-    one.wait_until(is_settled, why="everything is applied")
+    one.wait_until(is_settled, timeout_s=SOAK_HANGS_S, why="everything is applied")
 
 
 def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:
