@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.capturing import configure, insert, inserted, numbers, phase
 from tests.support.databases import MakeDatabase
-from tests.support.waiting import HANGS_S, await_that
+from tests.support.waiting import await_that
 
 from pgsluice.capture import CaptureProcess, read_health
 from pgsluice.config import Config, SourceConfig, SpoolConfig
@@ -32,7 +32,7 @@ def test_other_text_on_its_standard_output_hides_no_error(
     (tmp_path / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with CaptureProcess(nowhere(tmp_path)) as capture, pytest.raises(SourceUnreachable):
-        capture.wait(HANGS_S)
+        await_that(lambda: not capture.check())
 
 
 def test_an_end_without_a_word_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_an_end_without_a_word_is_an_error(tmp_path: Path, monkeypatch: pytest.M
         CaptureProcess(nowhere(tmp_path)) as capture,
         pytest.raises(PgsluiceError, match="exit code 7"),
     ):
-        capture.wait(HANGS_S)
+        await_that(lambda: not capture.check())
 
 
 def test_it_is_started_again_when_another_ends_it(database: MakeDatabase, tmp_path: Path) -> None:

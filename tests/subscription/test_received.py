@@ -56,6 +56,14 @@ def test_a_run_that_is_asked_to_stop_has_not_received_what_follows(
     assert not live.come_to(LATER, lambda: True)
 
 
+def test_a_run_that_is_asked_to_stop_receives_nothing_again(config: Config) -> None:
+    (stop := threading.Event()).set()
+    with CaptureProcess(config, once=True) as capture:
+        first = capture.pid
+        ReceivedOnce(config, capture, stop).start_again()
+        assert capture.pid == first
+
+
 def test_partitions_are_not_loaded_at_a_target_that_is_behind_their_snapshot(
     maker: SpoolMaker, stopped: ReceivedOnce
 ) -> None:

@@ -133,30 +133,10 @@ class CaptureProcess:
             self._restart_later()
 
     def start_again(self) -> None:
-        """Receive once more, up to the server's position now; ``once`` ends first.
-
-        Raises:
-            PgsluiceError: what it ended by.
-        """
-        self.wait()
+        """Receive once more, up to the server's position now; ``once`` has ended."""
         with self._lock:
             self._discard()
             self._start()
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the end of a ``once``.
-
-        Raises:
-            TimeoutError: it did not end in time.
-            PgsluiceError: what it ended by.
-        """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while self.check():
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"capture did not end within {timeout_s} s")
-            if (process := self._process) is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.1)
 
     def _ended_by(self, code: int) -> PgsluiceError:
         assert self._process is not None

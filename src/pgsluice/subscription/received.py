@@ -151,9 +151,16 @@ class ReceivedOnce:
         return self._await(lambda: self._reader.frontier() >= target or not self._capture.check())
 
     def start_again(self) -> None:
-        """Receive once more, up to the server's position now."""
+        """Receive once more, up to the server's position now; not if the run was asked to stop.
+
+        Raises:
+            SpoolFull: capture waits for room, and does not end.
+        """
+        if not self._await(lambda: not self._capture.check()):
+            raise self.full("tables that are verified wait for what follows")
         with self._starting:
-            self._capture.start_again()
+            if not self._stop.is_set():
+                self._capture.start_again()
 
     def full(self, what: str) -> SpoolFull:
         """The error of a spool that has no room."""
