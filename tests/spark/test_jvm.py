@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -60,24 +59,6 @@ def test_the_scripts_find_spark_without_its_archive_of_pyspark(
     assert not Path(environment["PYSPARK_DRIVER_PYTHON"]).exists()
 
 
-def test_temporary_files_are_where_the_user_says(tmp_path: Path) -> None:
-    """Quotes in a name are escaped, as Spark's scripts read options."""
-    folder = tmp_path / 'a "b" c'
-    quoted = f'"-Djava.io.tmpdir={tmp_path}/a \\"b\\" c"'
-    assert jvm.with_files_in(folder, {}) == {
-        "spark.local.dir": str(folder),
-        "spark.driver.extraJavaOptions": quoted,
-    }
-    of_user = {
-        "spark.local.dir": "/fast",
-        "spark.driver.extraJavaOptions": "-Xss1m -Djava.io.tmpdir=/fast/java",
-    }
-    assert jvm.with_files_in(folder, of_user) == of_user
-    java = {"spark.driver.extraJavaOptions": "-Xss1m"}
-    several = jvm.with_files_in(tmp_path / "a,b", java)
-    assert several == {"spark.driver.extraJavaOptions": f'-Xss1m "-Djava.io.tmpdir={tmp_path}/a,b"'}
-
-
 def test_what_the_jvm_says_is_read() -> None:
     said = b"\0\0\x9c\x40" + b"\0\0\0\x06" + b"secret"
     assert jvm._port_and_secret(said) == (40000, "secret")
@@ -109,15 +90,13 @@ def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
     script = spark_folder / "bin" / "spark-submit"
     script.write_text(SCRIPT.format(said=said, child=child))
     script.chmod(0o755)
-    for name in ("spark.log.999999999", "spark.log.999999999.files"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "spark.log.999999999").mkdir()
     monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark_folder)
     with pytest.raises(jvm.LaunchEndedError) as caught:
         jvm.Launch({}, log, is_quick=True).context()
     assert caught.value.exit_code == -signal.SIGKILL
     assert not _is_refusal(caught.value, log.read_text().splitlines())
-    files = tmp_path / f"spark.log.{os.getpid()}.files"
-    assert [*tmp_path.glob("spark.log.*")] == [files], "another JVM may be started"
+    assert [path.name for path in tmp_path.glob("spark.log.*")] == []
     # What the script had started has ended, or is about to.
     await_that(lambda: has_ended(child))
 

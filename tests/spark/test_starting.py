@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,41 +57,6 @@ def test_a_session_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert imported_by_threads(imports) == []
-
-
-KILLED = """
-import os
-import signal
-import sys
-from pathlib import Path
-
-from pgsluice.spark.starting_session import StartingSession
-
-starting = StartingSession({"spark.master": "local[1]"}, "t", Path(sys.argv[1]), owns_process=True)
-session = starting.wait(lambda: None)
-assert session.range(9, numPartitions=3).repartition(2).count() == 9
-context = session.sparkContext
-print(context._jvm.System.getProperty("java.io.tmpdir"), context._conf.get("spark.local.dir"))
-if sys.argv[2] == "kill":
-    os.kill(context._gateway.proc.pid, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-starting.end()
-"""
-
-
-def test_what_a_killed_jvm_leaves_is_deleted_by_the_next_start(tmp_path: Path) -> None:
-    """Its blocks, and the libraries that Java has unpacked; the next one's go at its end."""
-    killed = [sys.executable, "-c", KILLED, tmp_path / "a run" / "spark.log", "kill"]
-    environment = {name: text for name, text in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
-    done = subprocess.run(killed, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    (folder,) = (tmp_path / "a run").glob("spark.log.*")
-    assert done.stdout == f"{folder} {folder}\n"
-    left = [path.name for path in folder.iterdir()]
-    assert any(name.startswith("blockmgr-") for name in left), left
-    again = [*killed[:-1], "end"]
-    subprocess.run(again, env=environment, capture_output=True, check=True)
-    assert [*(tmp_path / "a run").glob("spark.log.*")] == []
 
 
 REFUSED = """

@@ -18,10 +18,8 @@ Of a Spark that is not PySpark's own (``SPARK_HOME`` is set), the scripts run as
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -44,9 +42,6 @@ if TYPE_CHECKING:
 
 _LARGEST_LOG_BYTES = 4 << 20
 _CLASS_PATH = "spark.driver.extraClassPath"
-_JAVA_OPTIONS, _JAVA_FOLDER = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
-_SPARK_FOLDER = "spark.local.dir"
-_FILES = ".files"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
 _SIGNAL_OF_SHELL = 128
@@ -89,10 +84,8 @@ class Launch:
             log.replace(f"{log}.1")
         make_folder(log.parent)
         log.touch(mode=0o600)
-        spark = _spark_of_pyspark() if is_quick else None
-        if spark is not None and "SPARK_CONF_DIR" not in os.environ:
-            settings = with_files_in(_folder_of_files(log), settings)
         self._settings = settings
+        spark = _spark_of_pyspark() if is_quick else None
         with ExitStack() as stack:
             folder = stack.enter_context(_folder_of_launch(log))
             stderr = stack.enter_context(log.open("ab"))
@@ -246,7 +239,7 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
 def _folder_of_launch(log: Path) -> Iterator[Path]:
     """A folder beside the log while the JVM starts. Those of processes that were killed go."""
     for folder in log.parent.glob(f"{log.name}.*"):
-        pid = folder.name.removeprefix(f"{log.name}.").removesuffix(_FILES)
+        pid = folder.name.removeprefix(f"{log.name}.")
         if folder.is_dir() and not (pid.isdecimal() and is_running(int(pid))):
             shutil.rmtree(folder, ignore_errors=True)
     folder = log.with_name(f"{log.name}.{os.getpid()}")
@@ -256,33 +249,6 @@ def _folder_of_launch(log: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folder_of_files(log: Path) -> Path:
-    """A folder beside the log for what the JVM writes meanwhile, until this process ends: a JVM
-    that is killed leaves that."""
-    folder = log.with_name(f"{log.name}.{os.getpid()}{_FILES}")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    atexit.register(_delete_of, os.getpid(), folder)
-    return folder
-
-
-def _delete_of(pid: int, folder: Path) -> None:
-    """Delete a process's folder: not where another one ends that it has forked."""
-    if os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def with_files_in(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings by which a session on this machine writes its temporary files into a folder: Spark's
-    own, and Java's, such as unpacked libraries. A folder that the settings name goes first."""
-    java = settings.get(_JAVA_OPTIONS, "")
-    if _JAVA_FOLDER not in java:
-        escaped = re.sub(r'(["\\])', r"\\\1", str(folder))
-        java = f'{java} "{_JAVA_FOLDER}{escaped}"'.lstrip()
-    of_spark = {} if "," in str(folder) else {_SPARK_FOLDER: str(folder)}  # it may be a list
-    return {**of_spark, **settings, _JAVA_OPTIONS: java}
 
 
 def _submit_arguments() -> list[str]:
