@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT end every command, also while a server or a disk hangs.
 
-What has not ended by itself is ended after 8 s (``END_S``). How long that takes on a busy machine
-is not asserted: what hangs, hangs for ever.
+What has not ended by itself is ended after 8 s (``END_S``). A busy machine may take longer than the
+10 s that are promised, but no other limit of a command is as short as the one here.
 
 Some commands at a time are started, each with something that hangs in its own way. When each is
 where it hangs, they get their signals.
@@ -31,7 +31,7 @@ from tests.support.hostile_server import (
     HostileProxy,
     message,
 )
-from tests.support.waiting import HANGS_S, await_that
+from tests.support.waiting import await_that
 
 from pgsluice.capture import run_capture
 from pgsluice.catalog.publications import OUR_COMMENT
@@ -41,6 +41,7 @@ from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
 
+_LONGEST_S = 30
 AT_ONCE = 6
 """How many commands start and end at a time: all of them would take seconds of CPU."""
 SILENCE = Action.SILENCE
@@ -253,7 +254,7 @@ def _some_at_a_time(names: list[str]) -> list[list[str]]:
 def _end(process: subprocess.Popen[bytes]) -> Ended:
     """How a command ended; the code is None if it did not."""
     try:
-        said, _ = process.communicate(timeout=HANGS_S)
+        said, _ = process.communicate(timeout=_LONGEST_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return Ended(None, process.communicate()[0].decode())

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.support.children import Child
@@ -15,7 +16,9 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.data_files import _DECODED_BYTES, rows_at
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.delta.snapshot import DataFile
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
@@ -106,3 +109,33 @@ def test_a_task_has_some_of_them_in_memory(way: Merge, key: str, how: str, tmp_p
     assert pc.all(pc.equal(after.column("n"), 1)).as_py()
     grown = int((tmp_path / "grown").read_text())
     assert grown < 500 * MIB, "all of them together take 800"
+
+
+def parts_of(folder: Path, tables: list[pa.Table], rows: list[int], column: str) -> list[pa.Table]:
+    """How rows of a file are read that has these groups of rows."""
+    with pq.ParquetWriter(folder / "file", tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    schema = pa.schema([tables[0].schema.field(column)])
+    parts = list(rows_at(folder, DataFile("file", {}), np.array(rows), schema))
+    expected = pa.concat_tables(tables).select([column]).take(pa.array(rows))
+    assert pa.concat_tables(parts).equals(expected)
+    return parts
+
+
+def test_scattered_rows_are_read_together(tmp_path: Path) -> None:
+    """Single rows would be written and joined one by one."""
+    kinds = pa.table({"kind": [f"kind {number % 7}" for number in range(200_000)]})
+    rows = list(range(0, 200_000, 40))
+    assert (
+        len(parts_of(tmp_path, [kinds.slice(0, 100_000), kinds.slice(100_000)], rows, "kind")) == 1
+    )
+
+
+@pytest.mark.parametrize("column", ["doc", "doc.body"])
+def test_large_values_are_read_in_parts(column: str, tmp_path: Path) -> None:
+    """Also where most groups of rows have small ones."""
+    small = pa.table({column: ["x"] * 60_000})
+    large = pa.table({column: [f"{number:09}" * 1000 for number in range(3000)]})
+    parts = parts_of(tmp_path, [small, large], list(range(0, 63_000, 2)), column)
+    assert max(part.nbytes for part in parts) < 2 * _DECODED_BYTES

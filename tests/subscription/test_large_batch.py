@@ -376,3 +376,12 @@ def test_attempts_to_commit_agree_on_what_becomes_of_staged_changes(
         assert isinstance(done, TaskResult)
         ids = [row["id"] for row in rows_of(task)]
         assert len(ids) == len(set(ids)) > 0
+
+
+def test_an_attempt_of_an_earlier_batch_decides_nothing(tmp_path: Path) -> None:
+    """It may go on after its batch has ended, and would delete files that a version names."""
+    batch = SharedBatch(cast("Any", None), cast("Any", None), (), tmp_path)
+    (tmp_path / "second.undecided").touch()
+    assert not batch._decides("first", "deleted")
+    assert batch._decides("second", "kept")
+    assert not batch._decides("second", "deleted")

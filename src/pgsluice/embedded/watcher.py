@@ -15,14 +15,15 @@ from pgsluice.embedded.account import Account
 
 # $0: the server's folder; $1: "yes" to remove it. A server that just started may not have
 # written its pid yet. The folder is removed only after the server has ended. On a busy machine
-# either may take long: each is waited for for a minute. A server that has ended stays in the list
-# of processes until its parent, which is init by then, has asked for it.
+# either may take long: each is waited for for a minute; but only a second for the pid in a folder
+# that stays, where somebody may start another server. A server that has ended stays in the list of
+# processes until its parent, which is init by then, has asked for it.
 _SCRIPT = """
 read -r _
 cd /
-n=0
-while [ $n -lt 600 ]; do
-    n=$((n + 1))
+if [ "$1" = yes ]; then n=600; else n=10; fi
+while [ $n -gt 0 ]; do
+    n=$((n - 1))
     pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null)
     if [ -n "$pid" ]; then kill -QUIT "$pid" 2>/dev/null; break; fi
     sleep 0.1

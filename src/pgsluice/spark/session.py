@@ -61,9 +61,9 @@ The optimising compiler and G1 would use the cores that the tasks need: on two c
 TASK_ATTEMPTS = 3
 _JVM_END_S = 2.0
 """How long a JVM may need to end after the first call failed."""
-_LOST_JVM_END_S = 30.0
+_LOST_JVM_END_S = 6.0
 """The same if it gave no answer. Its connections are closed first; its end takes seconds on a busy
-machine."""
+machine. A run that is asked to stop meanwhile has a few seconds more."""
 
 
 def require_spark() -> None:
@@ -173,10 +173,10 @@ def refuse_spark_errors(error: Exception) -> None:
 
 
 def _is_unanswered(error: Exception) -> bool:
-    """Whether a call to the JVM got no answer; an exception of Java's is one."""
-    from py4j.protocol import Py4JError, Py4JJavaError
+    """Whether a call to the JVM got no answer."""
+    from py4j.protocol import Py4JNetworkError
 
-    return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
+    return isinstance(error, (Py4JNetworkError, ConnectionError))
 
 
 def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:

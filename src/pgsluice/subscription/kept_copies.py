@@ -111,14 +111,30 @@ class KeptCopies:
         """Have the snapshot kept for another while; say it once if its keeper has ended."""
         with self._releasing:
             self._file.still_needed()
-            pid = self._file.ended_keeper()
-            if pid is not None and pid != self._ended_keeper:
-                self._ended_keeper = pid
-                say_it_ended(Part.KEEPER, pid, None)
+            self._say_if_ended()
+
+    def _say_if_ended(self) -> None:
+        pid = self._file.ended_keeper()
+        if pid is not None and pid != self._ended_keeper:
+            self._ended_keeper = pid
+            say_it_ended(Part.KEEPER, pid, None)
 
     def release(self) -> None:
-        """Have the keeper end, and forget what is staged."""
+        """Have the keeper end, and forget what is staged; say it if the keeper has ended before."""
         with self._releasing:
+            self._say_if_ended()
+            self._file.release()
+        self._journal_path.unlink(missing_ok=True)
+
+    def end_keeper(self, keeper: StartedKeeper | None) -> None:
+        """End a keeper that has not answered, and forget what is staged.
+
+        Args:
+            keeper: None: it has ended.
+        """
+        with self._releasing:
+            if keeper is not None:
+                keeper.end()
             self._file.release()
         self._journal_path.unlink(missing_ok=True)
 
@@ -206,7 +222,7 @@ class ReadSnapshot:
         except SourceUnreachable as error:
             self._say_it_is_not_kept(error)
             self._keeper = None
-            self._files.release()
+            self._files.end_keeper(None)
             return
         if kept is None:
             return
@@ -234,8 +250,7 @@ class ReadSnapshot:
     def end(self) -> None:
         """End a keeper that has not answered: nothing says what is staged under its snapshot."""
         if self._keeper is not None:
-            self._keeper.end()
-            self._files.release()
+            self._files.end_keeper(self._keeper)
 
 
 def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> bool:

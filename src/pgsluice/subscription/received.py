@@ -159,7 +159,7 @@ class ReceivedOnce:
         if not self._await(lambda: not self._capture.check()):
             raise self.full("tables that are verified wait for what follows")
         with self._starting:
-            if not self._stop.is_set():
+            if not self._stop.is_set() and not self._capture.check():
                 self._capture.start_again()
 
     def full(self, what: str) -> SpoolFull:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,8 +43,9 @@ from pgsluice.subscription.target_columns import TargetColumns, columns_of
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_UNDECIDED, _KEPT, _DELETED = "staged.undecided", "staged.kept", "staged.deleted"
-"""A file in a batch's folder: what becomes of what is staged if the commit fails."""
+_UNDECIDED, _KEPT, _DELETED = "undecided", "kept", "deleted"
+"""The suffix of a file in the folder: what becomes of what is staged if the commit fails. Its name
+is the batch's own: an attempt of an earlier batch may still be there."""
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -146,7 +148,8 @@ class SharedBatch:
         if not begun.can_stage:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _UNDECIDED).touch()
+        batch = uuid.uuid4().hex
+        (self.folder / f"{batch}.{_UNDECIDED}").touch()
         changes = self.task.changes(self.work)
         sliced = _each(spark, self._slice, changes.chunks(begun.after, self.work.through))
         outline = Outline.joined([each.outline for each in sliced])
@@ -167,7 +170,7 @@ class SharedBatch:
             for buckets in _divided(pieces, tasks_at_once(spark))
         ]
         staged = self._staged(spark, shares)
-        [done] = _each(spark, self._commit, [(staged, outline)])
+        [done] = _each(spark, self._commit, [(batch, staged, outline)])
         return replace(
             done,
             decode_s=decode_s,
@@ -239,25 +242,26 @@ class SharedBatch:
         if runs:
             yield changes.net(runs, share.columns, share.truncates, share.begins)
 
-    def _commit(self, wanted: tuple[Sequence[StagedChanges], Outline]) -> TaskResult:
+    def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
         """Spark may attempt this again while the first attempt goes on somewhere. So only the first
         one deletes what is staged, and no later one commits it then."""
-        staged, outline = wanted
-        if again_in_stage() is not None and not self._decides(_KEPT):
+        batch, staged, outline = wanted
+        if again_in_stage() is not None and not self._decides(batch, _KEPT):
             raise PgsluiceError(
                 f"staged changes of {self.work.title} have been deleted by an attempt that failed",
                 hint="try again",
             )
-        return self.task.commit(self.work, staged, outline, lambda: self._decides(_DELETED))
+        return self.task.commit(self.work, staged, outline, lambda: self._decides(batch, _DELETED))
 
-    def _decides(self, fate: str) -> bool:
-        """Whether this becomes of what is staged: the first attempt that asks decides.
+    def _decides(self, batch: str, fate: str) -> bool:
+        """Whether this becomes of what is staged: the first attempt that asks decides, while the
+        batch lasts.
 
         By the name of a file: to change it needs no room on the disk.
         """
         with suppress(FileNotFoundError):
-            (self.folder / _UNDECIDED).rename(self.folder / fate)
-        return (self.folder / fate).exists()
+            (self.folder / f"{batch}.{_UNDECIDED}").rename(self.folder / f"{batch}.{fate}")
+        return (self.folder / f"{batch}.{fate}").exists()
 
 
 def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:

@@ -294,8 +294,10 @@ class TableCopies:
         """Have tables hold nothing of a spool that has no room until there is some."""
         with self._tables.changing():
             for oid in oids:
+                before = self._tables.get(oid)
                 table = self._tables.apply(oid, HoldReleased(str(full))).table
-                say_whole_is_next(table, Failure.of(full))
+                if before is not None and before.replaces_partitions:
+                    say_whole_is_next(table, Failure.of(full))
 
     def waiting(self, round_: CopyRound | None = None) -> list[int]:
         """The tables whose copies may begin now: no other round copies them."""

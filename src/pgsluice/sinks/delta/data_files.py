@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ _HELD_BYTES = 16 * 2**20
 """Batches that are larger are not joined, and not held beside others."""
 _DECODED_BYTES = 8 * 2**20
 """Of rows that are decoded together: a task merges four small tables at a time."""
-_ROWS_OF_DICTIONARIES = 1024
+_ROWS_OF_DICTIONARIES = 4096
 """Rows that are decoded together where their size is not known."""
 
 
@@ -37,45 +37,63 @@ def rows_at(
         rows: row numbers in the file, which do not descend.
         schema: the columns to read, in the table's types; one that the file lacks is NULL.
     """
+    held: list[pa.Table] = []
+    size = 0
+    for start, batch in _batches(folder, file, rows, schema):
+        first, end = np.searchsorted(rows, (start, start + len(batch)))
+        if first == end:
+            continue
+        # deltalake writes text as views, which pyarrow cannot take by index yet.
+        read = with_all_columns(pa.Table.from_batches([batch]), schema)
+        held.append(read.take(pa.array(rows[first:end] - start)))
+        size += held[-1].nbytes
+        if size >= _DECODED_BYTES:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _batches(
+    folder: Path, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The row groups of a file that have some of the rows, in batches that are small enough for
+    memory, each with the number of its first row.
+
+    Args:
+        schema: has the columns to read; those that the file lacks are left out.
+    """
     with file.open(folder) as parquet:
         metadata = parquet.metadata
-        counts = np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
-        ends = np.cumsum(counts)
-        group_of = np.searchsorted(ends, rows, "right")
-        wanted = np.unique(group_of)
-        starts_read = np.cumsum(counts[wanted]) - counts[wanted]
-        places = rows - (ends - counts)[group_of] + starts_read[np.searchsorted(wanted, group_of)]
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
         start = 0
-        for batch in parquet.iter_batches(
-            _rows_at_once(metadata, wanted, names), row_groups=wanted.tolist(), columns=names
-        ):
-            first, end = np.searchsorted(places, (start, start + len(batch)))
-            if first < end:
-                # deltalake writes text as views, which pyarrow cannot take by index yet.
-                read = with_all_columns(pa.Table.from_batches([batch]), schema)
-                yield read.take(pa.array(places[first:end] - start))
-            start += len(batch)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            end = start + group.num_rows
+            first, behind = np.searchsorted(rows, (start, end))
+            if first < behind:
+                at_once = _rows_at_once(group, names)
+                for batch in parquet.iter_batches(at_once, row_groups=[number], columns=names):
+                    yield start, batch
+                    start += len(batch)
+            start = end
 
 
-def _rows_at_once(
-    metadata: pq.FileMetaData, groups: npt.NDArray[np.int64], names: Collection[str]
-) -> int:
-    """How many rows of row groups are decoded together, so that they fit into memory.
+def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
+    """How many rows of a row group are decoded together, so that they fit into memory.
 
     Args:
         names: of the columns that are read.
     """
     size, has_dictionary = 0, False
-    for group in map(metadata.row_group, groups.tolist()):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema.split(".")[0] in names:
-                size += column.total_uncompressed_size
-                has_dictionary |= column.has_dictionary_page
-    rows = sum(metadata.row_group(group).num_rows for group in groups.tolist())
+    for column in map(group.column, range(group.num_columns)):
+        path = column.path_in_schema
+        if any(path == name or path.startswith(f"{name}.") for name in names):
+            size += column.total_uncompressed_size
+            has_dictionary |= column.has_dictionary_page
     # A value that comes often is in a dictionary once, whatever its size is.
     most = _ROWS_OF_DICTIONARIES if has_dictionary else staging.ROWS_IN_A_GROUP
-    return max(1, min(most, int(_DECODED_BYTES * rows // max(size, 1))))
+    return max(1, min(most, int(_DECODED_BYTES * group.num_rows // max(size, 1))))
 
 
 def dead_rows(folder: Path, file: DataFile) -> BitMap:
@@ -115,13 +133,15 @@ def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are as large as a row group has to be; those of very wide rows
     are no larger than memory allows."""
     held: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         for start in range(0, len(batch), staging.ROWS_IN_A_GROUP):
-            held.append(batch.slice(start, staging.ROWS_IN_A_GROUP))
-            rows, size = sum(map(len, held)), sum(part.nbytes for part in held)
+            part = batch.slice(start, staging.ROWS_IN_A_GROUP)
+            held.append(part)
+            rows, size = rows + len(part), size + part.nbytes
             if rows >= staging.ROWS_IN_A_GROUP or size >= _HELD_BYTES:
                 yield from _one_batch(held)
-                held = []
+                held, rows, size = [], 0, 0
     if held:
         yield from _one_batch(held)
 

@@ -192,6 +192,7 @@ class NetMerge:
             lacking: column -> the rows that take its value.
         """
         wanted = pa.schema([self._snapshot.schema.field(name) for name in lacking])
+        rows = rows.combine_chunks()  # some are taken for each part: that searches all chunks
         for file, indexes in givers.by_file():
             taking = givers.wanted[indexes]
             for values in rows_at(self._snapshot.folder, file, givers.rows[indexes], wanted):

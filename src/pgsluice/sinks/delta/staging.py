@@ -48,6 +48,8 @@ _HUGE_ROW_BYTES = 64 * 2**20
 of it, which are let go with the file."""
 _UNCOMPRESSED_BYTES = 512 * 2**20
 """A row that is larger is not compressed: that would be a third copy of it in memory."""
+_GIVEN_BACK_BYTES = 16 * 2**20
+"""After so many bytes of rows, a worker gives back what is free: to get it anew takes time."""
 _LONGEST_BOUND = 32
 """Characters of a text that is recorded as a file's smallest or largest value."""
 _INDEXED_COLUMNS = 32
@@ -206,11 +208,14 @@ def _write_file(
             write_statistics=_indexed_columns(following[0]),
         ) as writer,
     ):
-        is_full = False
+        is_full, size = False, 0
         while following and not is_full:
             writer.write_batch(following[0])
+            size += following[0].nbytes
             statistics.add(following.pop())
-            give_back_freed_memory()
+            if size >= _GIVEN_BACK_BYTES:
+                give_back_freed_memory()
+                size = 0
             is_full = row_bytes >= _HUGE_ROW_BYTES or stream.tell() >= TARGET_FILE_BYTES
             if not is_full:
                 following += islice(batches, 1)
