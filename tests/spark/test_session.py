@@ -85,12 +85,12 @@ def test_a_java_that_is_killed_while_it_says_its_version_is_asked_again(
 
 
 class SlowlyEnding:
-    """A JVM's process that was killed, and takes ten seconds to end."""
+    """A JVM's process that was killed, and takes five seconds to end."""
 
     pid = 12
 
     def wait(self, timeout: float) -> int:
-        if timeout < 10:
+        if timeout < 5:
             raise subprocess.TimeoutExpired("java", timeout)
         return -signal.SIGKILL
 
@@ -99,7 +99,7 @@ class SlowlyEnding:
     "error",
     [Py4JError("An error occurred while calling o1.f"), ConnectionResetError(), BrokenPipeError()],
 )
-def test_a_jvm_that_gave_no_answer_has_ended_however_long_its_end_takes(
+def test_a_jvm_that_gave_no_answer_has_ended_also_if_its_end_takes_seconds(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=SlowlyEnding()))

@@ -173,10 +173,10 @@ def refuse_spark_errors(error: Exception) -> None:
 
 
 def _is_unanswered(error: Exception) -> bool:
-    """Whether a call to the JVM got no answer."""
-    from py4j.protocol import Py4JNetworkError
+    """Whether a call to the JVM may have got no answer; an exception of Java's is one."""
+    from py4j.protocol import Py4JError, Py4JJavaError
 
-    return isinstance(error, (Py4JNetworkError, ConnectionError))
+    return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
 
 
 def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
