@@ -17,7 +17,7 @@ _MIB = 2**20
 # Parameters of mallopt, as malloc.h of the GNU C library has them.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES, _OWN_MAPPING_BYTES, _ARENAS = 32 * _MIB, 16 * _MIB, 2
-MUCH_BYTES = 512 * _MIB
+MUCH_BYTES = 384 * _MIB
 """A process that has more in memory gives back what is free."""
 
 
