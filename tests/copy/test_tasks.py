@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark import SparkContext
@@ -35,14 +35,22 @@ def table(name: str, *sizes: int) -> TableCopy:
 
 def stage(
     folder: Path, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool
-) -> list[StagedRows | Failure]:
-    """Write down what is read, and how many tasks do so at this moment."""
+) -> list[StagedRows | Failure | None]:
+    """Write down what is read, and how many tasks do so at this moment; as
+    :meth:`CopyTables.stage_all`, nothing more is read of a table that has failed, or that was
+    read for long enough."""
     (folder / "stands_back").write_text(str(stands_back))
     mark = folder / f"task-{uuid.uuid4()}"
     mark.touch()
     at_once = len(list(folder.glob("task-*")))
-    results: list[StagedRows | Failure] = []
+    with (folder / "tasks").open("a") as file:
+        file.write(f"{len(portions)}\n")
+    results: list[StagedRows | Failure | None] = []
+    failed = set()
     for work, ((read, *_)) in portions:
+        if work.name in failed or (work.name == "slow" and results):
+            results.append(None)
+            continue
         with (folder / "read").open("a") as file:
             file.write(f"{work.name}{read.condition}\n")
         before = (folder / "read").read_text().count(f"{work.name}{read.condition}\n")
@@ -56,6 +64,8 @@ def stage(
             results.append(Failure(Remedy.WAIT, "why"))
         else:
             results.append(StagedRows(rows=at_once))
+        if isinstance(results[-1], Failure):
+            failed.add(work.name)
     mark.unlink()
     return results
 
@@ -71,6 +81,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         is_wanted: Callable[[TableCopy], bool] = lambda _: True,
         is_stopping: Callable[[], bool] = lambda: False,
         is_beside_stream: bool = False,
+        are_kept: bool = False,
         report: Callable[[TableCopy, int], None] = lambda *_: None,
     ) -> tuple[list[TableCopy], list[str]]:
         turns = CopyTurns()
@@ -83,6 +94,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
                 turns.join("lake", at_once, lambda: at_once),
                 CopyPace(rate),
                 is_wanted=is_wanted,
+                are_kept=lambda: are_kept,
                 report=report,
                 is_stopping=is_stopping,
             )
@@ -119,10 +131,36 @@ def test_tasks_stand_back_only_where_changes_are_applied_meanwhile(
     assert (tmp_path / "stands_back").read_text() == str(is_beside_stream)
 
 
+@pytest.mark.parametrize(
+    ("how", "portions"),
+    [
+        ({}, [4, 3, 2, 1]),
+        ({"is_beside_stream": True}, [1] * 10),
+        ({"rate": 1e12}, [1] * 10),
+        ({"are_kept": True}, [1] * 10),
+    ],
+)
+def test_a_task_reads_several_portions_only_if_nothing_waits_for_it(
+    copied, tmp_path: Path, how: dict[str, Any], portions: list[int]
+) -> None:
+    """The last tasks read fewer: they are waited for."""
+    big = table("big", *[PORTION_BYTES] * 10)
+    copied(big, at_once=2, **how)
+    assert sorted(big.staged) == list(range(10))
+    tasks = sorted(map(int, (tmp_path / "tasks").read_text().split()), reverse=True)
+    assert tasks == portions
+
+
 def test_a_table_that_has_failed_is_not_read_any_further(copied) -> None:
     ended, read = copied(table("bad", *[PORTION_BYTES] * 3), table("good", SMALL))
     assert read == ["good0", "bad0"]
     assert [copy.failure is not None for copy in ended] == [False, True]
+
+
+def test_what_a_task_has_not_read_is_read_by_the_next_one(copied) -> None:
+    ended, read = copied(table("slow", *[PORTION_BYTES] * 5), table("small", SMALL))
+    assert sorted(read) == ["slow0", "slow1", "slow2", "slow3", "slow4", "small0"]
+    assert names(ended) == ["small", "slow"]
 
 
 def test_a_portion_whose_session_broke_is_tried_again_some_times(copied) -> None:
@@ -138,7 +176,7 @@ def test_a_table_that_is_locked_is_tried_again_while_others_are_read(
 ) -> None:
     monkeypatch.setattr("pgsluice.copy.tasks._LOCK_RETRY_S", 0)
     monkeypatch.setattr("pgsluice.copy.tasks.LOCK_PATIENCE_S", 0)
-    other = table("other", *[PORTION_BYTES] * 4)
+    other = table("other", *[PORTION_BYTES] * 40)
     ended, read = copied(table("locked", SMALL), table("free", *[PORTION_BYTES] * 3), other)
     assert sorted(names(ended)) == ["free", "locked", "other"]
     failed = {copy.work.name: copy.failure is not None for copy in ended}

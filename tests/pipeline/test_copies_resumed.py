@@ -27,8 +27,10 @@ from pgsluice.subscription.run import run
 
 
 def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the copies of this process read small portions, under a kept snapshot."""
+    """Have the copies of this process read small portions, each by a task of its own, under a kept
+    snapshot."""
     use_local_spark(monkeypatch)
+    monkeypatch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_BYTES", 0)
     monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)

@@ -4,6 +4,7 @@ stage them, and the driver commits each table once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,9 @@ from pgsluice.snapshots.ranges import Portion
 from pgsluice.snapshots.reader import TableQuery, read_portion
 from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.tasks import attempt
+
+_TABLE_S = 2.0
+"""After so long, a task begins no other portion of a table: others want its core, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,11 @@ class CopyTables:
 
     def stage_all(
         self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
-    ) -> list[StagedRows | Failure]:
+    ) -> list[StagedRows | Failure | None]:
         """Stage several portions, each with its own result.
+
+        Those of a table follow each other. After one that has failed, or after some seconds, the
+        next ones of its table are not read, and have None.
 
         Args:
             stands_back: other work that wants the same core goes first. Loads of partitions are
@@ -137,7 +144,18 @@ class CopyTables:
             # The threads that a sink's library keeps have to begin before: batches use them, too.
             attempt(self.can_stage, portions[0][0])
             return stand_back(self.stage_all, portions)
-        return [attempt(lambda portion: self.stage(*portion), portion) for portion in portions]
+        results: list[StagedRows | Failure | None] = []
+        ends_at, before = time.monotonic() + _TABLE_S, None
+        for work, portion in portions:
+            is_over = work.facts.oid == before and (
+                time.monotonic() >= ends_at or not isinstance(results[-1], StagedRows)
+            )
+            results.append(None if is_over else attempt(self._stage_one, (work, portion)))
+            before = work.facts.oid
+        return results
+
+    def _stage_one(self, read: tuple[CopyWork, Portion]) -> StagedRows:
+        return self.stage(*read)
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
         """The driver's half: make all staged portions of a table its content, or have those of

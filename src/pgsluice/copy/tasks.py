@@ -1,7 +1,10 @@
 """Runs a copy's portions as Spark tasks, only some at a time.
 
 Each job has one task of a few seconds, and there are never more jobs than cores that the copy may
-have. So whatever else needs Spark gets a core soon, even where there is only one.
+have. So whatever else needs Spark gets a core soon, even where there is only one. As long as no
+table has changes that wait for a core, a task reads some portions of a table one after the other: a
+job costs the JVM as much CPU as to read a hundred thousand narrow rows. But a task of copies whose
+portions are written down reads one: that of a run that is killed is read again, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +28,17 @@ from pgsluice.spark.tasks import described, names_of, run_tasks
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], list[StagedRows | Failure]]
+Results = list[StagedRows | Failure | None]
+"""Of the portions of a task; None: it was not read, since the task had read long enough, or an
+earlier portion of its table had failed."""
+Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], Results]
 Staging = Callable[[], AbstractContextManager[Stage]]
 
 _MOST_JOBS = 64
 _MOST_TABLES = 16
 """Small tables that share a task, at most."""
+_PORTIONS_ALONE = 4
+"""Portions of a table that one task reads beside no stream, at most."""
 _INTERRUPTIONS = 3
 """How often a table's portions are tried again under the same snapshot."""
 LOCK_PATIENCE_S = 30.0
@@ -106,13 +114,30 @@ class _Queue:
         return iter(self._tasks)
 
     def append(self, *tasks: _Task) -> None:
-        """Put tasks to the end."""
+        """Put tasks at the end."""
         self._tasks.extend(tasks)
         self.left_bytes += sum(task.size_bytes for task in tasks)
 
-    def pop(self) -> _Task:
-        """Take the first one."""
+    def put_back(self, task: _Task) -> None:
+        """Put a task at the beginning."""
+        self._tasks.appendleft(task)
+        self.left_bytes += task.size_bytes
+
+    def pop(self, most_portions: int) -> _Task:
+        """Take the first one.
+
+        Args:
+            most_portions: if it is a portion of a large table, it takes those that follow, too.
+        """
         task = self._tasks.popleft()
+        copy, _ = task.portions[0]
+        while (
+            len(copy.portions) > 1
+            and len(task.portions) < most_portions
+            and self._tasks
+            and self._tasks[0].portions[0][0] is copy
+        ):
+            task = _Task(task.portions + self._tasks.popleft().portions)
         self.left_bytes -= task.size_bytes
         return task
 
@@ -185,6 +210,7 @@ def stage_tables(
     pace: CopyPace,
     *,
     is_wanted: Callable[[TableCopy], bool],
+    are_kept: Callable[[], bool],
     report: Callable[[TableCopy, int], None],
     is_stopping: Callable[[], bool],
 ) -> Iterator[TableCopy]:
@@ -197,7 +223,9 @@ def stage_tables(
             the task lasts; Spark pickles it. Several threads ask.
         turn: says how many tasks may run at the same time; it leaves at the end.
         pace: of all copies of the subscription.
-        is_wanted: whether a table is still to be copied; asked before each of its portions.
+        is_wanted: whether a table is still to be copied; asked before each task that reads it.
+        are_kept: whether another run could go on with what is staged: then each task reads one
+            portion of a table.
         report: called with a table and the number of its portion that is staged now, or that was
             put aside because the table is locked.
 
@@ -208,9 +236,9 @@ def stage_tables(
     run = partial(_run, context, staging, turn)
     try:
         yield from (copy for copy in copies if copy.is_staged)
-        queue = _Queue(_tasks(left, max(1, turn.look())))
+        queue = _Queue(_tasks(left, turn.look()))
         with ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy") as threads:
-            tasks = _Tasks(partial(threads.submit, run), queue, turn, pace)
+            tasks = _Tasks(partial(threads.submit, run), queue, turn, pace, are_kept)
             try:
                 while tasks.are_unfinished and not (is_stopping() and tasks.are_idle):
                     if not is_stopping():
@@ -232,21 +260,25 @@ class _Tasks:
 
     Args:
         submit: starts a task.
+        are_kept: see :func:`stage_tables`.
     """
 
     def __init__(
         self,
-        submit: Callable[[_Task], Future[list[StagedRows | Failure]]],
+        submit: Callable[[_Task], Future[Results]],
         queue: _Queue,
         turn: CopyTurn,
         pace: CopyPace,
+        are_kept: Callable[[], bool],
     ) -> None:
         self._submit = submit
         self._queue = queue
         self._turn = turn
         self._pace = pace
+        self._are_kept = are_kept
         self._locked = _LockedTables()
-        self._running: dict[Future[list[StagedRows | Failure]], _Task] = {}
+        self._running: dict[Future[Results], _Task] = {}
+        self._ended: deque[tuple[TableCopy, int, StagedRows | Failure | None]] = deque()
         self._lost: Failure | None = None
 
     @property
@@ -266,13 +298,22 @@ class _Tasks:
         while self._queue and self._pace.may_begin():
             if not self._turn.begin(self._queue.left_bytes):
                 return
-            task = _needed(self._queue.pop(), is_wanted)
+            task = _needed(self._queue.pop(self._most_portions()), is_wanted)
             if task.portions:
                 self._pace.begin(task.size_bytes)
                 self._running[self._submit(task)] = task
             else:
                 self._turn.end()
         self._turn.rest()
+
+    def _most_portions(self) -> int:
+        """How many portions of a table the next task may read.
+
+        It leaves as many to each of the others, since the last ones are waited for.
+        """
+        if self._turn.is_beside_stream or self._pace.has_rate or self._are_kept():
+            return 1
+        return min(_PORTIONS_ALONE, -(-len(self._queue) // self._turn.at_once))
 
     def end(self) -> Iterator[tuple[TableCopy, int]]:
         """Wait a moment for tasks to end, and take their results.
@@ -288,31 +329,43 @@ class _Tasks:
         ended, _ = wait(self._running, _POLL_S, FIRST_COMPLETED)
         for future in ended:
             self._turn.end()
-            results = zip(self._running[future].portions, future.result(), strict=True)
-            for (copy, number), result in results:
-                if copy.failure is None:
-                    self._take(copy, number, result)
-                    yield copy, number
-                elif isinstance(result, StagedRows):
-                    copy.staged[number] = result
-            del self._running[future]
+            self._note(future, self._running.pop(future))
+        while self._ended:
+            copy, number, result = self._ended.popleft()
+            if copy.failure is None:
+                self._take(copy, number, result)
+                yield copy, number
+            elif isinstance(result, StagedRows):
+                copy.staged[number] = result
 
     def take_left(self, report: Callable[[TableCopy, int], None]) -> None:
         """Wait for the tasks of a round that broke off, and note what they have staged: somebody
         goes on with it, or deletes it."""
         for future, task in self._running.items():
             with suppress(Exception):  # the error that ended the round counts
-                for (copy, number), result in zip(task.portions, future.result(), strict=True):
-                    if isinstance(result, StagedRows) and number not in copy.staged:
-                        copy.staged[number] = result
-                        report(copy, number)
+                self._note(future, task)
+        for copy, number, result in self._ended:
+            if isinstance(result, StagedRows) and number not in copy.staged:
+                copy.staged[number] = result
+                with suppress(Exception):
+                    report(copy, number)
 
-    def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure) -> None:
+    def _note(self, ended: Future[Results], task: _Task) -> None:
+        results = zip(task.portions, ended.result(), strict=True)
+        self._ended += [(copy, number, result) for (copy, number), result in results]
+
+    def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure | None) -> None:
         """Take a portion's result: it is staged, is tried again, or its table has failed."""
         portion = _Task(((copy, number),))
         if isinstance(result, StagedRows):
             copy.locked = None
             copy.staged[number] = result
+            return
+        if result is None:
+            if copy.locked is None:
+                self._queue.put_back(portion)
+            else:
+                self._locked.put([portion])
             return
         if result.is_lasting or result.remedy is Remedy.LATER:
             self._pace.give_back(portion.size_bytes)  # nothing was read
@@ -340,14 +393,16 @@ class _Tasks:
 
 def _run(
     context: Callable[[], SparkContext], staging: Staging, turn: CopyTurn, task: _Task
-) -> list[StagedRows | Failure]:
+) -> Results:
     works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
     spark = context()
     titles = [f"{work.namespace}.{work.name}" for work, _ in works]
     with described(spark, f"pgsluice: copy {names_of(titles)}"), staging() as stage:
         stands_back = turn.is_beside_stream
         ((_, results),) = run_tasks(spark, lambda works: stage(works, stands_back), [works])
-    return [results] * len(works) if isinstance(results, Failure) else results
+    if isinstance(results, Failure):
+        return [results, *[None] * (len(works) - 1)]
+    return results
 
 
 def _may_pass(copy: TableCopy, failure: Failure) -> bool:

@@ -111,10 +111,15 @@ class CopyTurn:
         """Whether changes are applied to other tables meanwhile."""
         return self._turns.is_beside_stream()
 
+    @property
+    def at_once(self) -> int:
+        """How many tasks the subscription may have, as last asked."""
+        return max(1, min(self.most, self.connections))
+
     def look(self) -> int:
         """Ask how many tasks the subscription may have now."""
         self.most = self._cores()
-        return min(self.most, self.connections)
+        return self.at_once
 
     def begin(self, left_bytes: int) -> bool:
         """Whether the round may begin a task now; then it has begun.
@@ -155,6 +160,11 @@ class CopyPace:
         self._clock = clock
         self._lock = Lock()
         self._free_at = clock()
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether there is a limit."""
+        return self._bytes_per_s is not None
 
     def may_begin(self) -> bool:
         """Whether the rate allows another task now."""

@@ -289,6 +289,7 @@ class CopyRound:
             turn,
             self._pace,
             is_wanted=lambda copy: self._waits_for(copy.work),
+            are_kept=lambda: read.is_kept,
             report=report,
             is_stopping=self._is_stopping,
         ):

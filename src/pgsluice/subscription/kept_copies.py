@@ -171,6 +171,11 @@ class ReadSnapshot:
         self._lock = threading.Lock()
         self._readers = Counter[Snapshot]()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether another run could go on with what is staged."""
+        return self._journal is not None
+
     def keep(self, let_go: Callable[[], None]) -> None:
         """Have the snapshot kept if the copies last.
 

@@ -131,6 +131,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
+        patch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
         if has_lock:
             patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
             patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
