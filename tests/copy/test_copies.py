@@ -74,16 +74,13 @@ class Copier:
         snapshot: Snapshot,
         user: str | None = None,
         options: TableOptions | None = None,
+        portions: tuple[Portion, ...] | None = None,
     ) -> CopyResult | Failure:
         """Copy a table as tasks and the driver do, in portions of ``most_bytes``."""
         dsn = make_conninfo(self.shop.dsn, **({"user": user} if user else {}))
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
         task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
-        with connect_sql(dsn) as connection:
-            import_snapshot(connection, snapshot)
-            portions = plan_portions(connection, [work.facts], most_bytes=self.most_bytes)[
-                work.facts.oid
-            ]
+        portions = portions or self.plan(work, snapshot, dsn)
         self.portions[work.facts.name] = portions
         copy = TableCopy(work, portions)
         parts = [(work, part) for part in portions]
@@ -92,6 +89,15 @@ class Copier:
                 return result
             copy.staged[number] = result
         return attempt(lambda staged: task.commit(work, staged), list(copy.staged.values()))
+
+    def plan(
+        self, work: CopyWork, snapshot: Snapshot, dsn: str | None = None
+    ) -> tuple[Portion, ...]:
+        """What the tasks of a table's copy read."""
+        with connect_sql(dsn or self.shop.dsn) as connection:
+            import_snapshot(connection, snapshot)
+            portions = plan_portions(connection, [work.facts], most_bytes=self.most_bytes)
+        return portions[work.facts.oid]
 
     def copy_all(self) -> dict[str, CopyResult | Failure]:
         with self.snapshot() as snapshot:
@@ -296,6 +302,97 @@ def test_a_table_in_portions_has_each_row_once(
     assert ("ctid" in one.portions["plain"][1][0].condition) is by_pages
     names = {read.leaf.name for portion in one.portions["root"] for read in portion if read.leaf}
     assert names == {"a", "low", "high"}
+
+
+def test_rights_on_single_columns_divide_a_table_by_its_key(
+    each_server: EmbeddedServer, database: MakeDatabase, tmp_path: Path
+) -> None:
+    """Without a right on ctid, one connection would have to read all of a table of any size."""
+    shop = database(each_server)
+    role = f"columns_of_{shop.name}"
+    # A partitioned table has keys from PostgreSQL 11 on.
+    ((has_keys,),) = shop.execute("SELECT current_setting('server_version_num')::int >= 110000")
+    key = "PRIMARY KEY" if has_keys else "NOT NULL"
+    one = copier(
+        shop,
+        tmp_path,
+        "CREATE TABLE plain (id int PRIMARY KEY, v text)",
+        f"CREATE TABLE root (id int {key}, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF root FOR VALUES FROM (0) TO (5000)",
+        "CREATE TABLE high PARTITION OF root FOR VALUES FROM (5000) TO (50000)",
+        "CREATE TABLE other (id int, secret int PRIMARY KEY, v text)",
+        *(
+            f"INSERT INTO {table} SELECT i, {values} FROM generate_series(1, 20000) i"
+            for table, values in (
+                ("plain", "repeat('x', 50)"),
+                ("root", "repeat('x', 50)"),
+                ("other", "i, repeat('x', 50)"),
+            )
+        ),
+        "ANALYZE",
+    )
+    one.most_bytes = 256 * 1024
+    works = one.works()
+    works["other"] = replace(works["other"], columns=("id", "v"))
+    shop.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        *(f"GRANT SELECT (id, v) ON {table} TO {role}" for table in works),
+    )
+    try:
+        with one.snapshot() as snapshot:
+            rows = {name: one.copy(work, snapshot, user=role) for name, work in works.items()}
+    finally:
+        shop.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    assert well(rows) == dict.fromkeys(works, 20000)
+    counts = {name: len(portions) for name, portions in one.portions.items()}
+    assert counts["plain"] > 3
+    assert (counts["root"] > 3) is has_keys
+    assert counts["other"] == 1, "the role may not read the key"
+    with shop.connect() as connection:
+        for table in ("plain", "root"):
+            assert_equal(connection, f"public.{table}", one.lake / "public" / table)
+
+
+@pytest.mark.pg(">= 14")
+def test_what_a_table_grows_by_after_the_snapshot_is_not_read(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    """Its rows are not seen, and to read its pages all the same may take the last task hours."""
+    shop = database()
+    tables = {"empty": 0, "small": 100, "large": 20000}
+    for table, rows in tables.items():
+        shop.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, t text)",
+            f"INSERT INTO {table} SELECT i, repeat('x', 50) FROM generate_series(1, {rows}) i",
+        )
+    one = copier(shop, tmp_path)
+    one.most_bytes = 256 * 1024
+    before = dict(shop.execute("SELECT relname, pg_relation_size(oid) / 8192 FROM pg_class"))
+    with one.snapshot() as snapshot:
+        for table, work in one.works().items():
+            portions = one.plan(work, snapshot)
+            shop.execute(
+                f"INSERT INTO {table} SELECT i, 'new' FROM generate_series(30000, 60000) i"
+            )
+            assert pages_read(shop, snapshot, table, portions) <= before[table], table
+            assert well({table: one.copy(work, snapshot, portions=portions)}) == {
+                table: tables[table]
+            }
+
+
+def pages_read(shop: Database, snapshot: Snapshot, table: str, portions: Sequence[Portion]) -> int:
+    """How many pages of a table the queries of its portions read."""
+    pages = 0
+    with connect_sql(shop.dsn) as connection:
+        import_snapshot(connection, snapshot)
+        for read in (read for portion in portions for read in portion):
+            query = f"SELECT count(*) FROM public.{table} WHERE {read.condition or 'true'}"
+            ((explained,),) = connection.execute(
+                f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {query}"
+            ).fetchall()
+            plan = explained[0]["Plan"]
+            pages += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return pages
 
 
 @pytest.mark.pg(">= 12")

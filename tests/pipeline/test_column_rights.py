@@ -55,7 +55,7 @@ def rows_of_lake(one: Pipeline, table: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in found)
 
 
-@pytest.mark.parametrize("version", [16, 12])
+@pytest.mark.parametrize("version", [18, 16, 14, 12])
 def test_a_role_that_may_read_only_what_is_published(
     version: int,
     database: MakeDatabase,

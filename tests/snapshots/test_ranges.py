@@ -26,20 +26,32 @@ def conditions(portions: tuple[Portion, ...]) -> list[str]:
 
 def test_a_small_table_is_one_portion() -> None:
     ((read,),) = divided(leaf(1, 1000, 10))
-    assert (read.leaf, read.condition, read.size_bytes) == (None, "", 1000)
-    ((read,),) = divided(leaf(1, 0, 0))
-    assert read.condition == ""
+    assert (read.leaf, read.size_bytes) == (None, 1000)
+    assert conditions(divided(leaf(1, 1000, 10))) == ["ctid < '(10,0)'"]
+    assert conditions(divided(leaf(1, 0, 0))) == ["ctid < '(0,0)'"]
+    assert conditions(divided(leaf(1, 1000, 10), by_pages=False)) == [""]
 
 
-def test_ranges_of_pages_meet_and_the_last_one_is_open() -> None:
+def test_ranges_of_pages_meet_and_the_last_one_ends_with_the_file() -> None:
     portions = divided(leaf(1, 3500, 40))
     assert conditions(portions) == [
         "ctid < '(10,0)'",
         "ctid >= '(10,0)' AND ctid < '(20,0)'",
         "ctid >= '(20,0)' AND ctid < '(30,0)'",
-        "ctid >= '(30,0)'",
+        "ctid >= '(30,0)' AND ctid < '(40,0)'",
     ]
     assert all(len(portion) == 1 for portion in portions)
+
+
+def test_the_last_range_is_open_where_a_place_is_not_that_of_a_page() -> None:
+    """Other access methods number their rows as they like."""
+    other = LeafRows(LeafSize(1, "public", "t", 3500, 40, is_heap=False))
+    assert conditions(divided(other))[-1] == "ctid >= '(30,0)'"
+    small = LeafRows(LeafSize(1, "public", "t", 100, 4, is_heap=False))
+    assert conditions(divided(small)) == [""]
+    unreadable = leaf(2, 1000, 50, is_readable=False)
+    through_root = conditions(divided(other, unreadable, is_partitioned=True))
+    assert through_root[-1] == "ctid >= '(40,0)'"
 
 
 @pytest.mark.parametrize(("at_once", "count"), [(1, 7), (2, 8), (3, 9), (4, 8), (7, 7), (8, 7)])

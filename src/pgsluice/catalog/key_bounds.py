@@ -36,7 +36,8 @@ JOIN pg_catalog.pg_type d ON d.oid = a.atttypid
 JOIN pg_catalog.pg_type t ON t.oid = CASE d.typtype WHEN 'd' THEN d.typbasetype ELSE d.oid END
 JOIN pg_catalog.pg_stats s
   ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname
-WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL AND NOT s.inherited
+WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL
+  AND s.inherited = (c.relkind = 'p')
   AND (t.typtype = 'e'
        OR t.typname = ANY (%s) AND t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace)
 """
@@ -45,13 +46,14 @@ WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL AND NOT s.inher
 def key_ranges(
     connection: psycopg.Connection[Any], counts: Mapping[int, int]
 ) -> dict[int, tuple[str, ...]]:
-    """Conditions that each row of a leaf fulfils exactly one of.
+    """Conditions that each row of a table fulfils exactly one of.
 
     Args:
-        counts: leaves by OID, and how many ranges each is to have.
+        counts: tables by OID, leaves or partitioned ones, and how many ranges each is to have.
 
     Returns:
-        the conditions by leaf; leaves without statistics of a key are left out.
+        the conditions by table; tables without statistics of a key, or with a key that our role may
+        not read, are left out.
     """
     rows = connection.execute(_BOUNDS, [list(counts), _TYPES]).fetchall() if counts else []
     return {

@@ -27,6 +27,7 @@ class LeafSize:
         size_bytes: with its TOAST table, without indexes.
         pages: of the table itself, without TOAST.
         is_readable: our role may query the leaf itself, and sees all of its rows.
+        is_heap: its rows' places are those in its file, so none lies behind its last page.
     """
 
     oid: int
@@ -35,6 +36,7 @@ class LeafSize:
     size_bytes: int
     pages: int
     is_readable: bool = True
+    is_heap: bool = True
 
 
 _SIZES = """
@@ -42,7 +44,9 @@ WITH RECURSIVE {below}
 SELECT b.root, c.oid, n.nspname, c.relname,
        coalesce(pg_catalog.pg_table_size(c.oid), 0),
        coalesce(pg_catalog.pg_relation_size(c.oid), 0)
-           / pg_catalog.current_setting('block_size')::bigint
+           / pg_catalog.current_setting('block_size')::bigint,
+       EXISTS (SELECT FROM pg_catalog.pg_am a JOIN pg_catalog.pg_proc p ON p.oid = a.amhandler
+               WHERE a.oid = c.relam AND p.proname = 'heap_tableam_handler')
 FROM below b
 JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -81,9 +85,11 @@ def _sizes(connection: Connection, oids: list[int]) -> dict[int, tuple[LeafSize,
         return None
     rights = table_rights(connection, {int(oid) for _, oid, *_ in rows})
     leaves: defaultdict[int, list[LeafSize]] = defaultdict(list)
-    for root, oid, namespace, name, size_bytes, pages in rows:
+    for root, oid, namespace, name, size_bytes, pages, is_heap in rows:
         right = rights.get(int(oid))
         is_readable = right is not None and right.may_read and right.sees_all_rows
-        leaf = LeafSize(int(oid), namespace, name, int(size_bytes), int(pages), is_readable)
+        leaf = LeafSize(
+            int(oid), namespace, name, int(size_bytes), int(pages), is_readable, is_heap
+        )
         leaves[int(root)].append(leaf)
     return {root: tuple(some) for root, some in leaves.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import psycopg
@@ -18,6 +18,9 @@ from pgsluice.snapshots.ranges import (
     Portion,
     divide_table,
 )
+
+Sizes = Mapping[int, tuple[LeafSize, ...]]
+"""The leaves of each table, by its OID."""
 
 
 def plan_portions(
@@ -39,30 +42,56 @@ def plan_portions(
     """
     division = Division(most_bytes or PORTION_BYTES, at_once)
     sizes = leaf_sizes(connection, [facts.oid for facts in tables])
-    by_pages = finds_pages(connection)
-    bounds: dict[int, tuple[str, ...]] = {}
-    if not by_pages:
-        bounds = key_ranges(connection, _range_counts(sizes.values(), division))
-    rights = table_rights(connection, [facts.oid for facts in tables])
+    by_pages = _divided_by_pages(connection, sizes)
+    by_key = {oid: leaves for oid, leaves in sizes.items() if oid not in by_pages}
+    bounds = key_ranges(connection, _range_counts(by_key, division))
     portions = {}
     for facts in tables:
-        # Rights on single columns are seldom rights on ctid.
-        right = rights.get(facts.oid)
-        has_ranges = by_pages and (right is None or right.may_select or "ctid" in right.columns)
         leaves = [LeafRows(leaf, bounds.get(leaf.oid, ())) for leaf in sizes.get(facts.oid, ())]
-        portions[facts.oid] = (
-            divide_table(leaves, division, is_partitioned=facts.kind == "p", by_pages=has_ranges)
-            if leaves
-            else WHOLE
-        )
+        portions[facts.oid] = WHOLE
+        if leaves:
+            portions[facts.oid] = divide_table(
+                leaves,
+                division,
+                is_partitioned=facts.kind == "p",
+                by_pages=facts.oid in by_pages,
+                key_bounds=bounds.get(facts.oid, ()),
+            )
     return portions
 
 
-def _range_counts(tables: Collection[tuple[LeafSize, ...]], division: Division) -> dict[int, int]:
-    """How many ranges each leaf is divided into that is too large for one portion."""
+def _divided_by_pages(connection: psycopg.Connection[Any], sizes: Sizes) -> set[int]:
+    """The tables that are read by ranges of pages."""
+    if not finds_pages(connection):
+        return set()
+    rights = table_rights(connection, sizes)
+    # Rights on single columns are seldom rights on ctid.
     return {
-        leaf.oid: division.ranges(leaf.size_bytes)
-        for leaves in tables
-        for leaf in leaves
-        if leaf.size_bytes > division.most_bytes and leaf.is_readable
+        oid
+        for oid, leaves in sizes.items()
+        if _are_readable(leaves)
+        or ((right := rights.get(oid)) and (right.may_select or "ctid" in right.columns))
+    }
+
+
+def _are_readable(leaves: tuple[LeafSize, ...]) -> bool:
+    return all(leaf.is_readable for leaf in leaves)
+
+
+def _range_counts(sizes: Sizes, division: Division) -> dict[int, int]:
+    """How many ranges what is named in a query is divided into, if that is too large for one
+    portion: leaves, or the table if leaves may not be read themselves."""
+    named = {
+        oid: size_bytes
+        for table, leaves in sizes.items()
+        for oid, size_bytes in (
+            [(leaf.oid, leaf.size_bytes) for leaf in leaves]
+            if _are_readable(leaves)
+            else [(table, sum(leaf.size_bytes for leaf in leaves))]
+        )
+    }
+    return {
+        oid: division.ranges(size_bytes)
+        for oid, size_bytes in named.items()
+        if size_bytes > division.most_bytes
     }

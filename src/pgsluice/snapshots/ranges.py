@@ -1,15 +1,17 @@
 """Divides a table's copy into portions of about equal size, which tasks read side by side.
 
-A large leaf is divided by its pages, and the last range of pages has no end, so that the ranges
-have every row whatever its size becomes meanwhile. Small leaves share a portion. Where the server
-cannot find pages (before 14), a leaf is divided by its primary key. This module is pure.
+A large leaf is divided by its pages. The last range ends where the file ended when the portions
+were planned: that was after the snapshot, so what lies behind it, the snapshot does not see. A file
+that was rewritten before or after is refused by each reader. Only of a heap is the place of a row
+that of a page; of other access methods the last range has no end. Small leaves share a portion.
+Where the server cannot find pages (before 14), or our role may not ask for them, the primary key
+divides. This module is pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pgsluice.catalog import LeafSize
 
@@ -81,18 +83,24 @@ class Division:
 
 
 def divide_table(
-    leaves: Sequence[LeafRows], division: Division, *, is_partitioned: bool, by_pages: bool
+    leaves: Sequence[LeafRows],
+    division: Division,
+    *,
+    is_partitioned: bool,
+    by_pages: bool,
+    key_bounds: Sequence[str] = (),
 ) -> tuple[Portion, ...]:
     """The portions of a table, which together have each of its rows once.
 
     Args:
         leaves: all of the table; a plain table is its own leaf.
         is_partitioned: its leaves are not the table itself.
-        by_pages: the server finds a range of pages without reading the others.
+        by_pages: a range of pages can be read without the others.
+        key_bounds: the same of the table as of a leaf, if its leaves cannot be read themselves.
     """
     if not all(rows.leaf.is_readable for rows in leaves):
         # The rights on the table are those that count for a query of it.
-        return _through_the_table([rows.leaf for rows in leaves], by_pages, division)
+        return _through_the_table([rows.leaf for rows in leaves], by_pages, key_bounds, division)
     reads = [
         read
         for rows in leaves
@@ -110,36 +118,31 @@ def _divide_leaf(
     if rows.key_bounds:
         conditions = rows.key_bounds
     elif by_pages:
-        conditions = _page_ranges(leaf.pages, min(count, leaf.pages))
+        conditions = _page_ranges(leaf.pages, min(count, leaf.pages), has_end=leaf.is_heap)
     named = leaf if is_named else None
     return [Read(named, condition, leaf.size_bytes // len(conditions)) for condition in conditions]
 
 
 def _through_the_table(
-    leaves: Sequence[LeafSize], by_pages: bool, division: Division
+    leaves: Sequence[LeafSize], by_pages: bool, key_bounds: Sequence[str], division: Division
 ) -> tuple[Portion, ...]:
-    """Ranges of the table: each has the same pages of every leaf."""
+    """Ranges of the table: each has the same pages, or keys, of every leaf."""
     all_bytes = sum(leaf.size_bytes for leaf in leaves)
-    if not by_pages:
-        return ((Read(size_bytes=all_bytes),),)
-    pages = max(leaf.pages for leaf in leaves)
-    ranges = _page_ranges(pages, min(division.ranges(all_bytes), pages))
+    ranges: Sequence[str] = key_bounds or [""]
+    if by_pages:
+        pages = max(leaf.pages for leaf in leaves)
+        has_end = all(leaf.is_heap for leaf in leaves)
+        ranges = _page_ranges(pages, min(division.ranges(all_bytes), pages), has_end=has_end)
     return tuple((Read(None, condition, all_bytes // len(ranges)),) for condition in ranges)
 
 
-def _page_ranges(pages: int, count: int) -> list[str]:
+def _page_ranges(pages: int, count: int, *, has_end: bool) -> list[str]:
     """Conditions that each row fulfils exactly one of, on about as many pages each."""
-    starts = [pages * number // count for number in range(1, count)]
-    if not starts:
-        return [""]
-    return [
-        f"ctid < {_first_row(starts[0])}",
-        *(
-            f"ctid >= {_first_row(start)} AND ctid < {_first_row(end)}"
-            for start, end in pairwise(starts)
-        ),
-        f"ctid >= {_first_row(starts[-1])}",
-    ]
+    bounds = [_first_row(pages * number // count) for number in range(1, count)]
+    starts = ["", *(f"ctid >= {bound}" for bound in bounds)]
+    ends = [f"ctid < {bound}" for bound in bounds]
+    ends.append(f"ctid < {_first_row(pages)}" if has_end else "")
+    return [" AND ".join(filter(None, both)) for both in zip(starts, ends, strict=True)]
 
 
 def _first_row(page: int) -> str:

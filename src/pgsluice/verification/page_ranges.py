@@ -33,14 +33,14 @@ WITH RECURSIVE below(oid) AS (
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
 )
 SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint)
-FROM below WHERE pg_catalog.has_table_privilege(%s::regclass, 'SELECT')
+FROM below WHERE pg_catalog.has_column_privilege(%s::regclass, 'ctid', 'SELECT')
 """
 """Rights on single columns are seldom rights on ctid."""
 
 
 def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) -> list[sql.Composed]:
     """Conditions that divide a table among sessions; a single one that is always true if it is
-    small, the server cannot find a range, or the role may read single columns only.
+    small, the server cannot find a range, or the role may not read ctid.
 
     Args:
         connection: to the source.

@@ -147,7 +147,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
             held.release()
 
 
-def _two_ranges(_pages: int, _count: int) -> list[str]:
+def _two_ranges(_pages: int, _count: int, *, has_end: bool) -> list[str]:
     return [f"ctid < {_MIDDLE}", f"ctid >= {_MIDDLE}"]
 
 
