@@ -43,6 +43,10 @@ DATES = {
     "{t}_1": "FROM ('2024-03-01') TO ('2024-05-01')",
     "{t}_2": "FROM ('2024-05-01') TO ('2025-01-01')",
 }
+LEVEL = {
+    "{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY RANGE (id)",
+    "{t}_1 {t}_2": "FROM (0) TO (150)", "{t}_1 {t}_3": "FROM (150) TO (300)",
+}  # fmt: skip
 DROP = ("DROP TABLE {t}_1",)
 DETACH = ("ALTER TABLE {t} DETACH PARTITION {t}_1",)
 DETACH_SLOWLY = ("ALTER TABLE {t} DETACH PARTITION {t}_1 CONCURRENTLY",)
@@ -104,6 +108,32 @@ CASES = {
          "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
         "i", DROP,
     ),
+    "level_attached_again": Case(
+        "k int", "RANGE (k)", LEVEL, "i",
+        (*DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0", "DROP TABLE {t}_2",
+         "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (0) TO (120)",
+         "INSERT INTO {t}_1 VALUES (110, 110, 'apart')",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (300)",
+         "UPDATE {t} SET v = 'later' WHERE k BETWEEN 150 AND 170"),
+    ),
+    "attached_elsewhere": Case(
+        "k int", "RANGE (k)", INTS, "i",
+        ("DROP TABLE {t}_2", *DETACH, "DELETE FROM {t}_1 WHERE k < 150",
+         "UPDATE {t}_1 SET v = 'apart' WHERE k = 160",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (150) TO (400)",
+         "INSERT INTO {t} VALUES (350, 350, 'new')"),
+    ),
+    "listed_null": Case(
+        "k text", "LIST (k)", {"{t}_1": "IN ('a', NULL)", "{t}_rest": "DEFAULT"},
+        "('{a,b,c}'::text[])[1 + i % 3]",
+        (*DROP, "INSERT INTO {t} SELECT i, 'a', 'again' FROM generate_series(150, 180) i"),
+    ),
+    "with_hashes": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY HASH (id)",
+         **{f"{{t}}_1 {{t}}_{n + 2}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}},
+        "i", ("ALTER TABLE {t}_1 DETACH PARTITION {t}_2", "UPDATE {t} SET v = 'x' WHERE k = 250"),
+    ),
     "hashed": Case(
         "k int", "HASH (k)",
         {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
@@ -134,10 +164,6 @@ def change(shop: Database, name: str, statements: tuple[str, ...]) -> None:
             connection.execute(statement.format(t=name).encode())
 
 
-LEVEL = {
-    "{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY RANGE (id)",
-    "{t}_1 {t}_2": "FROM (0) TO (150)", "{t}_1 {t}_3": "FROM (150) TO (300)",
-}  # fmt: skip
 AGAIN = "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i"
 BY_OWN_NAME = {
     "truncated": Case(
@@ -167,6 +193,10 @@ BY_OWN_NAME = {
         "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i",
         ("TRUNCATE {t}_1", "CREATE TABLE {t}_2 PARTITION OF {t} FOR VALUES FROM (250) TO (270)",
          "INSERT INTO {t} VALUES (255, 255, 'again')"), is_copied=True,
+    ),
+    "truncated_null": Case(
+        "k text", "LIST (k)", {"{t}_0": "IN ('b', 'c')", "{t}_1": "IN ('a', NULL)"},
+        "('{a,b,c}'::text[])[1 + i % 3]", ("TRUNCATE {t}_1",),
     ),
     "truncated_hash": Case(
         "k int", "HASH (k)",

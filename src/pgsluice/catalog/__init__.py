@@ -10,7 +10,6 @@ otherwise; ``replication.source_errors`` maps them.
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.filter_texts import FilterTexts
 from pgsluice.catalog.key_bounds import key_ranges
-from pgsluice.catalog.leaf_bounds import LeafBound, leaf_bounds
 from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
 from pgsluice.catalog.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.managed_publications import (
@@ -24,6 +23,7 @@ from pgsluice.catalog.new_partitions import (
     inspect_new_partitions,
     notices_partitions,
 )
+from pgsluice.catalog.partition_bounds import PartitionBound, partition_bounds
 from pgsluice.catalog.publication_statements import drop_statement
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
@@ -67,9 +67,9 @@ __all__ = [
     "CatalogWitnesses",
     "Filenode",
     "FilterTexts",
-    "LeafBound",
     "LeafSize",
     "NewPartitions",
+    "PartitionBound",
     "PublicationInfo",
     "PublicationReport",
     "PublishedBy",
@@ -94,7 +94,6 @@ __all__ = [
     "inspect_new_partitions",
     "is_in_snapshot",
     "key_ranges",
-    "leaf_bounds",
     "leaf_filenodes",
     "leaf_sizes",
     "lock_for_reading",
@@ -102,6 +101,7 @@ __all__ = [
     "missing_values",
     "notices_partitions",
     "our_publications",
+    "partition_bounds",
     "partition_columns_of",
     "publications_of",
     "relations_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -49,6 +49,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "filenodes": _by_number,
     "attachments": _by_number,
     "toast_tables": _by_number,
+    "parents": _by_number,
     "bounds": _bounds,
     "of_partitions": _rows,
     "columns": _columns,
@@ -88,10 +89,11 @@ class SourceFingerprint:
         row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
         kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
         toast_tables: leaf OID -> its TOAST table, of leaves that have one.
-        bounds: leaf OID -> which rows of the table it may have, as SQL, of leaves whose bounds the
-            key's columns decide (:mod:`pgsluice.catalog.leaf_bounds`).
-        fixed: those of ``bounds`` that do not depend on which other partitions there are; None: not
-            known.
+        bounds: partition OID -> which rows of the table it may have, as SQL, of those below it
+            whose bounds the key's columns decide (:mod:`pgsluice.catalog.partition_bounds`).
+        fixed: those of ``bounds`` that are true for no other row, whichever other partitions there
+            are; None: not known.
+        parents: of ``bounds``, those below another one -> the partition right above.
         former_names: columns that were dropped since the copy; the target may have them.
         unnamed: columns that were added and dropped between two looks since the copy, so that
             nobody knows their names; the target may have them, too.
@@ -118,6 +120,7 @@ class SourceFingerprint:
     toast_tables: Mapping[int, int] = field(default_factory=dict)
     bounds: Mapping[int, str] = field(default_factory=dict)
     fixed: frozenset[int] | None = None
+    parents: Mapping[int, int] = field(default_factory=dict)
     former_names: frozenset[str] = frozenset()
     unnamed: int = 0
     key: tuple[str, ...] | None = None
@@ -159,12 +162,26 @@ class SourceFingerprint:
             filenodes=and_maps(self.filenodes, later.filenodes),
             attachments={**self.attachments, **dict.fromkeys(leaves, _NEVER)},
             toast_tables=and_maps(self.toast_tables, later.toast_tables),
-            bounds=and_maps(self.bounds, later.bounds),
+            bounds={**later.bounds, **self.bounds},
+            parents={**later.parents, **self.parents},
             sent=and_sets(self.sent, later.sent),
             truncates=and_sets(self.truncates, later.truncates),
             kept_logged=and_sets(self.kept_logged, later.kept_logged),
             fixed=and_sets(self.fixed, later.fixed),
         )
+
+    def leaves_below(self, partition: int) -> set[int]:
+        """The leaves below a partition; none of a leaf."""
+        if partition in self.filenodes:
+            return set()
+        return {leaf for leaf in self.filenodes if partition in self._path(leaf)}
+
+    def _path(self, partition: int) -> Iterator[int]:
+        """A partition, and those above it."""
+        above: int | None = partition
+        while above is not None:
+            yield above
+            above = self.parents.get(above)
 
     def to_text(self) -> str:
         """As the subscription's record keeps it; :meth:`parse` reads it back."""

@@ -385,17 +385,29 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     gone = _lost_leaves(look) | anew | (renewed if is_fresh else set())
     if not (gone or _may_have_filled_partitions(look)) or not look.now.key or _new_columns(look):
         return None
-    if any(look.before.bounds.get(leaf) != look.now.bounds.get(leaf) for leaf in anew):
-        return None
     known = _OF_PARTITIONS | (_OF_NEW_FILES if is_fresh else frozenset())
     others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in known)
-    if not gone <= look.before.bounds.keys() or any(applies(look) for applies in others):
+    is_known = gone <= look.before.bounds.keys() and anew <= look.now.bounds.keys()
+    if not is_known or any(applies(look) for applies in others):
         return None
     came = added_leaves(look.before, look.now)
     above = added_partitions(look.before, look.now) - came
     if above <= {*look.came_empty}:  # else leaves may have had rows before a table above them came
         came -= {*look.came_empty}
-    return ReplacePartitions(frozenset(came), {leaf: look.before.bounds[leaf] for leaf in gone})
+    return ReplacePartitions(frozenset(came), _rows_to_replace(look, gone))
+
+
+def _rows_to_replace(look: Look, partitions: Collection[int]) -> dict[int, tuple[str, ...]]:
+    """What these partitions and the leaves below them had and have: a partition that was attached
+    anew may have another bound since, and other leaves."""
+    rows: dict[int, tuple[str, ...]] = {}
+    for partition in partitions:
+        bounds = [each.bounds.get(partition) for each in (look.before, look.now)]
+        known = tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
+        leaves = look.before.leaves_below(partition) | look.now.leaves_below(partition)
+        for leaf in {partition, *leaves}:
+            rows[leaf] = (*rows.get(leaf, ()), *known)
+    return rows
 
 
 def reconcile_source(look: Look) -> SourceVerdict:

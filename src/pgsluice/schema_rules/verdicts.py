@@ -58,11 +58,12 @@ class ReplacePartitions:
 
     Attributes:
         came: the OIDs of those that came.
-        gone: the OIDs of those that went -> which rows they may have had, as SQL.
+        gone: the OIDs of those that went, or are others now, and of the leaves below them -> which
+            rows they may have had and may have: each condition is SQL.
     """
 
     came: frozenset[int] = frozenset()
-    gone: Mapping[int, str] = field(default_factory=dict)
+    gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import psycopg
 from pgsluice.catalog import (
     CatalogWitnesses,
     FilterTexts,
-    LeafBound,
+    PartitionBound,
     PublishedRelation,
     fetch_many,
     fetch_witnesses,
     foreign_partitions,
-    leaf_bounds,
     leaf_filenodes,
+    partition_bounds,
     partition_columns_of,
     relations_of,
 )
@@ -110,7 +110,7 @@ def source_tables(
         relation.oid for relation in published.values() if relation.kind == "p"
     ]
     leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
-    bounds = leaf_bounds(connection, groups)
+    bounds = partition_bounds(connection, groups)
     foreign = foreign_partitions(connection, groups)
     keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
     partition_columns = partition_columns_of(connection, keyless)
@@ -142,7 +142,7 @@ def _table(
     published: Sequence[RelationFacts],
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Mapping[int, Filenode]],
-    bounds: Mapping[int, LeafBound],
+    bounds: Mapping[int, PartitionBound],
     foreign: Mapping[int, str],
     rules: Mapping[int, Publisher] | None,
     witnesses: CatalogWitnesses,
@@ -180,7 +180,7 @@ def _table(
         or keyed.primary_key
         or keyed.identity_key
     )
-    keyed_bounds = {leaf: each for leaf, each in bounds.items() if each.columns <= {*key}}
+    keyed_bounds = {oid: each for oid, each in bounds.items() if each.columns <= {*key}}
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
         toast_tables={leaf: file.toast_table for leaf, file in files.items() if file.toast_table},
@@ -199,8 +199,9 @@ def _table(
         ),
         truncates=_truncates(relations, mine),
         key=key,
-        bounds={leaf: each.condition for leaf, each in keyed_bounds.items()},
-        fixed=frozenset(leaf for leaf, each in keyed_bounds.items() if each.is_fixed),
+        bounds={oid: each.condition for oid, each in keyed_bounds.items()},
+        fixed=frozenset(oid for oid, each in keyed_bounds.items() if each.is_fixed),
+        parents={oid: each.parent for oid, each in keyed_bounds.items() if each.parent},
         **_witnesses_of(facts, witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})

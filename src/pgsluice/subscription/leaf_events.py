@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.spool import TableRecord
@@ -19,18 +20,19 @@ class LookedLeaves(LookedSame):
 
     Attributes:
         leaves: the OIDs of those that came.
-        gone: the OIDs of those that went -> the conditions on their rows.
+        gone: the OIDs of those that went, or are others now -> the conditions on their rows.
     """
 
     event = Event.LOOK_LEAVES
     leaves: frozenset[int] = frozenset()
-    gone: Mapping[int, str] = field(default_factory=dict)
+    gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        bounds = chain(*(self.gone[leaf] for leaf in sorted(self.gone)))
         return replace(
             self._looked(table),
             load_leaves=tuple(sorted(self.leaves)),
-            gone_bounds=tuple(self.gone[leaf] for leaf in sorted(self.gone)),
+            gone_bounds=tuple(dict.fromkeys(bounds)),
             gone_leaves=tuple(sorted(self.gone)),
             error=None,
             deferred=False,

@@ -1,16 +1,18 @@
-"""Which rows the leaves of a partitioned table may have: their bounds, as conditions on columns.
+"""Which rows the partitions of a table may have: their bounds, as conditions on columns.
 
-The conditions outlive the leaves: what a leaf had that was dropped can still be told from the rows
+The conditions outlive the partitions: what one had that was dropped can still be told from the rows
 of others. They are made from what the catalog's own tables say: pg_get_partition_constraintdef()
-waits for whoever has an ACCESS EXCLUSIVE lock on the leaf.
+waits for whoever has an ACCESS EXCLUSIVE lock on the partition.
 
-A leaf has no condition if the columns do not decide where a row belongs, or if comparisons of the
-columns would not be those that the server chooses a leaf by:
+A bound cannot be said if the columns do not decide where a row belongs, or if comparisons of the
+columns would not be those that the server chooses a partition by:
 
-- a hash partition, or one below a hash partition;
+- a hash partition;
 - a partition key with an expression, with an operator class that is not the type's default, or with
-  another collation than the column's;
-- a list with NULL.
+  another collation than the column's.
+
+Such a partition, and those below it, have the condition of the nearest one above that can be said:
+it is true for rows of other partitions, too.
 
 Source: get_qual_for_range() and get_qual_for_list() in partbounds.c; get_const_expr() in
 ruleutils.c, which prints the bounds.
@@ -22,6 +24,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import psycopg
@@ -33,25 +36,25 @@ Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class LeafBound:
-    """Which rows a leaf may have.
+class PartitionBound:
+    """Which rows a partition may have.
 
     Attributes:
-        condition: SQL that is true for these rows of the table, and for no other one, if none of
-            its columns is NULL.
+        condition: SQL that is true for these rows of the table, if none of its columns is NULL.
         columns: the names of the columns that the condition names.
-        is_fixed: no other partition that comes or goes changes the condition. That of a default
-            partition does change.
+        is_fixed: it is true for no other row, and no other partition that comes or goes changes it.
+            That of a default partition does change.
+        parent: the partition right above; 0: there is none below the table.
     """
 
     condition: str
     columns: frozenset[str]
     is_fixed: bool = True
+    parent: int = 0
 
 
 class _Partition(NamedTuple):
     parent: int
-    is_leaf: bool
     bound: str
 
 
@@ -64,7 +67,7 @@ class _PartitionKey(NamedTuple):
 
 _BOUNDS = """
 WITH RECURSIVE {below}
-SELECT b.root, c.oid, i.inhparent, c.relkind = 'r', pg_catalog.pg_get_expr(c.relpartbound, 0)
+SELECT b.root, c.oid, i.inhparent, pg_catalog.pg_get_expr(c.relpartbound, 0)
 FROM below b
 JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relispartition AND c.relkind IN ('r', 'p')
 JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
@@ -84,11 +87,13 @@ GROUP BY p.partrelid, p.partstrat
 """
 
 
-def leaf_bounds(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, LeafBound]]:
-    """The bounds of each table's leaves by their OIDs, among the rows of the table.
+def partition_bounds(
+    connection: Connection, oids: Collection[int]
+) -> dict[int, dict[int, PartitionBound]]:
+    """The bounds of all partitions below each table by their OIDs, among the rows of the table.
 
     Args:
-        oids: of tables; a plain table has no leaves.
+        oids: of tables; a plain table has no partitions.
     """
     query = _BOUNDS.format(below=below_cte(connection.info.server_version))
     trees: defaultdict[int, dict[int, _Partition]] = defaultdict(dict)
@@ -106,39 +111,43 @@ def leaf_bounds(connection: Connection, oids: Collection[int]) -> dict[int, dict
 
 def _bounds_of(
     tree: Mapping[int, _Partition], keys: Mapping[int, _PartitionKey]
-) -> dict[int, LeafBound]:
-    """The bounds of one table's leaves."""
+) -> dict[int, PartitionBound]:
+    """The bounds of one table's partitions."""
     siblings: defaultdict[int, list[int]] = defaultdict(list)
     for oid, partition in tree.items():
         siblings[partition.parent].append(oid)
-    bounds: dict[int, LeafBound | None] = {}
+    bounds: dict[int, PartitionBound | None] = {}
     for parent, children in siblings.items():
         bounds.update(_bounds_below(keys.get(parent), {oid: tree[oid].bound for oid in children}))
     complete = {}
     for oid, partition in tree.items():
-        if not partition.is_leaf:
-            continue
-        path = [bounds[oid]]
-        while (above := tree.get(partition.parent)) is not None:
-            path.append(bounds[partition.parent])
-            partition = above
-        known = [bound for bound in path if bound is not None]
-        if len(known) == len(path):
-            complete[oid] = _all_of(known)
+        path = [oid]
+        while path[-1] in tree:
+            path.append(tree[path[-1]].parent)
+        known = list(takewhile(bool, (bounds[each] for each in reversed(path[:-1]))))
+        if known:
+            is_own = len(known) == len(path) - 1
+            parent = partition.parent if partition.parent in tree else 0
+            complete[oid] = _all_of(known, is_own=is_own, parent=parent)
     return complete
 
 
-def _all_of(bounds: Sequence[LeafBound]) -> LeafBound:
-    if len(bounds) == 1:
-        return bounds[0]
-    condition = " AND ".join(f"({bound.condition})" for bound in bounds)
-    columns = frozenset[str]().union(*(bound.columns for bound in bounds))
-    return LeafBound(condition, columns, all(bound.is_fixed for bound in bounds))
+def _all_of(
+    bounds: Sequence[PartitionBound | None], *, is_own: bool, parent: int
+) -> PartitionBound:
+    """A partition's bound, from those of the ones above it and its own, the topmost first."""
+    known = [bound for bound in reversed(bounds) if bound is not None]
+    condition = known[0].condition
+    if len(known) > 1:
+        condition = " AND ".join(f"({bound.condition})" for bound in known)
+    columns = frozenset[str]().union(*(bound.columns for bound in known))
+    is_fixed = is_own and all(bound.is_fixed for bound in known)
+    return PartitionBound(condition, columns, is_fixed, parent)
 
 
 def _bounds_below(
     key: _PartitionKey | None, texts: Mapping[int, str]
-) -> dict[int, LeafBound | None]:
+) -> dict[int, PartitionBound | None]:
     """The bounds of the partitions of one table, as its own key decides.
 
     Args:
@@ -152,11 +161,12 @@ def _bounds_below(
     conditions = dict(others)
     for oid, text in texts.items():
         if text == "DEFAULT":
-            known = [condition for condition in others.values() if condition is not None]
+            # In an order that is the same at each look.
+            known = sorted(condition for condition in others.values() if condition is not None)
             is_known = known and len(known) == len(others)
             conditions[oid] = f"NOT ({' OR '.join(f'({each})' for each in known)})" * bool(is_known)
     return {
-        oid: LeafBound(condition, frozenset(columns), oid in others) if condition else None
+        oid: PartitionBound(condition, frozenset(columns), oid in others) if condition else None
         for oid, condition in conditions.items()
     }
 
@@ -175,8 +185,10 @@ def _condition(names: Sequence[str], text: str) -> str | None:
             lower, upper = lists
             sides = [_side(names, lower, ">", "MAXVALUE"), _side(names, upper, "<", "MINVALUE")]
             return " AND ".join(f"({side})" for side in sides if side) or None
-        case ["FOR", "VALUES", "IN"] if len(lists) == len(names) == 1 and "NULL" not in lists[0]:
-            return f"{names[0]} IN ({', '.join(lists[0])})"
+        case ["FOR", "VALUES", "IN"] if len(lists) == len(names) == 1:
+            values = [value for value in lists[0] if value != "NULL"]
+            is_one = f"{names[0]} IN ({', '.join(values)})" if values else "false"
+            return is_one if values == lists[0] else f"{is_one} OR {names[0]} IS NULL"
     return None
 
 
