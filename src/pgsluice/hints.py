@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 
-from pgsluice.shown import shown
+from pgsluice.shown import shown, shown_json
 
 CONFIG = "CONFIG"
 COPY_ALL_AGAIN = (
@@ -23,6 +24,15 @@ _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
 def copy_again(title: str) -> str:
     """The command that copies a table again; the title is ``schema.table``."""
     return f"pgsluice copy {CONFIG} {shlex.quote(shown(title))}"
+
+
+def keep_as_text(title: str, columns: Iterable[str]) -> str:
+    """How a table is copied whose columns have values that their types cannot hold."""
+    types = ", ".join(f'{shown_json(f"{title}.{column}")} = "string"' for column in columns)
+    return (
+        f"keep PostgreSQL's text of them, types = {{ {types} }} in the subscription, then copy the "
+        f"table: {copy_again(title)}"
+    )
 
 
 def for_query(text: str, slot: str, spool: object) -> str:

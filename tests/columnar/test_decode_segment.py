@@ -271,7 +271,7 @@ def test_messages_of_a_stream_with_gaps_between_them_are_decoded() -> None:
 def test_options_hold_for_all_columns_and_overrides_for_one() -> None:
     priced = relation(("id", INT4), ("free", NUMERIC), ("fixed", NUMERIC, MONEY))
     view = segment([priced, Insert(OID, row("1", "1.5", "2.50"))])
-    wider = TypeOptions("decimal(20,4)", numeric_always=True)
+    wider = TypeOptions("decimal(20,4)", for_column=True)
     plain = only(view)
     double = only(view, options=TypeOptions("double"))
     changes = only(view, overrides={"fixed": wider})

@@ -51,17 +51,21 @@ def test_a_copied_row_equals_the_row_of_the_stream(database: MakeDatabase) -> No
         messages = slot.messages(binary=False)
         facts = facts_of(slot, titles)
         with temporary_snapshot(shop.dsn, 60) as snapshot:
-            for numeric in ("string", "double", "decimal(38,10)"):
-                options = TypeOptions(numeric=numeric)
+            for options in (
+                TypeOptions("string", for_column=True),
+                *map(TypeOptions, ("string", "double", "decimal(38,10)")),
+            ):
                 streamed = slot.decode(messages, options=options)
                 assert streamed.keys() == titles.keys()
                 for table, title in titles.items():
-                    if numeric != "string" and "num" not in title:
+                    if options.numeric != "string" and "num" not in title:
                         continue
+                    if options.is_text:
+                        assert not streamed[table].new.unfit, title
                     try:
                         compare(shop.dsn, snapshot, facts[table], streamed[table], options)
                     except AssertionError as error:
-                        raise AssertionError(f"{title} as {numeric}: {error}") from error
+                        raise AssertionError(f"{title} as {options}: {error}") from error
 
 
 def facts_of(slot: Slot, tables: Iterable[str]) -> dict[str, RelationFacts]:

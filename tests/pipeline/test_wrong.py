@@ -14,6 +14,7 @@ import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.verifying import verify
 
 from pgsluice.cli.app import run_command
 from pgsluice.copy import CopyCounts, TableCopy
@@ -256,3 +257,36 @@ def test_what_parks_a_table_is_said_once_with_what_to_do(
         assert "the columns A and a differ only by upper and lower case" in text
         assert f"pgsluice copy {one.path} public.twins" in text
     one.assert_equal("t")
+
+
+def test_values_that_do_not_fit_are_kept_as_text_as_the_hint_says(
+    pipeline: MakePipeline, shop: Database, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of columns of any type, copied and streamed; a type of numbers is for numeric columns only."""
+    shop.execute(
+        'CREATE TABLE far (id int PRIMARY KEY, "t""s" timestamp, days date[], at timestamptz, ok bool)',
+        "INSERT INTO far SELECT i, 'infinity', '{{2024-01-01},{infinity}}', 'now', true"
+        " FROM generate_series(1, 9) i",
+    )
+    one = pipeline(shop)
+    refused(one, capfd, 1, "do not fit")
+    capfd.readouterr()
+    assert run_command(["status", str(one.path)]) == 0
+    found = re.search(r"types = \{ .* \}", capfd.readouterr().out)
+    assert found is not None
+    types = r'types = {{ "public.far.t\"s" = "string", "public.far.days" = "string"{} }}' "\n"
+    assert found[0] == types.format("").strip()
+
+    one.write(types.format(', "public.far.ok" = "string", "public.far.at" = "string"'))
+    assert run_command(["copy", str(one.path), "public.far"]) == 0
+    shop.execute(
+        "UPDATE far SET days = NULL, ok = NOT ok, at = '-infinity' WHERE id > 5",
+        """INSERT INTO far VALUES (10, '-infinity', '{}', '1999-01-01 00:00:00.5+05', NULL)""",
+    )
+    code, results = verify(one, capfd)
+    assert code == 0, results
+    assert one.delta("far").to_pyarrow_table().schema.field("ok").type == "string"
+
+    one.write('types = { "public.far.id" = "double" }\n')
+    assert run_command(["copy", str(one.path), "public.far"]) == 1
+    assert "is chosen for the column id, which is int4 and not numeric" in capfd.readouterr().err

@@ -82,12 +82,18 @@ def test_a_numeric_with_precision_is_a_decimal_where_38_digits_suffice(
         (TypeOptions("decimal(38,10)"), -1, "decimal(38,10)"),
         (TypeOptions("decimal(38,10)"), typmod(40, 2), "decimal(38,10)"),
         (TypeOptions("double"), typmod(10, 2), "decimal(10,2)"),
-        (TypeOptions("decimal(20,4)", numeric_always=True), typmod(10, 2), "decimal(20,4)"),
-        (TypeOptions("string", numeric_always=True), typmod(10, 2), "string"),
+        (TypeOptions("decimal(20,4)", for_column=True), typmod(10, 2), "decimal(20,4)"),
+        (TypeOptions("string", for_column=True), typmod(10, 2), "string"),
     ],
 )
 def test_the_choice_for_numeric(options: TypeOptions, declared: int, spark_ddl: str) -> None:
     assert resolve_type(NUMERIC, declared, {}, options).spark_ddl == spark_ddl
+
+
+def test_a_column_of_any_type_can_be_text() -> None:
+    chosen = TypeOptions("string", for_column=True)
+    for oid in (oid for entry in ENTRIES for oid in (entry.oid, entry.array_oid) if oid):
+        assert resolve_type(oid, -1, {}, chosen).spark_ddl == "string"
 
 
 @pytest.mark.parametrize("choice", ["decimal", "decimal(39,0)", "decimal(5,6)", "decimal(0,0)", ""])

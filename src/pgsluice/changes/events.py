@@ -32,6 +32,7 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
+from pgsluice.hints import keep_as_text
 from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_target
 from pgsluice.sql import quote_title
 
@@ -216,8 +217,7 @@ def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
         table = run.title
         raise TableError(
             f"{count} value(s) of column {column!r} of {table} do not fit their target type",
-            hint="choose another type for the column in the subscription's `types`, then copy"
-            " the table again",
+            hint=keep_as_text(table, [column]),
             table=table,
             column=column,
             count=count,

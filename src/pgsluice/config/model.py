@@ -177,7 +177,8 @@ class SubscriptionConfig(Section):
             Spark runs at once.
         copy_rate: bytes per second that a copy may read; None for no limit.
         key: table -> columns that identify a row, for tables without a key.
-        types: column -> type, as ``"public.t.c" = "decimal(20,4)"``.
+        types: column -> type, as ``"public.t.c" = "decimal(20,4)"``: ``string`` for columns of any
+            type, the others for numeric ones.
         json_as: the key ``json``: the target's type for json and jsonb.
     """
 

@@ -117,6 +117,7 @@ def target_table(
     columns = replicated_columns(facts, published)
     _check_names(facts, columns)
     types = {column.name: column_type(column, facts, options) for column in columns}
+    _check_choices(facts, columns, options)
     _check_key_types(facts, {name: types[name] for name in key if name in types})
     fields = [pa.field(name, kind.arrow_type, name not in key) for name, kind in types.items()]
     return TargetTable(
@@ -140,6 +141,31 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
                 f"{copy_again(table)}",
                 table=table,
                 reason=ParkReason.COLUMNS,
+                column=column.name,
+            )
+
+
+def _check_choices(
+    facts: RelationFacts, columns: Sequence[ColumnFacts], options: TableOptions
+) -> None:
+    """Refuse the types of numbers for columns that are not numeric: they would do nothing."""
+    table, definitions = f"{facts.root_namespace}.{facts.root_name}", facts.type_definitions()
+    chosen = options.column_overrides(facts.root_namespace, facts.root_name)
+    for column in columns:
+        choice = chosen.get(column.name)
+        if choice is None or choice.is_text:
+            continue
+        double, decimal = (
+            resolve_type(column.type_oid, column.typmod, definitions, TypeOptions(each, True))
+            for each in ("double", "decimal(1,0)")
+        )
+        if double == decimal:
+            raise TableError(
+                f"{table}: the type {choice.numeric} is chosen for the column {column.name}, which "
+                f"is {double.name} and not numeric",
+                hint=f'"string" is the only type that can be chosen for {table}.{column.name} in '
+                f"the subscription's `types`; then copy the table: {copy_again(table)}",
+                table=table,
                 column=column.name,
             )
 

@@ -42,7 +42,7 @@ from pgsluice.catalog.rights import columns_to_read, grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
-from pgsluice.hints import copy_again
+from pgsluice.hints import keep_as_text
 from pgsluice.replication import connect_sql, table_errors
 from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
@@ -382,9 +382,7 @@ def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:
             f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
             f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "
             f"{column_type.arrow_type}",
-            hint="give the column another type in the subscription, "
-            f'types = {{ "{query.table}.{name}" = "string" }}, then copy the table: '
-            f"{copy_again(query.table)}",
+            hint=keep_as_text(query.table, (query.columns[each] for each in rows.sent)),
             table=query.table,
             column=name,
         )

@@ -17,7 +17,7 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
     return TableOptions(
         types=defaults,
         overrides={
-            column: TypeOptions(numeric=chosen, numeric_always=True)
+            column: TypeOptions(numeric=chosen, for_column=True)
             for column, chosen in subscription.types.items()
         },
         keys=dict(subscription.key),

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.hints import keep_as_text
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     AddColumns,
@@ -277,8 +278,7 @@ def missing_value(
         raise TableError(
             f"rows from before column {column.name!r} of {table} have a value that does not fit "
             "its target type",
-            hint="choose another type for the column in the subscription's `types`, then copy"
-            " the table again",
+            hint=keep_as_text(table, [column.name]),
             table=table,
             column=column.name,
         )

@@ -30,7 +30,7 @@ _SPECIAL: Final = r"NaN|-?Infinity"
 def numeric_type(typmod: int, options: TypeOptions) -> ColumnType:
     """The type of a numeric column: decimal(p, s) if 38 digits suffice, else the user's choice."""
     declared = declared_precision(typmod)
-    if declared is not None and not options.numeric_always:
+    if declared is not None and not options.for_column:
         precision, scale = decimal_shape(*declared)
         if precision <= MAX_PRECISION:
             return DecimalType.of(precision, scale, declared=True)

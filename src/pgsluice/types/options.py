@@ -20,18 +20,23 @@ class TypeOptions:
     Attributes:
         numeric: ``string``, ``double`` or ``decimal(p,s)``: the type of a ``numeric`` column
             without a precision, or with a precision over 38 digits.
-        numeric_always: ``numeric`` also applies to columns with a precision; used when the
-            user overrides one column.
+        for_column: the user has chosen for one column. ``numeric`` also applies if it has a
+            precision, and ``string`` to a column of any type: PostgreSQL's text of its values.
 
     Raises:
         ConfigError: ``numeric`` is none of these.
     """
 
     numeric: str = "string"
-    numeric_always: bool = False
+    for_column: bool = False
 
     def __post_init__(self) -> None:
         self.numeric_decimal()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a column of any type is text."""
+        return self.for_column and self.numeric == "string"
 
     def numeric_decimal(self) -> tuple[int, int] | None:
         """Precision and scale when ``numeric`` is a decimal, else None."""

@@ -195,7 +195,10 @@ def resolve_type(
         definitions: the pg_type rows of types that are not built in, by OID.
         options: the user's choices.
     """
-    return _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
+    resolved = _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
+    if options.is_text and not pa.types.is_string(resolved.arrow_type):
+        return printed_type(type_oid, definitions)
+    return resolved
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:
