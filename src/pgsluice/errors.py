@@ -249,7 +249,8 @@ class SparkFailed(PgsluiceError):
 
 
 class TablesUnfinished(PgsluiceError):
-    """``run --once`` has ended, and tables are parked or not at the position to reach."""
+    """``run --once`` has ended, and tables are parked or not at the position to reach; fact:
+    ``tables``, each with its subscription's name and its OID."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,10 +208,10 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
 
     reader = SpoolReader(config.spool.path)
     last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
-    parked, behind = [], []
+    parked, behind, unfinished = [], [], set()
     for name in names:
         record = find_record(config.spool.path, name)
-        for table in record.tables.values() if record is not None else ():
+        for oid, table in record.tables.items() if record is not None else ():
             title = f"{name}: {table.title}"
             why = (table.error or "").removeprefix(f"{table.title}: ")
             if table.is_parked:
@@ -221,13 +221,16 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
             elif table.applied_through < last:
                 where = f"applied through {table.applied_through}"
                 behind.append(f"{title}: {where}" + (why and f": {why}"))
+            else:
+                continue
+            unfinished.add((name, oid))
     if not parked and not behind:
         return
     tables = [_count(parked, "parked"), *parked] if parked else []
     tables += [_count(behind, f"not at {target} yet"), *behind] if behind else []
     what, *lines = "\n".join(tables).split("\n")  # a reason has several lines
     hint = "run again: it goes on where it stopped" if behind else None
-    raise TablesUnfinished(what, details=lines, hint=hint)
+    raise TablesUnfinished(what, details=lines, hint=hint, tables=frozenset(unfinished))
 
 
 def _count(tables: Sequence[str], what: str) -> str:
