@@ -19,7 +19,7 @@ from pgsluice.columnar import RelationChanges
 from pgsluice.errors import TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions, column_type, target_table
-from pgsluice.snapshots import WHOLE, Snapshot, TableQuery, read_portion, temporary_snapshot
+from pgsluice.snapshots import WHOLE, Snapshot, TableQuery, table_reader, temporary_snapshot
 from pgsluice.types import TypeOptions
 
 pytestmark = pytest.mark.pg(">= 14")
@@ -127,5 +127,6 @@ def read(
         row_filter=f"id IN ({', '.join(map(str, ids.to_pylist()))})",
     )
     (portion,) = WHOLE
-    rows = read_portion(dsn, snapshot, query, portion, target.schema)
-    return pa.Table.from_batches(list(rows), target.schema).sort_by("id")
+    with table_reader(dsn, snapshot, query, WHOLE) as reader:
+        rows = list(reader.batches(portion, target.schema))
+    return pa.Table.from_batches(rows, target.schema).sort_by("id")

@@ -16,7 +16,7 @@ from pgsluice.copy import CopyTables, CopyWork
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions, column_type
 from pgsluice.snapshots import WHOLE, temporary_snapshot
-from pgsluice.snapshots.reader import TableQuery, read_rows
+from pgsluice.snapshots.reader import TableQuery, table_reader
 from pgsluice.subscription.discovery import source_tables
 
 MIB = 2**20
@@ -34,7 +34,7 @@ def stage(dsn: str, lake: Path) -> None:
         task = CopyTables(dsn, snapshot, "a-spool", sink, TableOptions())
         for table in ("small", "large", "wide"):
             work = CopyWork(facts[table], "public", table, None, None, copy_number=1)
-            staged = task.stage(work, WHOLE[0])
+            (staged,) = task.stage_all([(work, WHOLE[0])])
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             peaks.append(f"{staged.rows} {peak}")
     (lake / "peaks").write_text(" ".join(peaks))
@@ -92,8 +92,11 @@ def test_the_server_keeps_the_memory_of_wide_rows(
         facts, names = table.facts, tuple(column.name for column in table.facts.columns)
         types = tuple(column_type(column, facts, TableOptions()) for column in facts.columns)
         query, rows, faults = TableQuery(facts, names, types), 0, 0
-        with temporary_snapshot(shop.dsn, 60) as snapshot:
-            for block in read_rows(shop.dsn, snapshot, query, WHOLE[0]):
+        with (
+            temporary_snapshot(shop.dsn, 60) as snapshot,
+            table_reader(shop.dsn, snapshot, query, WHOLE) as reader,
+        ):
+            for block in reader.rows(WHOLE[0]):
                 ((pid,),) = connection.execute(READERS).fetchall()
                 rows, faults = rows + len(block), page_faults(pid)
     assert rows == 1000

@@ -21,7 +21,7 @@ from pgsluice.config import load_config
 from pgsluice.failpoints import arm
 from pgsluice.monitor.status import read_status
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import Portion, Snapshot, TableQuery, read_portion
+from pgsluice.snapshots import Portion, Snapshot, TableQuery, table_reader
 from pgsluice.spool import find_record
 from pgsluice.spool.layout import copy_files
 from pgsluice.subscription.run import run
@@ -48,14 +48,15 @@ def run_until(config: Path, failpoint: str) -> None:
     keep_small_copies(patch)
     journal = load_config(config).spool.path / "subscriptions" / "lake" / copy_files(0)[1]
 
-    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: Any) -> Any:
-        is_first = query.facts.name == "big" and portion[0].condition.startswith("ctid <")
+    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion]) -> Any:
+        ((first, *_), *_) = portions
+        is_first = query.facts.name == "big" and first.condition.startswith("ctid <")
         if not is_first:
             while not journal.exists():
                 time.sleep(0.01)
-        return read_portion(dsn, snapshot, query, portion, schema)
+        return table_reader(dsn, snapshot, query, portions)
 
-    patch.setattr("pgsluice.copy.job.read_portion", read)
+    patch.setattr("pgsluice.copy.job.table_reader", read)
     name, _, times = failpoint.partition("@")
     arm(f"{name}=kill@{times or 1}")
     run(load_config(config), once=True)
@@ -110,12 +111,13 @@ def run_held(config: Path) -> None:
     """The process that is killed while the last portions of large tables are being read."""
     keep_small_copies(pytest.MonkeyPatch())
 
-    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: Any) -> Any:
+    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion]) -> Any:
+        *_, portion = portions
         if "ctid >=" in portion[-1].condition and is_last(dsn, query, portion):
             threading.Event().wait()
-        return read_portion(dsn, snapshot, query, portion, schema)
+        return table_reader(dsn, snapshot, query, portions)
 
-    pytest.MonkeyPatch().setattr("pgsluice.copy.job.read_portion", read)
+    pytest.MonkeyPatch().setattr("pgsluice.copy.job.table_reader", read)
     run(load_config(config))
 
 

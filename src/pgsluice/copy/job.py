@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, T
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
-from pgsluice.snapshots.reader import TableQuery, read_portion
+from pgsluice.snapshots.reader import TableQuery, TableReader, table_reader
 from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.tasks import attempt
 
@@ -100,18 +101,52 @@ class CopyTables:
     sink: dict[str, Any]
     options: TableOptions
 
-    def stage(self, work: CopyWork, portion: Portion) -> StagedRows:
-        """The task's half: read a portion of a table, and write its rows where nobody sees them.
+    def stage_all(
+        self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
+    ) -> list[StagedRows | Failure | None]:
+        """The task's half: read portions of tables, and write their rows where nobody sees them.
 
         A second attempt stages them again, and what the first one wrote is never committed.
 
-        Raises:
-            Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
+        Args:
+            portions: those of a table follow each other.
+            stands_back: other work that wants the same core goes first. Loads of partitions are
+                merges, whose libraries keep threads, so they have the usual priority.
+
+        Returns:
+            each portion's result. After one that has failed, or after some seconds, the next ones
+            of its table are not read, and have None.
         """
-        table = self._table(work)
-        _refuse_without_key_or_columns(work, table)
+        if stands_back and not any(work.replaces_partitions for work, _ in portions):
+            # The threads that a sink's library keeps have to begin before: batches use them, too.
+            attempt(self.can_stage, portions[0][0])
+            return stand_back(self.stage_all, portions)
+        results: list[StagedRows | Failure | None] = []
+        for _, of_table in groupby(portions, lambda one: one[0].facts.oid):
+            (work, first), *more = of_table
+            results += self._stage_table(work, [first, *(portion for _, portion in more)])
+        return results
+
+    def _stage_table(
+        self, work: CopyWork, portions: Sequence[Portion]
+    ) -> list[StagedRows | Failure | None]:
+        results: list[StagedRows | Failure | None] = []
+        ends_at = time.monotonic() + _TABLE_S
+        try:
+            table = self._table(work)
+            _refuse_without_key_or_columns(work, table)
+            query = self._query(work, table)
+            with table_reader(self.dsn, self.snapshot, query, portions) as reader:
+                for portion in portions:
+                    if not results or time.monotonic() < ends_at:
+                        results.append(self._stage(work, table, reader, portion))
+        except Exception as error:
+            results.append(Failure.of(error))
+        return results + [None] * (len(portions) - len(results))
+
+    def _query(self, work: CopyWork, table: TargetTable) -> TableQuery:
         by_name = {column.name: column for column in work.facts.columns}
-        query = TableQuery(
+        return TableQuery(
             facts=work.facts,
             columns=tuple(table.schema.names),
             types=tuple(
@@ -120,7 +155,11 @@ class CopyTables:
             row_filter=work.row_filter,
             unlisted=work.unlisted,
         )
-        rows = read_portion(self.dsn, self.snapshot, query, portion, table.schema)
+
+    def _stage(
+        self, work: CopyWork, table: TargetTable, reader: TableReader, portion: Portion
+    ) -> StagedRows:
+        rows = reader.batches(portion, table.schema)
         if work.replaces_partitions:
             is_gone = work.is_gone if any(read.is_of_gone for read in portion) else None
             return stage_partition_rows(self._writer(work, table), table, rows, is_gone)
@@ -128,41 +167,12 @@ class CopyTables:
         staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
         return replace(staged, rows=counted.rows)
 
-    def stage_all(
-        self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
-    ) -> list[StagedRows | Failure | None]:
-        """Stage several portions, each with its own result.
-
-        Those of a table follow each other. After one that has failed, or after some seconds, the
-        next ones of its table are not read, and have None.
-
-        Args:
-            stands_back: other work that wants the same core goes first. Loads of partitions are
-                merges, whose libraries keep threads, so they have the usual priority.
-        """
-        if stands_back and not any(work.replaces_partitions for work, _ in portions):
-            # The threads that a sink's library keeps have to begin before: batches use them, too.
-            attempt(self.can_stage, portions[0][0])
-            return stand_back(self.stage_all, portions)
-        results: list[StagedRows | Failure | None] = []
-        ends_at, before = time.monotonic() + _TABLE_S, None
-        for work, portion in portions:
-            is_over = work.facts.oid == before and (
-                time.monotonic() >= ends_at or not isinstance(results[-1], StagedRows)
-            )
-            results.append(None if is_over else attempt(self._stage_one, (work, portion)))
-            before = work.facts.oid
-        return results
-
-    def _stage_one(self, read: tuple[CopyWork, Portion]) -> StagedRows:
-        return self.stage(*read)
-
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
         """The driver's half: make all staged portions of a table its content, or have those of
         partitions replace others there, in one commit.
 
         Raises:
-            Exception: as :meth:`stage`.
+            Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
         writer = self._writer(work, self._table(work))
         if work.replaces_partitions:
@@ -175,7 +185,7 @@ class CopyTables:
         """Delete staged portions of which no commit was begun, and none will be.
 
         Raises:
-            Exception: as :meth:`stage`.
+            Exception: as :meth:`commit`.
         """
         writer = self._writer(work, self._table(work))
         if work.replaces_partitions:
@@ -187,7 +197,7 @@ class CopyTables:
         """Whether several tasks may share the table; else one task has to load all of it.
 
         Raises:
-            Exception: as :meth:`stage`.
+            Exception: as :meth:`commit`.
         """
         return self._writer(work, self._table(work)).can_stage()
 

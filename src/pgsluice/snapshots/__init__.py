@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         ReadRows,
         TableLocked,
         TableQuery,
+        TableReader,
         TableRewritten,
-        read_portion,
-        read_rows,
+        table_reader,
     )
     from pgsluice.snapshots.snapshot import (
         Snapshot,
@@ -50,14 +50,14 @@ __all__ = [
     "StartedKeeper",
     "TableLocked",
     "TableQuery",
+    "TableReader",
     "TableRewritten",
     "export_again",
     "import_snapshot",
     "keep_for_readers",
     "plan_portions",
     "published_content",
-    "read_portion",
-    "read_rows",
+    "table_reader",
     "temporary_snapshot",
 ]
 

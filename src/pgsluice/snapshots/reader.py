@@ -9,19 +9,19 @@ Rules (contracts: initial copy):
 
 - The snapshot is imported by the transaction's first statement. Then what is read, the table or
   leaves of it, is locked ACCESS SHARE, with a lock_timeout, so that nothing rewrites it meanwhile.
-  Each reader of a part of a table does so: between two of them the table may be rewritten.
+  Each session that reads a table does so: between two of them the table may be rewritten.
 - A table that was rewritten between the snapshot and the lock reads as *empty* under the
   snapshot. So the relfilenode of every leaf in the snapshot is compared with the file that the
   server uses now. If they differ, :class:`TableRewritten` tells the caller to start again under
   a newer snapshot.
 - A query takes a name for the column that has it now. So the columns are compared with those of the
-  snapshot, too: between two readers, columns may have swapped their names, and may swap them back.
+  snapshot, too: between two sessions, columns may have swapped their names, and may swap them back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -110,6 +110,10 @@ class TableQuery:
         """The name for messages."""
         return f"{self.facts.namespace}.{self.facts.name}"
 
+    def errors(self) -> AbstractContextManager[None]:
+        """A block whose errors are those of a copy of the table."""
+        return table_errors(f"copying {self.table}", self.table)
+
     @property
     def columns_named(self) -> tuple[str, ...]:
         """The columns that a query may name; a filter may name any."""
@@ -191,35 +195,55 @@ class ReadRows:
         return printed_type(type_oid, facts.type_definitions()).decode_binary(values).values
 
 
-def read_portion(
-    dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """A portion of the table's rows under the snapshot, in batches of the target's schema.
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """A session that reads portions of a table under a snapshot; see :func:`table_reader`."""
 
-    Args:
-        schema: the target's schema, its fields in the order of ``query.columns``.
+    query: TableQuery
+    _connection: psycopg.Connection[tuple[object, ...]]
 
-    Raises:
-        TableError: as :func:`read_rows`, or the table has a value that its column cannot hold.
-    """
-    yield from map(partial(_fitting, schema=schema), read_rows(dsn, snapshot, query, portion))
+    def rows(self, portion: Portion) -> Iterator[ReadRows]:
+        """A portion of the table's rows. After an error, the session can read no other.
+
+        Raises:
+            SourceUnreachable: the connection broke.
+        """
+        with self.query.errors():
+            failpoint(f"copy.reading {self.query.table}")
+            for read in portion:
+                statement = self.query.copy_statement(read)
+                with closing(copied_blocks(self._connection, statement)) as blocks:
+                    # A map keeps no block.
+                    yield from map(partial(_decoded, query=self.query), blocks)
+
+    def batches(self, portion: Portion, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The same in batches of the target's schema.
+
+        Args:
+            schema: the target's schema, its fields in the order of ``query.columns``.
+
+        Raises:
+            SourceUnreachable: as :meth:`rows`.
+            TableError: the table has a value that its column cannot hold.
+        """
+        return map(partial(_fitting, schema=schema), self.rows(portion))
 
 
-def read_rows(
+@contextmanager
+def table_reader(
     dsn: str,
     snapshot: Snapshot,
     query: TableQuery,
-    portion: Portion,
+    portions: Sequence[Portion],
     *,
-    lock_timeout_s: int | None = None,
-) -> Iterator[ReadRows]:
-    """A portion of the table's rows under the snapshot.
+    lock_timeout_s: int = LOCK_TIMEOUT_S,
+) -> Iterator[TableReader]:
+    """A session that reads these portions of a table, which stays as it is until then.
 
     Args:
         snapshot: that its exporter still holds.
-        portion: of :func:`pgsluice.snapshots.ranges.divide_table`.
-        lock_timeout_s: how long the table may be locked by another session; None:
-            :data:`LOCK_TIMEOUT_S`.
+        portions: of :func:`pgsluice.snapshots.ranges.divide_table`.
+        lock_timeout_s: how long the table may be locked by another session.
 
     Raises:
         TableRewritten: the snapshot cannot see the table's rows, or the table was dropped or
@@ -227,15 +251,10 @@ def read_rows(
         TableLocked: another session has locked it.
         SourceUnreachable: no connection, or it broke.
     """
-    with (
-        table_errors(f"copying {query.table}", query.table),
-        connect_sql(dsn, application=f"copy {query.table}") as connection,
-    ):
-        _import_snapshot(connection, snapshot, query, portion, lock_timeout_s or LOCK_TIMEOUT_S)
-        failpoint(f"copy.reading {query.table}")
-        for read in portion:
-            with closing(copied_blocks(connection, query.copy_statement(read))) as blocks:
-                yield from map(partial(_decoded, query=query), blocks)  # which keeps no block
+    reads = tuple(read for portion in portions for read in portion)
+    with query.errors(), connect_sql(dsn, application=f"copy {query.table}") as connection:
+        _import_snapshot(connection, snapshot, query, reads, lock_timeout_s)
+        yield TableReader(query, connection)
 
 
 def _import_snapshot(

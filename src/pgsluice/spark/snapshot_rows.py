@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pgsluice.columnar import RelationChanges
 from pgsluice.columnar.changes import INSERT, Tuples
-from pgsluice.snapshots import Portion, ReadRows, Snapshot, TableQuery, read_rows
+from pgsluice.snapshots import Portion, ReadRows, Snapshot, TableQuery, table_reader
 from pgsluice.spark.rows import table_batches
 from pgsluice.spark.schema import CHANGE_COLUMNS
 from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
@@ -49,15 +49,16 @@ class SnapshotRows:
             number: the portion's; each has ordinals of its own.
 
         Raises:
-            PgsluiceError: as :func:`pgsluice.snapshots.read_rows`.
+            PgsluiceError: as :func:`pgsluice.snapshots.table_reader`.
         """
         ordinal = number * ORDINALS_OF_A_PORTION
-        for rows in read_rows(
-            self.dsn, self.snapshot, self.query, portion, lock_timeout_s=LOCK_TIMEOUT_S
-        ):
-            for batch in table_batches(self._changes(rows, ordinal), self.declared):
-                yield _without_transaction(batch)
-            ordinal += len(rows)
+        with table_reader(
+            self.dsn, self.snapshot, self.query, [portion], lock_timeout_s=LOCK_TIMEOUT_S
+        ) as reader:
+            for rows in reader.rows(portion):
+                for batch in table_batches(self._changes(rows, ordinal), self.declared):
+                    yield _without_transaction(batch)
+                ordinal += len(rows)
 
     def _changes(self, rows: ReadRows, ordinal: int) -> RelationChanges:
         count = len(rows)

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import pytest
 from tests.support.waiting import HANGS_S
 
@@ -29,7 +28,7 @@ WHERE wait_event_type = 'Lock' AND (wait_event = 'relation' OR NOT %s) AND pid =
 """
 
 _stage_tables = tasks.stage_tables
-_read_portion = reader.read_portion
+_table_reader = reader.table_reader
 _import_snapshot = reader._import_snapshot
 
 
@@ -83,16 +82,20 @@ class HeldCopies:
             assert self._rest.wait(HANGS_S)
         yield from _stage_tables(context, staging, copies, turn, *more, **named)
 
-    def read_portion(
-        self, dsn: str, snapshot: Snapshot, query: TableQuery, portion: Portion, schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def table_reader(
+        self, dsn: str, snapshot: Snapshot, query: TableQuery, portions: Sequence[Portion]
+    ) -> Iterator[reader.TableReader]:
         """In place of the reader's."""
         oid = query.facts.oid
         has_lock = self._is_first(oid)
         if oid in self._oids and not has_lock:
             assert self._rest.wait(HANGS_S)
-        with nullcontext() if has_lock else self._connections:
-            yield from _read_portion(dsn, snapshot, query, portion, schema)
+        with (
+            nullcontext() if has_lock else self._connections,
+            _table_reader(dsn, snapshot, query, portions) as read,
+        ):
+            yield read
 
     def import_snapshot(
         self,
@@ -133,7 +136,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
         if has_lock:
-            patch.setattr("pgsluice.copy.job.read_portion", held.read_portion)
+            patch.setattr("pgsluice.copy.job.table_reader", held.table_reader)
             patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
             patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.

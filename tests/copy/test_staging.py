@@ -1,0 +1,101 @@
+"""What a task stages: portions of a table in one session, each with its own result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.databases import Database, MakeDatabase
+
+from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.errors import Failure, Remedy
+from pgsluice.replication import connect_sql
+from pgsluice.sinks.contract import StagedRows
+from pgsluice.sinks.target import TableOptions
+from pgsluice.snapshots import Portion, Read, temporary_snapshot
+from pgsluice.subscription.discovery import source_tables
+
+RANGES = ("id < 10", "id BETWEEN 10 AND 19", "id BETWEEN 20 AND 29", "id > 29")
+PORTIONS: list[Portion] = [(Read(condition=condition),) for condition in RANGES]
+
+Stage = Callable[..., list[StagedRows | Failure | None]]
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    """Two tables with the same 40 rows."""
+    shop = database()
+    for table in ("first", "second"):
+        shop.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, day date)",
+            f"INSERT INTO {table} SELECT i, DATE '2026-01-01' + i FROM generate_series(0, 39) i",
+        )
+    shop.execute("CREATE PUBLICATION p FOR TABLE first, second")
+    return shop
+
+
+@pytest.fixture
+def stage(shop: Database, tmp_path: Path) -> Stage:
+    """Stages the portions of tables as one task."""
+
+    def run(*tables: str, locked: str | None = None) -> list[StagedRows | Failure | None]:
+        with ExitStack() as held:
+            connection = held.enter_context(connect_sql(shop.dsn))
+            facts = {each.facts.name: each.facts for each in source_tables(connection, ["p"])}
+            snapshot = held.enter_context(temporary_snapshot(shop.dsn, 60))
+            if locked is not None:
+                other = held.enter_context(shop.connect())
+                other.execute("BEGIN")
+                other.execute(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE".encode())
+            sink = {"type": "delta", "path": str(tmp_path / "{table}")}
+            task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions())
+            works = [
+                CopyWork(facts[table], "public", table, None, None, copy_number=1)
+                for table in tables
+            ]
+            return task.stage_all([(work, portion) for work in works for portion in PORTIONS])
+
+    return run
+
+
+def rows(results: list[StagedRows | Failure | None]) -> list[int | Remedy | None]:
+    return [
+        result.remedy if isinstance(result, Failure) else result and result.rows
+        for result in results
+    ]
+
+
+def test_the_portions_of_a_table_share_a_session(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = []
+
+    def connect(dsn: str, **options: Any) -> Any:
+        sessions.append(options["application"])
+        return connect_sql(dsn, **options)
+
+    monkeypatch.setattr("pgsluice.snapshots.reader.connect_sql", connect)
+    assert rows(stage("first", "second")) == [10] * 8
+    assert sessions == ["copy public.first", "copy public.second"]
+
+
+def test_after_a_failure_no_other_portion_of_the_table_is_read(
+    shop: Database, stage: Stage
+) -> None:
+    shop.execute("UPDATE first SET day = DATE '5874897-12-31' WHERE id = 15")
+    assert rows(stage("first", "second")) == [10, Remedy.PARK, None, None, 10, 10, 10, 10]
+
+
+def test_after_a_while_no_other_portion_of_a_table_is_begun(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.copy.job._TABLE_S", 0)
+    assert rows(stage("first", "second")) == [10, None, None, None] * 2
+
+
+def test_a_table_that_is_locked_is_not_read_at_all(stage: Stage) -> None:
+    results = stage("second", "first", locked="first")
+    assert rows(results) == [10] * 4 + [Remedy.LATER, None, None, None]
