@@ -42,11 +42,13 @@ _SETTINGS = {
 # with the system's defaults, after two hours.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 # The server must not end a session that keeps a snapshot, waits for a slot, or decodes a large
-# transaction. Each setting with the first version that has it.
+# transaction, nor one that does not receive for a while, as a full spool or a slow target has it:
+# TCP's timeout ends that, too. Each setting with the first version that has it.
 _TIMEOUTS_OFF = {
     "statement_timeout": 100000,
     "lock_timeout": 100000,
     "idle_in_transaction_session_timeout": 100000,
+    "tcp_user_timeout": 120000,
     "idle_session_timeout": 140000,
     "transaction_timeout": 170000,
 }
