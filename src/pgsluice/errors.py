@@ -265,6 +265,7 @@ class Failure:
         is_of_target: it waits for the target's store.
         is_lasting: see :class:`PgsluiceError`.
         leaves: the partitions whose bounds the task needs to go on.
+        partitions: those whose changes the target cannot follow; empty: the whole table's.
     """
 
     remedy: Remedy
@@ -274,6 +275,7 @@ class Failure:
     is_of_target: bool = False
     leaves: frozenset[int] = frozenset()
     is_lasting: bool = False
+    partitions: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
@@ -285,8 +287,16 @@ class Failure:
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)
             reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
-            is_lasting = error.is_lasting
-            return cls(error.remedy, str(error), None, reason, is_of_target, leaves, is_lasting)
+            return cls(
+                error.remedy,
+                str(error),
+                None,
+                reason,
+                is_of_target,
+                leaves,
+                error.is_lasting,
+                error.facts.get("partitions", frozenset()),
+            )
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             trouble = disk_trouble(error)
             if trouble is not None:

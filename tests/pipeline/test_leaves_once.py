@@ -21,9 +21,12 @@ from tests.support.partition_cases import (
     publish_via_root,
 )
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.waiting import HANGS_S
 
 from pgsluice.capture.health import read_health
 from pgsluice.events import CapturePhase
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import CAPTURE_HEALTH
 from pgsluice.subscription import table_copies
 from pgsluice.subscription.looks import CatalogLooks
@@ -132,6 +135,38 @@ def test_a_partition_that_is_attached_while_a_run_starts(
     run_once(one)
     one.assert_equal("root")
     shop.execute("UPDATE root SET v = 'later' WHERE id % 10 = 0", "DELETE FROM root WHERE id = 101")
+    run_once(one)
+    one.assert_equal("root")
+    assert one.table("root").copy_number == 1
+
+
+def test_a_partition_that_comes_and_goes_between_two_looks(
+    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look has ever said what publishes its changes: they do not count, as it is gone."""
+    use_local_spark(monkeypatch)
+    one = pipeline(shop := database())
+    make(shop, "root", CASES["without_rest"])
+    publication = "CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)"
+    publishing(one, publication, lake=("p",))
+    run_once(one)
+    capture = one.start("capture")
+    change(
+        shop,
+        "root",
+        (
+            "CREATE TABLE {t}_9 PARTITION OF {t} FOR VALUES FROM (400) TO (500)",
+            "INSERT INTO {t} SELECT i, i, 'gone' FROM generate_series(400, 450) i",
+            "UPDATE {t} SET k = 440, v = 'gone' WHERE id = 150",
+            "UPDATE {t} SET k = 151 WHERE id = 401",
+        ),
+    )
+    ((sent,),) = shop.execute("SELECT pg_current_wal_flush_lsn()::text")
+    reader = SpoolReader(one.spool)
+    one.wait_until(lambda: reader.frontier() >= Lsn.parse(str(sent)), why="capture has them")
+    change(shop, "root", ("DROP TABLE {t}_9", "UPDATE {t} SET v = 'later' WHERE id % 9 = 0"))
+    capture.terminate()
+    capture.wait(HANGS_S)
     run_once(one)
     one.assert_equal("root")
     assert one.table("root").copy_number == 1

@@ -61,14 +61,15 @@ NOW = 1000.0
 OLD_TARGET = OldTarget("public", "t", 1, 0)
 LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS)
 NONE = Attempts()
+ROWS = {7: ("id < 9",), 8: ("id < 9", "id > 20")}
 
 
 def copy_failed(remedy: Remedy) -> CopyFailed:
     return CopyFailed(Failure(remedy, "why"))
 
 
-def leaves_failed(remedy: Remedy) -> LeavesFailed:
-    return LeavesFailed(Failure(remedy, "why"))
+def leaves_failed(remedy: Remedy, **more: Any) -> LeavesFailed:
+    return LeavesFailed(Failure(remedy, "why"), **more)
 
 
 def batch_failed(remedy: Remedy, **more: Any) -> BatchFailed:
@@ -114,6 +115,8 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.COPY_WAITS, CopyWaits("why"), NONE, "- - i d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
     (Event.LEAVES_LOADED, LeavesLoaded(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
+    (Event.LEAVES_MORE, leaves_failed(Remedy.COPY, rows=ROWS), NONE, "- - - d - - -"),
+    (Event.LEAVES_AWAIT_LOOK, leaves_failed(Remedy.LOOK), NONE, "- - - dL - - -"),
     (Event.LEAVES_GIVEN_UP, leaves_failed(Remedy.PARK), NONE, "- - - i - - -"),
     (Event.COPY_SUPERSEDED, CopySuperseded(7), NONE, "- - - d - - -"),
     (Event.COPY_FAILED_PARK, copy_failed(Remedy.PARK), NONE, "- - - p - - -"),
@@ -125,6 +128,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.BATCH_APPLIED, BatchApplied(Lsn(9), TaskResult(Lsn(8))), LAST, "- . . . f r ."),
     (Event.BATCH_FAILED_PARK, batch_failed(Remedy.PARK), NONE, "- . . . p p ."),
     (Event.BATCH_FAILED_COPY, batch_failed(Remedy.COPY), NONE, "- . . . i i ."),
+    (Event.BATCH_FAILED_LEAVES, batch_failed(Remedy.COPY, rows=ROWS), NONE, "- . . . d d ."),
     (Event.BATCH_FAILED_RETRY, batch_failed(Remedy.RETRY), NONE, "- . . . f r ."),
     (Event.BATCH_FAILED_LAST, batch_failed(Remedy.RETRY), LAST, "- . . . p p ."),
     (Event.BATCH_FAILED_LOOK, batch_failed(Remedy.LOOK), NONE, "- . . . fL rL ."),
@@ -193,6 +197,25 @@ def test_the_partitions_to_replace_are_forgotten_with_state_d(
         if after.state is not state:
             assert (after.load_leaves, after.gone_bounds) == ((), ())
             assert not after.replaces_partitions
+
+
+def test_what_became_of_some_partitions_leads_to_these_alone() -> None:
+    """Also where a look does not help, and a copy of the table has not helped before."""
+    record = table(TableState.READY)
+    for failed in (
+        batch_failed(Remedy.COPY, rows=ROWS, is_copied_for=True),
+        batch_failed(Remedy.LOOK, rows=ROWS),
+    ):
+        waiting = next_state(record.state, record, LAST, failed).table
+        assert waiting.replaces_partitions
+        assert (waiting.gone_bounds, waiting.gone_leaves) == (("id < 9", "id > 20"), (7, 8))
+    assert next_state(record.state, record, NONE, failed).table.state is TableState.READY
+    more = leaves_failed(Remedy.LOOK, rows={5: ("id > 20",), 9: ("id = 10",)})
+    waiting = next_state(TableState.DATA_COPY, waiting, LAST, more).table
+    assert waiting.gone_bounds == ("id < 9", "id > 20", "id = 10")
+    assert waiting.gone_leaves == (5, 7, 8, 9)
+    last = next_state(TableState.DATA_COPY, waiting, LAST, leaves_failed(Remedy.LOOK))
+    assert last.table.state is TableState.INITIALISE
 
 
 @pytest.mark.parametrize("remedy", list(Remedy))

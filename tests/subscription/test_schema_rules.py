@@ -34,6 +34,7 @@ from pgsluice.schema_rules import (
     reconcile_key_columns,
     reconcile_source,
     reconcile_target,
+    rows_of_partitions,
     sends_every_change,
     with_former_names,
 )
@@ -412,6 +413,23 @@ def test_rows_of_a_mid_level_that_was_detached_for_a_while_are_replaced() -> Non
     }  # fmt: skip
     assert found.gone.keys() == {8, 9, 20}
     assert isinstance(look(replace(known, bounds={7: "id < 9"}), **anew), CopyAgain)
+
+
+def test_the_rows_that_a_partition_may_have_had_at_any_time() -> None:
+    """Other partitions have decided what a default one (8, below 20) and those below it had."""
+    below = {"parents": {8: 20, 9: 21, 21: 20}, "attachments": {7: 5, 20: 5, 21: 5}}
+    bounds = {7: "id < 9", 8: "id > 50", 9: "id = 30", 20: "id >= 9", 21: "NOT (id > 50)"}
+    files = {7: 100, 8: 100, 9: 100}
+    known = replace(BEFORE, **below, filenodes=files, bounds=bounds, fixed=frozenset({7, 20}))
+    text = known.to_text()
+    assert rows_of_partitions(text, {7}) == {7: ("id < 9",)}
+    assert rows_of_partitions(text, {8, 9}) == {8: ("id >= 9",), 9: ("id >= 9",)}
+    assert rows_of_partitions(text, {99}) == {99: ("false",)}, "it has come and gone"
+    of_root = replace(known, fixed=frozenset({7}))
+    assert rows_of_partitions(of_root.to_text(), {7, 8}) is None, "all rows"
+    assert rows_of_partitions(replace(known, fixed=None).to_text(), {7}) is None
+    assert rows_of_partitions(text, ()) is None
+    assert rows_of_partitions("", {7}) is None
 
 
 def test_rows_of_a_partition_that_was_not_sent_for_a_while_are_replaced() -> None:

@@ -217,6 +217,22 @@ def test_another_key_waits_for_a_look(maker: SpoolMaker, lake: Path) -> None:
     assert rows(lake) == [{"id": 0, "note": "copied"}]
 
 
+def test_a_relation_of_which_the_catalog_says_nothing_any_more(
+    maker: SpoolMaker, lake: Path
+) -> None:
+    """Of a partition, the table waits for a look, which finds that it was dropped."""
+    copied(maker, lake, pa.field("note", pa.string()), "copied")
+    end = maker.segment([relation(OID, "orders", [ID, NOTE], key=("id",)), insert("1", "x")])
+    parked = run(maker, lake, end, KNOWN)
+    assert (parked.remedy, parked.partitions) == (Remedy.PARK, set())
+    leaf = OID + 1
+    row = Insert(leaf, TupleData.of("2", "y"))
+    end = maker.segment([relation(leaf, "orders_1", [ID, NOTE], key=("id",)), row])
+    waits = run(maker, lake, end, KNOWN, oids=(leaf,))
+    assert (waits.remedy, waits.partitions) == (Remedy.LOOK, {leaf})
+    assert rows(lake) == [{"id": 0, "note": "copied"}]
+
+
 def test_columns_are_due_when_all_from_before_the_look_is_applied(maker: SpoolMaker) -> None:
     configured(maker)
     end = maker.segment([*announced(ID, NOTE), insert("1", "x")])

@@ -44,6 +44,7 @@ def test_a_leaf_whose_bound_cannot_be_had(table: TableRecord, leaf: int, remedy:
     [(_, result)] = apply_truncated(NOWHERE, {1: table}, [lacking(1, leaf)], _never)
     assert isinstance(result, Failure)
     assert (result.remedy, result.leaves) == (remedy, frozenset())
+    assert result.partitions == ({leaf} if remedy is Remedy.COPY else set())
 
 
 def test_works_are_tried_again_with_the_bounds_of_the_source(database: MakeDatabase) -> None:

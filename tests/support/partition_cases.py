@@ -198,6 +198,19 @@ BY_OWN_NAME = {
         "k text", "LIST (k)", {"{t}_0": "IN ('b', 'c')", "{t}_1": "IN ('a', NULL)"},
         "('{a,b,c}'::text[])[1 + i % 3]", ("TRUNCATE {t}_1",),
     ),
+    "truncated_rest_below": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
+        "i",
+        ("TRUNCATE {t}_1", "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES IN (150, 151)", AGAIN),
+    ),
+    "truncated_hash_below": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY HASH (id)",
+         **{f"{{t}}_1 {{t}}_{n + 2}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}},
+        "i", ("TRUNCATE {t}_2", "INSERT INTO {t} VALUES (1000, 160, 'again')"),
+    ),
     "truncated_hash": Case(
         "k int", "HASH (k)",
         {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",

@@ -170,6 +170,12 @@ class SourceFingerprint:
             fixed=and_sets(self.fixed, later.fixed),
         )
 
+    def rows_at_any_time(self, partition: int) -> str | None:
+        """Which rows a partition may have had since it was attached, whichever others there were:
+        its own bound, or that of one above it; None: any."""
+        fixed = self.fixed or frozenset()
+        return next((self.bounds[one] for one in self._path(partition) if one in fixed), None)
+
     def leaves_below(self, partition: int) -> set[int]:
         """The leaves below a partition; none of a leaf."""
         if partition in self.filenodes:
@@ -219,6 +225,28 @@ def unnamed_columns(before: SourceFingerprint, now: SourceFingerprint) -> int:
     if not before.attnums:
         return 0
     return now.attnums - before.attnums - len(added_columns(before, now))
+
+
+def rows_of_partitions(
+    fingerprint: str, partitions: Collection[int]
+) -> dict[int, tuple[str, ...]] | None:
+    """Which rows of a table some partitions may have had, each condition as SQL.
+
+    Args:
+        partitions: below the table. One that the fingerprint does not have has come and gone.
+
+    Returns:
+        None: all rows, or there is no partition.
+    """
+    known = SourceFingerprint.parse(fingerprint)
+    if known is None or not partitions:
+        return None
+    there = known.filenodes.keys() | known.attachments.keys()
+    rows = {one: known.rows_at_any_time(one) if one in there else "false" for one in partitions}
+    found: dict[int, tuple[str, ...]] = {
+        one: (condition,) for one, condition in rows.items() if condition is not None
+    }
+    return found if len(found) == len(rows) else None
 
 
 @lru_cache(maxsize=10_000)

@@ -15,7 +15,7 @@ from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import Failure
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import cause_of_copy
+from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
 from pgsluice.spool import SpoolReader, TableRecord, TableState
 from pgsluice.subscription.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.lifecycle import TableEvent
@@ -126,7 +126,9 @@ class BatchResults:
     ) -> TableEvent:
         if isinstance(result, Failure):
             cause = cause_of_copy(result.message, table.fingerprint)
-            return BatchFailed(result, now, cause, is_copied_for=cause == table.copied_for)
+            rows = rows_of_partitions(table.fingerprint, result.partitions)
+            is_copied_for = cause == table.copied_for
+            return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
         pause_s = merge_pause_s(result.merge_s, self._subscription.apply_interval_s)
         return BatchApplied(work.through, result, now + pause_s if pause_s > 0 else None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from pgsluice.copy import (
 )
 from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
+from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import WHOLE
 from pgsluice.spark.tasks import attempt
@@ -106,6 +107,7 @@ class CopyRound:
         self.number = number
         self.claimed: frozenset[int] = frozenset()
         self._works: dict[int, CopyWork] = {}
+        self._in_snapshot: Mapping[int, SourceFingerprint] = {}
         self._context = context
         self._config = config
         self._subscription = subscription
@@ -172,6 +174,7 @@ class CopyRound:
             logger.info("copies begin again: %s", error.what)
             self._kept.release()
             return None
+        self._in_snapshot = source.fingerprints
         copies = []
         with self._tables.changing():
             for table, record in self._waiting(source, self.claimed):
@@ -209,6 +212,7 @@ class CopyRound:
         source, snapshot = read_source(
             self._config, self._looks, snapshot, self.claimed, workers, gone
         )
+        self._in_snapshot = source.fingerprints
         known = self._tables.durable.tables
         if any(source.awaits_look(oid, known[oid]) for oid in self.claimed & known.keys()):
             self._looks.look()
@@ -250,6 +254,7 @@ class CopyRound:
             read.task.snapshot.position,
             self._tables,
             read.copies,
+            self._in_snapshot,
             self._received,
             self._catch_up,
             self._is_stopping,

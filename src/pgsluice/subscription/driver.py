@@ -227,11 +227,16 @@ class SubscriptionDriver:
             if works:
                 self._apply_works(works, tables.position, time.monotonic())
 
-    def _catch_up_held(self, oids: Collection[int], position: Lsn) -> dict[int, Failure]:
+    def _catch_up_held(
+        self, partitions: Mapping[int, Collection[int]], position: Lsn
+    ) -> dict[int, Failure]:
         """Apply to tables in state ``d`` what the spool has up to a position, in their own job.
 
         Nobody else applies changes to them. What their targets have then is not recorded: a
         repetition finds it there.
+
+        Args:
+            partitions: the tables, and which partitions they have at the position.
 
         Returns:
             of which tables that failed, and why.
@@ -239,12 +244,15 @@ class SubscriptionDriver:
         record = self.tables.record
         held = {
             oid: replace(record.tables[oid], state=TableState.READY)
-            for oid in oids
+            for oid in partitions
             if oid in record.tables
         }
         record = replace(record, tables={**record.tables, **held})
         works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
-        works = [_without_gone_leaves(work, held[work.relation_oid]) for work in works]
+        works = [
+            _without_gone_leaves(work, held[work.relation_oid], partitions[work.relation_oid])
+            for work in works
+        ]
         outcomes = self._outcomes(works, held)
         return {
             work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
@@ -357,12 +365,17 @@ class SubscriptionDriver:
         self._logged = message
 
 
-def _without_gone_leaves(work: TableWork, table: TableRecord) -> TableWork:
+def _without_gone_leaves(
+    work: TableWork, table: TableRecord, partitions: Collection[int]
+) -> TableWork:
     """The work of a table in state ``d``, of which rows of partitions are replaced.
 
     Changes of partitions that went do not count: what the source has in their bounds is put there.
+    Nor do those of others that the table does not have at the end: a look finds that they went, or
+    none has ever found them.
     No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
     have emptied the table.
     """
-    oids = tuple(oid for oid in work.oids if oid not in table.gone_leaves)
+    there = {work.relation_oid, *partitions} - {*table.gone_leaves}
+    oids = tuple(oid for oid in work.oids if oid in there)
     return replace(work, oids=oids, leaves=frozenset())

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.look_events import LookedSame
-from pgsluice.subscription.table_events import COPY_ATTEMPTS, CommittedUnderSnapshot, SimpleEvent
+from pgsluice.subscription.table_events import (
+    COPY_ATTEMPTS,
+    LOOKS,
+    CommittedUnderSnapshot,
+    Rows,
+    SimpleEvent,
+    with_gone,
+)
 
 
 @dataclass(frozen=True)
@@ -25,18 +30,11 @@ class LookedLeaves(LookedSame):
 
     event = Event.LOOK_LEAVES
     leaves: frozenset[int] = frozenset()
-    gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    gone: Rows = field(default_factory=dict)
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        bounds = chain(*(self.gone[leaf] for leaf in sorted(self.gone)))
-        return replace(
-            self._looked(table),
-            load_leaves=tuple(sorted(self.leaves)),
-            gone_bounds=tuple(dict.fromkeys(bounds)),
-            gone_leaves=tuple(sorted(self.gone)),
-            error=None,
-            deferred=False,
-        )
+        looked = replace(self._looked(table), load_leaves=tuple(sorted(self.leaves)))
+        return with_gone(looked, self.gone)
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,21 @@ class LeavesLoaded(CommittedUnderSnapshot):
 
 @dataclass(frozen=True)
 class LeavesFailed:
-    """The partitions could not be loaded: what does not pass leads to a copy of the table."""
+    """The partitions could not be loaded: what does not pass leads to a copy of the table.
+
+    Attributes:
+        rows: of the partitions that the failure names: see
+            :func:`pgsluice.schema_rules.rows_of_partitions`.
+    """
 
     failure: Failure
+    rows: Rows | None = None
 
     def kind(self, attempts: Attempts) -> Event:
+        if self.failure.remedy is Remedy.LOOK and attempts.looks < LOOKS:
+            return Event.LEAVES_AWAIT_LOOK
+        if self.rows is not None and self.failure.remedy in (Remedy.LOOK, Remedy.COPY):
+            return Event.LEAVES_MORE
         match self.failure.remedy:
             case Remedy.WAIT | Remedy.LATER:
                 return Event.COPY_FAILED_WAIT
@@ -79,6 +87,9 @@ class LeavesFailed:
                 return Event.LEAVES_GIVEN_UP
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        if self.kind(attempts) is Event.LEAVES_GIVEN_UP:
-            return replace(table, error=None)
+        match self.kind(attempts):
+            case Event.LEAVES_MORE:
+                return with_gone(table, self.rows or {})
+            case Event.LEAVES_GIVEN_UP | Event.LEAVES_AWAIT_LOOK:
+                return replace(table, error=None)
         return replace(table, error=self.failure.message)

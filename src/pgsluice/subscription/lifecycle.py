@@ -17,7 +17,8 @@ pair that is not in it cannot happen, and is refused. In words:
   ``d`` the spool keeps what follows them. Where that cannot be, it is copied from the source.
 - Where only partitions came with rows, these are loaded in ``d``, ``f``: the target is brought to
   the snapshot's position, and the partitions' rows are one commit more. In ``d`` the spool keeps
-  what follows the position that the target has. Where that cannot be, the table is copied.
+  what follows the position that the target has. Where that cannot be, the table is copied. A batch
+  that cannot be applied for what became of some partitions leads there, too.
 - A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
   that carries another source's position; but not one that another table here is applied to.
 - A table whose changes the spool no longer holds is copied, parked ones included.
@@ -91,6 +92,8 @@ class Event(StrEnum):
     """For a lock, or for transactions that are open."""
     COPY_FINISHED = "copy finished"
     LEAVES_LOADED = "partitions loaded"
+    LEAVES_MORE = "more partitions to replace"
+    LEAVES_AWAIT_LOOK = "partitions wait for a look"
     LEAVES_GIVEN_UP = "partitions cannot be loaded alone"
     COPY_SUPERSEDED = "copy skipped, since the target has a later one"
     COPY_FAILED_PARK = "copy failed: park"
@@ -103,6 +106,7 @@ class Event(StrEnum):
     BATCH_APPLIED = "batch applied"
     BATCH_FAILED_PARK = "batch failed: park"
     BATCH_FAILED_COPY = "batch failed: copy"
+    BATCH_FAILED_LEAVES = "batch failed: replace partitions"
     BATCH_FAILED_RETRY = "batch failed: retry"
     BATCH_FAILED_LAST = "batch failed: retry, after the last attempt"
     BATCH_FAILED_LOOK = "batch failed: look"
@@ -172,6 +176,7 @@ def _active(state: TableState) -> Mapping[Event, Step | None]:
         Event.BATCH_APPLIED: (state, None),
         Event.BATCH_FAILED_PARK: (_P, None),
         Event.BATCH_FAILED_COPY: (_I, None),
+        Event.BATCH_FAILED_LEAVES: (_D, None),
         Event.BATCH_FAILED_RETRY: (state, None),
         Event.BATCH_FAILED_LAST: (_P, None),
         Event.BATCH_FAILED_LOOK: (state, Effect.LOOK),
@@ -220,6 +225,8 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.COPY_WAITS: (_D, None),
             Event.COPY_FINISHED: (_F, None),
             Event.LEAVES_LOADED: (_F, None),
+            Event.LEAVES_MORE: (_D, None),
+            Event.LEAVES_AWAIT_LOOK: (_D, Effect.LOOK),
             Event.LEAVES_GIVEN_UP: (_I, None),
             Event.COPY_SUPERSEDED: (_D, None),
             Event.COPY_FAILED_PARK: (_P, None),
@@ -336,6 +343,6 @@ def next_state(
         attempts = Attempts()
     elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):
         attempts = replace(attempts, failures=attempts.failures + 1)
-    elif kind is Event.BATCH_FAILED_LOOK:
+    elif kind in (Event.BATCH_FAILED_LOOK, Event.LEAVES_AWAIT_LOOK):
         attempts = replace(attempts, awaits_look=True)
     return Transition(changed, attempts, effect)

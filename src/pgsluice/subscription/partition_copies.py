@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pgsluice.copy import TableCopy
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import SourceFingerprint, rows_of_partitions
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copy_plan import SourceTables
 from pgsluice.subscription.copy_results import is_planned
@@ -22,8 +23,9 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
 
-CatchUp = Callable[[Collection[int], Lsn], Mapping[int, Failure]]
-"""Applies to some tables what the spool has up to a position, and says of which that failed."""
+CatchUp = Callable[[Mapping[int, Collection[int]], Lsn], Mapping[int, Failure]]
+"""Applies to some tables what the spool has up to a position, and says of which that failed: only
+changes of the table itself and of these partitions, which it has at the position."""
 
 
 def plan_partitions(
@@ -51,6 +53,11 @@ def plan_partitions(
     return planned
 
 
+def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
+    """The event of a table in state ``d`` of which rows of partitions cannot be replaced now."""
+    return LeavesFailed(failure, rows_of_partitions(table.fingerprint, failure.partitions))
+
+
 def say_whole_is_next(table: TableRecord, failure: Failure) -> None:
     """Say it if a table whose partitions cannot be replaced alone is copied instead."""
     if table.state is TableState.INITIALISE:
@@ -61,11 +68,15 @@ def bring_to(
     position: Lsn,
     tables: SubscriptionTables,
     copies: Sequence[TableCopy],
+    in_snapshot: Mapping[int, SourceFingerprint],
     received: Received,
     catch_up: CatchUp,
     is_stopping: Callable[[], bool],
 ) -> list[TableCopy]:
     """Bring the targets that get partitions' rows to the snapshot's position.
+
+    Args:
+        in_snapshot: what the snapshot has of the tables.
 
     Returns:
         the copies that go on: not those of tables of which that failed, or was cut off.
@@ -84,11 +95,17 @@ def bring_to(
     else:
         if not has_come or is_stopping():
             return [copy for copy in copies if not copy.work.replaces_partitions]
-        failures = catch_up(oids, position)
+        seen = {oid: in_snapshot[oid] for oid in oids if oid in in_snapshot}
+        unseen = Failure(Remedy.COPY, "the snapshot does not have the table as one that is sent")
+        partitions = {oid: {*one.filenodes, *one.attachments} for oid, one in seen.items()}
+        failures = {
+            **dict.fromkeys({*oids} - seen.keys(), unseen),
+            **catch_up(partitions, position),
+        }
     with tables.changing():
         for copy in copies:
-            failure = failures.get(copy.work.facts.oid)
-            if failure is not None and is_planned(tables.get(copy.work.facts.oid), copy.work):
-                table = tables.apply(copy.work.facts.oid, LeavesFailed(failure)).table
+            failure, known = failures.get(copy.work.facts.oid), tables.get(copy.work.facts.oid)
+            if failure is not None and known is not None and is_planned(known, copy.work):
+                table = tables.apply(copy.work.facts.oid, leaves_failed(known, failure)).table
                 say_whole_is_next(table, failure)
     return [copy for copy in copies if copy.work.facts.oid not in failures]

@@ -158,9 +158,9 @@ class TableChanges:
         work, rules = self.work, self.rules
         if rules is None:
             return [run for run in self._decoded(views, frozenset()) if len(run)]
-        if not rules.keys() >= set(work.oids):
+        if unknown := set(work.oids) - rules.keys():
             why = f"{work.title}: what publishes a partition is not known yet"
-            raise PgsluiceError(why, remedy=Remedy.LOOK)
+            raise PgsluiceError(why, remedy=Remedy.LOOK, partitions=frozenset(unknown))
         texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
         return [run for run in publish_all(rules, list(self._decoded(views, texts))) if len(run)]
 

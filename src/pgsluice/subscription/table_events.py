@@ -8,7 +8,9 @@ looks are in :mod:`pgsluice.subscription.look_events`, and those that concern a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 from pgsluice.errors import Failure, Remedy
@@ -19,6 +21,8 @@ from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.planning import TaskResult
 
+Rows = Mapping[int, tuple[str, ...]]
+"""Partitions, and which rows of their table they may have had or have, as SQL conditions."""
 _NOWHERE = Lsn(0)
 BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
@@ -30,6 +34,18 @@ LOOK_RETRY_S = 1.0
 """Retry delay for a table waiting for the rules of a new partition."""
 WAIT_S = 5.0
 """Retry delay where the cause of a failure lies outside of the table."""
+
+
+def with_gone(table: TableRecord, rows: Rows) -> TableRecord:
+    """A table of which the rows of more partitions are replaced."""
+    bounds = chain(table.gone_bounds, *(rows[leaf] for leaf in sorted(rows)))
+    return replace(
+        table,
+        gone_bounds=tuple(dict.fromkeys(bounds)),
+        gone_leaves=tuple(sorted({*table.gone_leaves, *rows})),
+        error=None,
+        deferred=False,
+    )
 
 
 class SimpleEvent:
@@ -254,14 +270,19 @@ class BatchFailed:
         now: seconds since 1970.
         cause: what a copy would be made for.
         is_copied_for: the table was copied for this cause before: a copy does not help.
+        rows: of the partitions that the failure names: see
+            :func:`pgsluice.schema_rules.rows_of_partitions`.
     """
 
     failure: Failure
     now: float
     cause: str = ""
     is_copied_for: bool = False
+    rows: Rows | None = None
 
     def kind(self, attempts: Attempts) -> Event:
+        if self.rows is not None and self._asks_for_copy(attempts):
+            return Event.BATCH_FAILED_LEAVES
         if self.is_copied_for and self._asks_for_copy(attempts):
             return Event.BATCH_FAILED_PARK
         match self.failure.remedy:
@@ -295,6 +316,8 @@ class BatchFailed:
                 return replace(failed, deferred=True, next_due=self.now + WAIT_S)
             case Event.BATCH_FAILED_STOP:
                 return failed
+            case Event.BATCH_FAILED_LEAVES:
+                return with_gone(table, self.rows or {})
             case Event.BATCH_FAILED_LAST_LOOK:
                 return replace(table, deferred=False, copied_for=self.cause)
             case Event.BATCH_FAILED_COPY:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pgsluice.columnar import RelationChanges
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import keep_as_text
 from pgsluice.lsn import Lsn
@@ -152,6 +152,14 @@ def _add_run(
     columns: _Columns, work: TableWork, run: RelationChanges, *, is_new: bool, options: TableOptions
 ) -> tuple[str, ...]:
     """Add the columns of a run's relation; its key."""
+    if run.facts is None and run.relation.oid != work.relation_oid:
+        # Dropped since, most likely: the next look finds that, and takes its rows away.
+        raise TableError(
+            f"{work.title}: what the catalog says of a partition could not be found any more",
+            remedy=Remedy.LOOK,
+            table=work.title,
+            partitions=frozenset({run.relation.oid}),
+        )
     if run.facts is None:
         raise TableError(
             f"{work.title}: what the catalog says of it could not be found any more",

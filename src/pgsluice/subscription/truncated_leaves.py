@@ -113,7 +113,7 @@ def _with_bounds(
         oid = work.relation_oid
         found = {leaf: evaluators[oid, leaf] for leaf in bounds if (oid, leaf) in evaluators}
         if len(found) < len(bounds):
-            refused.append((work, _not_exact(work)))
+            refused.append((work, _not_exact(work, bounds)))
         else:
             ready.append(replace(work, leaf_bounds={**work.leaf_bounds, **found}))
     return ready, refused
@@ -132,13 +132,13 @@ def _bounds_of(
         message = f"{work.title}: a partition was truncated, and a look has to find its bound"
         return Failure(Remedy.LOOK, message)
     if not known.fixed >= {*leaves}:
-        return _not_exact(work)
+        return _not_exact(work, leaves)
     return {leaf: known.bounds[leaf] for leaf in leaves}
 
 
-def _not_exact(work: TableWork) -> Failure:
+def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
     message = f"{work.title}: a partition was truncated: the stream does not say which rows it had"
-    return Failure(Remedy.COPY, message)
+    return Failure(Remedy.COPY, message, partitions=frozenset(leaves))
 
 
 def _evaluators(
