@@ -73,11 +73,11 @@ def test_partitions_are_not_loaded_at_a_target_that_is_behind_their_snapshot(
     loaded = TableCopy(replace(WORK, facts=replace(FACTS, oid=2), leaves=(7,)), WHOLE)
     caught_up = list[int]()
 
-    def catch_up(oids: Collection[int], position: Lsn) -> Mapping[int, Failure]:
-        caught_up.extend(oids)
+    def catch_up(tables: Mapping[int, Collection[int]], position: Lsn) -> Mapping[int, Failure]:
+        caught_up.extend(tables)
         return {}
 
-    copies = bring_to(LATER, tables, [whole, loaded], stopped, catch_up, is_not_stopping)
+    copies = bring_to(LATER, tables, [whole, loaded], {}, stopped, catch_up, is_not_stopping)
     assert (copies, caught_up) == ([whole], [])
 
 
