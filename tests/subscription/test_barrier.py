@@ -76,8 +76,32 @@ def test_batches_pass_a_barrier_that_nobody_answers(
     owner.hold()
     wait = BarrierWait(tmp_path)
     assert wait.limit(START, END, wait_s=60) == END
+
+
+def test_a_hold_and_its_position_share_the_time(
+    tmp_path: Path, owner: BarrierOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.hold()
+    wait = BarrierWait(tmp_path)
+    assert wait.limit(START, END, wait_s=0) == START
     owner.move(START)
-    assert wait.limit(START, END, wait_s=0) == END, "the hold and its position share the time"
+    assert wait.limit(START, END, wait_s=0) == START
+    monkeypatch.setattr(barriers, "HOLD_S", 0)
+    assert wait.limit(START, END, wait_s=0) == END, "it began with the hold"
+
+
+def test_a_position_that_comes_after_the_time_of_its_hold_has_time_of_its_own(
+    tmp_path: Path, owner: BarrierOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch would begin there before the driver has answered."""
+    owner.hold()
+    wait = BarrierWait(tmp_path)
+    with monkeypatch.context() as over:
+        over.setattr(barriers, "HOLD_S", 0)
+        assert wait.limit(START, END, wait_s=60) == END
+        owner.move(INSIDE)
+    assert wait.limit(START, END, wait_s=0) == INSIDE
+    assert wait.limit(INSIDE, END, wait_s=0) == INSIDE
 
 
 def test_the_next_attempt_does_not_take_the_answer_of_the_last_one(

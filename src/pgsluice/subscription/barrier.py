@@ -230,6 +230,7 @@ class BarrierOwner:
         self._folder = folder
         self._lock = barrier_lock(self._folder)
         self._barrier = Barrier("", None)
+        self._held_since = 0.0
 
     def __enter__(self) -> BarrierOwner:
         """Take the lock; those who look for a barrier hold it for a moment, too.
@@ -258,11 +259,18 @@ class BarrierOwner:
 
     def hold(self) -> None:
         """Let no batch begin for a while, until a position is known."""
+        self._held_since = time.monotonic()
         self._set(Barrier(str(uuid.uuid4()), None, self._titles))
 
     def move(self, position: Lsn) -> None:
-        """Let a batch end at the position; a hold that was set ends."""
+        """Let a batch end at the position; a hold that was set ends.
+
+        The position has what is left of the hold's time. If that is over, batches went on, and wait
+        at the position anew.
+        """
         held = self._barrier.barrier_id if self._barrier.position is None else ""
+        if time.monotonic() - self._held_since >= HOLD_S:
+            held = ""
         self._set(Barrier(held or str(uuid.uuid4()), position, self._titles))
 
     def answer(self) -> BarrierAnswer | None:

@@ -7,7 +7,8 @@
 3. :mod:`pgsluice.verification` compares a table in the snapshot with its target's version.
 
 Creating the slot waits for open writing transactions, and the run goes on meanwhile. If the run
-was past the position before it saw the barrier, the next attempt holds its batches first.
+was past the position before it saw the barrier, the next attempt holds its batches first. A slot
+may take longer than they wait: then the attempt is as good as the first one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, server_message, source_errors
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.snapshots import import_snapshot, temporary_snapshot
-from pgsluice.subscription.barrier import HOLD_S, BarrierAnswer, BarrierOwner
+from pgsluice.subscription.barrier import BarrierAnswer, BarrierOwner
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.verification import ComparedTable, Comparison, TargetRows, compare
 
@@ -34,8 +35,6 @@ ATTEMPTS = 5
 """How often a position is tried that the run has passed already."""
 SNAPSHOT_TIMEOUT_S = 300.0
 LOCK_TIMEOUT_S = 30
-_SLOT_TIMEOUT_HELD_S = HOLD_S - 2
-"""A slot that takes longer while batches are held would outlast the hold."""
 
 Session = psycopg.Connection[Any]
 
@@ -82,9 +81,7 @@ def standing(
         with ExitStack() as stack:
             if attempt:
                 barrier.hold()
-            timeout_s = _SLOT_TIMEOUT_HELD_S if attempt else SNAPSHOT_TIMEOUT_S
-            connections, position = _snapshot(dsn, sessions, timeout_s, is_stopping, stack)
-            barrier.move(position)
+            connections, position = _snapshot(dsn, sessions, barrier, is_stopping, stack)
             answer = answer_at(position)
             if not answer.is_passed:
                 yield Standing(connections, position, answer)
@@ -96,12 +93,18 @@ def standing(
 
 
 def _snapshot(
-    dsn: str, sessions: int, timeout_s: float, is_stopping: Callable[[], bool], stack: ExitStack
+    dsn: str,
+    sessions: int,
+    barrier: BarrierOwner,
+    is_stopping: Callable[[], bool],
+    stack: ExitStack,
 ) -> tuple[list[Session], Lsn]:
+    """Sessions in a new snapshot, and its position, at which the barrier is."""
     with (
-        temporary_snapshot(dsn, timeout_s, is_stopping) as snapshot,
+        temporary_snapshot(dsn, SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
         source_errors("importing a snapshot"),
     ):
+        barrier.move(snapshot.position)  # at once: the run may pass it
         connections: list[Session] = []
         for _ in range(sessions):
             # Hashing a large table takes as long as it takes.
