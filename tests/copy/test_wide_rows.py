@@ -13,6 +13,7 @@ from tests.support.databases import MakeDatabase
 from tests.support.waiting import HANGS_S
 
 from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.freed_memory import keep_freed_memory
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions, column_type
 from pgsluice.snapshots import WHOLE, temporary_snapshot
@@ -65,6 +66,43 @@ def test_one_row_is_in_memory_four_times_at_most(database: MakeDatabase, tmp_pat
     assert wide <= 1024 * MIB
     files = list(tmp_path.glob("large/**/*.parquet"))
     assert [pyarrow.parquet.read_metadata(file).num_rows for file in files] == [1, 1, 1]
+
+
+def stage_array(dsn: str, lake: Path) -> None:
+    """Stage a table of one row, and write down the peak of this process's memory."""
+    keep_freed_memory()  # as workers do
+    with connect_sql(dsn) as connection:
+        (table,) = source_tables(connection, ["p"])
+    sink = {"type": "delta", "path": str(lake / "{table}")}
+    with temporary_snapshot(dsn, 60) as snapshot:
+        task = CopyTables(dsn, snapshot, "a-spool", sink, TableOptions())
+        work = CopyWork(table.facts, "public", "t", None, None, copy_number=1)
+        assert task.stage(work, WHOLE[0]).rows == 1
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    (lake / "peak").write_text(str(peak))
+
+
+@pytest.mark.parametrize(
+    ("element", "value", "sent_bytes"),
+    [("int4", "7", 8), ("text", "'x'", 5), ("uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", 37)],
+)
+def test_an_array_of_many_short_elements_takes_four_times_what_is_sent_of_it(
+    database: MakeDatabase, tmp_path: Path, element: str, value: str, sent_bytes: int
+) -> None:
+    """Of a text (uuid), each byte was known to be a quote, a brace or another one, at once."""
+    count = 96 * MIB // sent_bytes
+    shop = database()
+    shop.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY, v {element}[])",
+        f"INSERT INTO t SELECT 1, array_fill({value}::{element}, ARRAY[{count}])",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    child = Child(stage_array, shop.dsn, tmp_path)
+    assert child.wait(HANGS_S) == 0
+    peak = int((tmp_path / "peak").read_text())
+    assert peak <= 512 * MIB + 4 * 96 * MIB
+    (file,) = tmp_path.glob("t/**/*.parquet")
+    assert pyarrow.parquet.read_metadata(file).row_group(0).column(1).num_values == count
 
 
 READERS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%copy public.wide'"

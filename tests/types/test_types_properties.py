@@ -101,6 +101,68 @@ def test_binary_arrays(rows: list[list[int | None] | None]) -> None:
     assert column.decode_binary(values).values.to_pylist() == rows
 
 
+def outcome(oid: int, value: bytes, form: str) -> object:
+    """What becomes of an array: its values, that it is unfit, or that it is refused."""
+    column = resolve_type(oid, -1, {})
+    try:
+        decoded = (column.decode_text if form == "text" else column.decode_binary)(raw([value]))
+    except ConversionError as error:
+        return str(error)
+    return decoded.values.to_pylist(), decoded.unfit is not None
+
+
+def outcome_in_pieces(oid: int, value: bytes, form: str) -> object:
+    """The same, if the array is taken for a long one, and read a few elements at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pgsluice.types.arrays.LONG_BYTES", 3)
+        patch.setattr("pgsluice.types.arrays._PIECE_BYTES", 3)
+        patch.setattr("pgsluice.types.array_binary.LONG_BYTES", 20)
+        patch.setattr("pgsluice.types.array_binary._PIECE_ELEMENTS", 2)
+        return outcome(oid, value, form)
+
+
+@given(value=near.map(lambda inner: b"{" + inner + b"}") | near)
+@example(value=b"{a,}")
+@example(value=b"{,a,b}")
+@example(value=b"{aaaa,,bbbb}")
+@example(value=b"{aaaa,{bbbb}}")
+@example(value=rb"""{"a\\",\",NULL,"\"","}","aaaa\\\",b",""}""")
+def test_texts_of_arrays_in_pieces(value: bytes) -> None:
+    assert outcome_in_pieces(1009, value, "text") == outcome(1009, value, "text")
+
+
+@given(rows=st.lists(elements, min_size=1, max_size=9))
+def test_text_arrays_in_pieces(rows: list[str | None]) -> None:
+    assert outcome_in_pieces(1009, array_out(rows).encode(), "text") == ([rows], False)
+
+
+@given(
+    values=st.lists(st.none() | st.integers(-9, 99), min_size=1, max_size=9),
+    at=st.integers(0, 60),
+    byte=st.integers(0, 255),
+    end=st.integers(0, 100),
+)
+def test_binary_arrays_in_pieces(values: list[int | None], at: int, byte: int, end: int) -> None:
+    whole = array_send(values)
+    assert outcome_in_pieces(1007, whole, "binary") == ([values], False)
+    wrong = bytearray(whole[:end])
+    wrong[at : at + 1] = bytes([byte])
+    expected = outcome(1007, bytes(wrong), "binary")
+    assert outcome_in_pieces(1007, bytes(wrong), "binary") == expected
+
+
+def test_an_unfit_element_of_a_piece_makes_the_array_unfit() -> None:
+    value = b"{1,2,3,4,99999999999999999999999,6,7,8}"
+    column = resolve_type(1231, -1, {}, TypeOptions(numeric="decimal(10,2)", numeric_always=True))
+    assert column.decode_text(raw([value])).unfit is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pgsluice.types.arrays.LONG_BYTES", 3)
+        patch.setattr("pgsluice.types.arrays._PIECE_BYTES", 3)
+        decoded = column.decode_text(raw([value]))
+    assert decoded.values.to_pylist() == [None]
+    assert decoded.unfit is not None
+
+
 def test_an_error_in_an_array_names_the_arrays_row() -> None:
     column = resolve_type(1007, -1, {})
     cases = [

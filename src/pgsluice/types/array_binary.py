@@ -2,13 +2,15 @@
 
 An array of one dimension has a header of 20 bytes, then each element after its length. If all
 elements of an array have the same length, their offsets are computed at once. Otherwise short
-arrays are read together, one element of each at a time, and long arrays one after the other.
+arrays are read together, one element of each at a time, and long arrays one after the other. A
+single array of megabytes is read in pieces: an element may be shorter than what says where it is.
 Source: src/backend/utils/adt/arrayfuncs.c (``array_send``).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +33,12 @@ _EMPTY: Final = 12
 _HEADER: Final = 20
 _MAX_DIMENSIONS: Final = 6
 _LENGTH: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = 64
 """Arrays of at most so many elements are read together."""
+LONG_BYTES: Final = 2**20
+"""A column of one array of at least so many bytes is read in pieces."""
+_PIECE_ELEMENTS: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,70 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
     places.find(rows)
     elements = spans(raw.data, places.starts, places.ends, places.null)
     return SplitArrays(elements, offsets, unfit)
+
+
+def pieces_of_array(values: pa.Array, type_name: str) -> Iterator[pa.Array] | None:
+    """The elements of a single long array, some at a time; None: :func:`split_arrays` is for it.
+
+    Raises:
+        ConversionError: the iterator does, if the array is not of the binary form.
+    """
+    data = RawValues.of(values).data
+    if len(values) != 1 or values.null_count or len(data) < LONG_BYTES:
+        return None
+    dimensions, _, _, count, first = _HEAD.unpack_from(data.data)
+    if dimensions != 1 or first != 1 or not 0 <= count <= len(data) // 4:
+        return None
+    return _pieces(data, count, type_name)
+
+
+def _pieces(data: Bytes, count: int, type_name: str) -> Iterator[pa.Array]:
+    at = _HEADER
+    while count:
+        number = min(count, _PIECE_ELEMENTS)
+        found = _even_elements(data, at, number) or _elements(data, at, len(data), number)
+        if found is None:
+            raise malformed(type_name, 0, "binary")
+        starts, ends, null = found
+        yield spans(data, starts, ends, null)
+        at, count = int(ends[-1]), count - number
+    if at != len(data):
+        raise malformed(type_name, 0, "binary")
+
+
+_Elements = tuple[Int64s, Int64s, Mask]
+"""Where elements begin and end, and which are NULL."""
+
+
+def _even_elements(data: Bytes, at: int, count: int) -> _Elements | None:
+    """The next elements, if all have the length of the first one, and none is NULL."""
+    if at + 4 > len(data):
+        return None
+    (width,) = _LENGTH.unpack_from(data.data, at)
+    if width < 0 or at + count * (width + 4) > len(data):
+        return None
+    heads = at + np.arange(count) * (width + 4)
+    if (integers(data, heads, ">i4") != width).any():
+        return None
+    return heads + 4, heads + 4 + width, np.zeros(count, np.bool_)
+
+
+def _elements(data: Bytes, at: int, limit: int, count: int) -> _Elements | None:
+    """The next elements, one after the other; None: they are not of the binary form."""
+    starts, ends, null = [], [], []
+    view = data.data
+    for _ in range(count):
+        if at + 4 > limit:
+            return None
+        (length,) = _LENGTH.unpack_from(view, at)
+        at += 4
+        starts.append(at)
+        at += max(length, 0)
+        if length < -1 or at > limit:
+            return None
+        ends.append(at)
+        null.append(length == -1)
+    return np.array(starts, np.int64), np.array(ends, np.int64), np.array(null, np.bool_)
 
 
 def _refuse(bad: Mask, rows: Int64s, type_name: str) -> None:
@@ -166,18 +236,9 @@ class _ElementSpans:
 
     def _walk(self, row: int) -> None:
         """Fill in the elements of one row."""
-        array = self.data[self.bounds[row] : self.bounds[row + 1]].tobytes()
-        begin, at = int(self.bounds[row]), _HEADER
-        for into in range(int(self.offsets[row]), int(self.offsets[row + 1])):
-            if at + 4 > len(array):
-                raise malformed(self.type_name, row, "binary")
-            (length,) = _LENGTH.unpack_from(array, at)
-            at += 4
-            self.starts[into] = begin + at
-            at += max(length, 0)
-            if length < -1 or at > len(array):
-                raise malformed(self.type_name, row, "binary")
-            self.ends[into] = begin + at
-            self.null[into] = length == -1
-        if at != len(array):
+        begin, limit = int(self.bounds[row]), int(self.bounds[row + 1])
+        into = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
+        found = _elements(self.data, begin + _HEADER, limit, into.stop - into.start)
+        if found is None or found[1][-1] != limit:
             raise malformed(self.type_name, row, "binary")
+        self.starts[into], self.ends[into], self.null[into] = found

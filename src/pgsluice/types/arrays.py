@@ -3,12 +3,14 @@
 The text form ``{a,"b c",NULL}`` of a whole column is split at once: running counts over all
 bytes tell where a quotation begins, which backslash escapes, and where an element ends. An
 array is unfit when list<T> cannot hold it: more than one dimension, a first index other than
-1, or an unfit element.
+1, or an unfit element. A single array of megabytes, in either form, is decoded in pieces: what is
+known of each byte or element meanwhile takes many times their memory.
 Source: src/backend/utils/adt/arrayfuncs.c (``array_out``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
-from pgsluice.types.array_binary import split_arrays
+from pgsluice.types.array_binary import LONG_BYTES, pieces_of_array, split_arrays
 from pgsluice.types.buffers import (
     Bytes,
     Int64s,
@@ -34,6 +36,8 @@ from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supp
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
 _NULL: Final = np.frombuffer(b"NULL", np.uint8)
+_PIECE_BYTES: Final = 2**20
+"""So much of a long array's text is split at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class ListType(ColumnType):
         )
 
     def decode_text(self, values: pa.Array) -> Decoded:
+        if (pieces := self._pieces_of_text(values)) is not None:
+            return self._joined(pieces, self.element.decode_text, "text")
         unfit = self._bounded(values) | self._nested(values)
         plain = blank(values, unfit) if unfit.any() else values
         null = null_mask(plain)
@@ -90,12 +96,8 @@ class ListType(ColumnType):
             return pa.array([], pa.large_binary()), np.zeros(1, np.int64)
         self._refuse(rows.lengths < 2)
         self._refuse((data[starts] != _OPEN) | (data[ends - 1] != _CLOSE))
-        escaping = _escaping(data)
-        escaped = _after(escaping)
-        quote = (data == _QUOTE) & ~escaped
-        inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # overflow keeps the parity
+        quote, escaping, inside, bare = _marks(data)
         self._refuse(inside[ends - 1])
-        bare = ~(inside | escaped)
         brace = bare & ((data == _OPEN) | (data == _CLOSE))
         brace[starts] = brace[ends - 1] = False
         self._refuse_at(rows, brace | (escaping & ~inside))
@@ -109,6 +111,51 @@ class ListType(ColumnType):
         first, last = np.flatnonzero(before) + 1, np.flatnonzero(behind)
         elements = self._elements(rows, first, last, quote, keep)
         return elements, np.searchsorted(first, rows.offsets)
+
+    def _pieces_of_text(self, values: pa.Array) -> Iterator[pa.Array] | None:
+        """The elements of a single long array, some at a time; None: it is not one."""
+        text = RawValues.of(values).data
+        if len(values) != 1 or values.null_count or len(text) < LONG_BYTES:
+            return None
+        if text[0] != _OPEN or text[1] == _OPEN or text[-1] != _CLOSE:
+            return None
+        return self._pieces(text[1:-1])
+
+    def _pieces(self, text: Bytes) -> Iterator[pa.Array]:
+        begin, size = 0, _PIECE_BYTES
+        while begin <= len(text):
+            end = min(begin + size, len(text))
+            if end < len(text):
+                window = text[begin:end]
+                bare = _marks(window)[-1]
+                separators = np.flatnonzero(bare & (window == ord(self.delimiter)))
+                if not len(separators):  # an element is longer
+                    size *= 2
+                    continue
+                end = begin + int(separators[-1])
+            if end == begin:
+                raise malformed(self.name, 0)
+            piece = np.pad(text[begin:end], 1)
+            piece[0], piece[-1] = _OPEN, _CLOSE
+            yield self._split(RawValues(piece, np.array([0, len(piece)]), None))[0]
+            begin, size = end + 1, _PIECE_BYTES
+
+    def _joined(
+        self, pieces: Iterator[pa.Array], decode: Callable[[pa.Array], Decoded], form: str
+    ) -> Decoded:
+        """A single array of elements that come in pieces."""
+        decoded: list[pa.Array] = []
+        is_unfit = False
+        for piece in pieces:
+            try:
+                elements = decode(piece)
+            except ConversionError as error:
+                raise self._in_row(error, np.array([0, len(piece)]), form) from None
+            is_unfit |= elements.unfit is not None and bool(elements.unfit.any())
+            decoded.append(elements.values)
+        values = pa.concat_arrays(decoded)
+        no, unfit = np.zeros(1, np.bool_), np.array([is_unfit])
+        return self._assemble(Decoded(values), np.array([0, len(values)]), no, unfit)
 
     def _elements(
         self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
@@ -153,6 +200,8 @@ class ListType(ColumnType):
         return Decoded(lists, unfit if unfit.any() else None)
 
     def decode_binary(self, values: pa.Array) -> Decoded:
+        if (pieces := pieces_of_array(values, self.name)) is not None:
+            return self._joined(pieces, self.element.decode_binary, "binary")
         split = split_arrays(values, self.name)
         try:
             elements = self.element.decode_binary(split.elements)
@@ -203,6 +252,16 @@ def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
     return pc.binary_join_element_wise(
         pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
     )
+
+
+def _marks(data: Bytes) -> tuple[Mask, Mask, Mask, Mask]:
+    """Which bytes are quotes, which escape the next one, which lie in quotations, and which are
+    neither there nor escaped. The first one lies outside of a quotation."""
+    escaping = _escaping(data)
+    escaped = _after(escaping)
+    quote = (data == _QUOTE) & ~escaped
+    inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # overflow keeps the parity
+    return quote, escaping, inside, ~(inside | escaped)
 
 
 def _after(mask: Mask) -> Mask:

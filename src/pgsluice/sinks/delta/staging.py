@@ -194,6 +194,8 @@ def _write_file(
             Afterwards the one that the next file begins with, if it has been read already.
     """
     row_bytes = _bytes_of_one_row(following[0])
+    if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
+        give_back_freed_memory()
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
     writes(partial(files.delete_file, path))
