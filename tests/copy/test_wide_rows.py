@@ -77,7 +77,8 @@ def stage_array(dsn: str, lake: Path) -> None:
     with temporary_snapshot(dsn, 60) as snapshot:
         task = CopyTables(dsn, snapshot, "a-spool", sink, TableOptions())
         work = CopyWork(table.facts, "public", "t", None, None, copy_number=1)
-        assert task.stage(work, WHOLE[0]).rows == 1
+        (staged,) = task.stage_all([(work, WHOLE[0])])
+        assert staged.rows == 1
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     (lake / "peak").write_text(str(peak))
 

@@ -117,7 +117,9 @@ def run_held(config: Path) -> None:
             threading.Event().wait()
         return table_reader(dsn, snapshot, query, portions)
 
-    pytest.MonkeyPatch().setattr("pgsluice.copy.job.table_reader", read)
+    patch = pytest.MonkeyPatch()
+    patch.setattr("pgsluice.copy.job.table_reader", read)
+    patch.setattr("pgsluice.subscription.table_copies.tasks_at_once", lambda _: 4)
     run(load_config(config))
 
 

@@ -40,6 +40,15 @@ def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
     }
 
 
+def copy_tasks_beside_stream(subscription: SubscriptionConfig, cores: int) -> int:
+    """How many of Spark's cores a subscription's copies have while changes are applied.
+
+    Never more than there are: Spark begins tasks in their order, so each one that waits for a core
+    would keep the changes that come next waiting for another task.
+    """
+    return min(subscription.copy_cores or max(1, cores // 2), cores)
+
+
 def too_many_copy_cores(config: Config, subscription: SubscriptionConfig) -> str | None:
     """That copies may take all of Spark's cores, in a sentence; None: a core is left, or the
     number of cores is not known, as on a cluster.

@@ -37,7 +37,7 @@ from pgsluice.subscription.fresh_stream import behind_partitions
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.looks import CatalogLooks
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
-from pgsluice.subscription.options import sink_options
+from pgsluice.subscription.options import copy_tasks_beside_stream, sink_options
 from pgsluice.subscription.partition_copies import CatchUp, say_whole_is_next
 from pgsluice.subscription.received import Received
 from pgsluice.subscription.table_events import (
@@ -361,7 +361,7 @@ class TableCopies:
     def _beside_stream(self, cores: int) -> int:
         """How many of Spark's cores the copies may have."""
         if self._turns.is_beside_stream():
-            return self._subscription.copy_cores or max(1, cores // 2)
+            return copy_tasks_beside_stream(self._subscription, cores)
         return cores
 
     def _copy_renamed(self) -> None:
