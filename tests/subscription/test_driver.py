@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
@@ -15,6 +15,7 @@ from pgsluice.copy import CopyTurns
 from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spool import (
     OldTarget,
@@ -27,6 +28,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription import table_copies
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.copy_plan import awaits_copy
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -354,6 +356,24 @@ def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) 
     table = find_record(maker.path, "lake").tables[QUIET]
     assert (table.state, table.applied_through) == (TableState.DATA_COPY, end)
     assert copies.pending() == [QUIET]
+
+
+@pytest.mark.parametrize(
+    ("position", "said"), [(START, "cannot be reached"), (START - 1, "another snapshot")]
+)
+def test_a_new_slots_snapshot_serves_while_the_spool_keeps_what_follows_it(
+    position: int, said: str, maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When Spark has ended, copies begin again, and the stream may be further by then."""
+    driver = driver_of(maker, {OID: ready("orders", state=TableState.INITIALISE)})
+
+    def take_another(*arguments: object) -> NoReturn:
+        raise SourceUnreachable.of_text("another snapshot is taken")
+
+    monkeypatch.setattr(table_copies, "new_snapshot", take_another)
+    monkeypatch.setattr(driver.looks, "has_aware_streams", True)
+    with pytest.raises(SourceUnreachable, match=said):
+        driver.copies.run(first=Snapshot("1", Lsn(position), 1))
 
 
 def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> None:

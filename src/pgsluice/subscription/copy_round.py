@@ -293,7 +293,7 @@ class CopyRound:
             copies,
             turn,
             self._pace,
-            is_wanted=lambda copy: self._waits_for(copy.work),
+            is_wanted=lambda copy: self._waits_for(copy.work, read.task.snapshot),
             are_kept=lambda: read.is_kept,
             report=report,
             is_stopping=self._is_stopping,
@@ -367,7 +367,7 @@ class CopyRound:
         """
         work = copy.work
         with self._tables.lock:
-            if not self._waits_for(work):
+            if not self._waits_for(work, task.snapshot):
                 logger.info("%s.%s has changed during its copy", work.namespace, work.name)
                 self._works.pop(work.facts.oid, None)
                 self._counts.given_up([copy])
@@ -413,7 +413,7 @@ class CopyRound:
                 if isinstance(attempt(discard, [*copy.staged.values()]), Failure):
                     return
 
-    def _waits_for(self, work: CopyWork) -> bool:
+    def _waits_for(self, work: CopyWork, snapshot: Snapshot) -> bool:
         """Whether a table still waits for this very copy.
 
         The spool may have dropped what follows the snapshot.
@@ -422,5 +422,6 @@ class CopyRound:
         return (
             table is not None
             and is_planned(table, work)
-            and table.applied_through >= SpoolReader(self._config.spool.path).start()
+            and min(table.applied_through, snapshot.position)
+            >= SpoolReader(self._config.spool.path).start()
         )

@@ -255,6 +255,9 @@ class TableCopies:
                 if not round_.claimed or is_stopping():
                     return
                 round_.begin()
+                if first is not None and first.position < self._tables.position:
+                    # Copies have begun again, and the spool need not have what follows it.
+                    first = None
             with ExitStack() as held:
                 try:
                     snapshot = first or held.enter_context(
