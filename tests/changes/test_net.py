@@ -250,15 +250,18 @@ class TestRekeyedRows:
         assert (key_values(result.deletes), skipped) == ([(2,)], 1)
 
 
+LEAF = RelationFacts(
+    16385, "public", "t_1", "r", 16384, "public", "t", ("id",), ("id",), "d", 1, ()
+)
+
+
 def test_of_a_truncated_partition_the_stream_does_not_tell_enough() -> None:
-    facts = RelationFacts(
-        16385, "public", "t_1", "r", 16384, "public", "t", ("id",), ("id",), "d", 1, ()
-    )
-    t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=facts)
+    t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=LEAF)
     t.truncate()
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated") as caught:
         net(t)
     assert caught.value.remedy is Remedy.COPY
+    assert str(caught.value.hint).endswith("pgsluice copy CONFIG public.t")
     t.insert(row(1, 1, "x"))
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated"):
         net(t, truncates=[(t.position, 1)])
@@ -401,3 +404,13 @@ def test_a_value_that_does_not_fit_is_counted_and_not_shown() -> None:
     t.insert(row(2, 1, UNFIT))
     with pytest.raises(TableError, match=r"2 value\(s\) of column 'big' of public.t do not fit"):
         net(t)
+
+
+def test_what_to_do_about_a_partitions_values_names_the_table_that_is_copied() -> None:
+    t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=LEAF)
+    t.insert(row(1, 1, UNFIT))
+    with pytest.raises(TableError, match=r"column 'big' of public.t_1 do not fit") as caught:
+        net(t)
+    hint = str(caught.value.hint)
+    assert 'types = { "public.t.big" = "string" }' in hint
+    assert hint.endswith("pgsluice copy CONFIG public.t")

@@ -451,6 +451,12 @@ def test_replica_identities() -> None:
     keyless = replace(_TABLE, is_full=True, has_key=False)
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless,)))
     assert finding.what.endswith("parks these tables: public.t")
+    section = '[[subscription]]\nname = "{}"\nsink = {{ type = "delta", path = "/{}/{{table}}" }}\n'
+    keyed = section.format("a", "a") + 'key = { "public.t" = ["a", "b"] }\n'
+    full = replace(_SOURCE, tables=(keyless,))
+    assert not list(check_replica_identity(replace(full, config=_configured(keyed))))
+    another = _configured(keyed + section.format("b", "b"))
+    assert list(check_replica_identity(replace(full, config=another))) == [finding]
 
 
 def test_names_that_differ_only_in_case() -> None:

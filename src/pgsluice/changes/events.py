@@ -149,8 +149,8 @@ class _Part:
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
-        verdict = reconcile_target(run.title, schema, run.schema, key=key)
-        raise_unless_possible(verdict, run.title)
+        verdict = reconcile_target(run.table_title, schema, run.schema, key=key)
+        raise_unless_possible(verdict, run.table_title)
         pool, old_count = RowPool.of(run), _count(run.old_index)
         columns: list[pa.Array] = []
         absent: dict[str, Mask] = {}
@@ -177,7 +177,7 @@ def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None
     if not truncated_leaves([run]).keys() <= set(truncates):
         raise TableError(
             f"partition {run.title} was truncated: the stream does not say which rows it had",
-            hint=copied_again(run.title),
+            hint=copied_again(run.table_title),
             table=run.title,
             remedy=Remedy.COPY,
         )
@@ -217,7 +217,7 @@ def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
         table = run.title
         raise TableError(
             f"{count} value(s) of column {column!r} of {table} do not fit their target type",
-            hint=keep_as_text(table, [column]),
+            hint=keep_as_text(run.table_title, [column]),
             table=table,
             column=column,
             count=count,

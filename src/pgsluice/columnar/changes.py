@@ -147,6 +147,19 @@ class RelationChanges:
         """The relation's ``schema.table``, for messages."""
         return f"{self.relation.schema}.{self.relation.name}"
 
+    @property
+    def table_name(self) -> tuple[str, str]:
+        """Schema and name of the table whose rows these are: of a leaf, its root's."""
+        facts = self.facts
+        if facts is not None and facts.root_oid != facts.oid:
+            return facts.root_namespace, facts.root_name
+        return self.relation.schema, self.relation.name
+
+    @property
+    def table_title(self) -> str:
+        """``schema.table`` of that table, as settings and commands of a subscription name it."""
+        return ".".join(self.table_name)
+
     def select(self, wanted: Mask | Int64s) -> RelationChanges:
         """The chosen changes, with the tuples of all."""
         return replace(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pgsluice.catalog.rights import TableRights, grants
+from pgsluice.config import Config
 from pgsluice.config.configured_names import unknown_names
 from pgsluice.preflight.facts import PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
@@ -66,7 +67,11 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
             "give those a primary key whose updates and deletes are wanted: "
             "ALTER TABLE … ADD PRIMARY KEY (…);",
         )
-    keyless = [table for table in facts.tables if table.is_full and not table.has_key]
+    keyless = [
+        table
+        for table in facts.tables
+        if table.is_full and not table.has_key and not _has_configured_key(table, facts.config)
+    ]
     if keyless:
         yield warning(
             "replica identity",
@@ -74,6 +79,13 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
             f"{_list_tables(keyless)}",
             'name the columns of a key: key = { "schema.table" = ["column"] } in the subscription',
         )
+
+
+def _has_configured_key(table: PublishedTable, config: Config) -> bool:
+    """Whether all subscriptions that are applied name a key of the table."""
+    enabled = [subscription for subscription in config.subscriptions if subscription.enabled]
+    title = f"{table.schema}.{table.name}"
+    return bool(enabled) and all(subscription.key.get(title) for subscription in enabled)
 
 
 def check_column_names(facts: SourceFacts) -> Iterator[Finding]:

@@ -139,12 +139,12 @@ def _columns(
                 column=name,
             )
         verdict = reconcile_filter_column(
-            changes.title,
+            changes.table_title,
             name,
             planned_oid=type_oid,
             type_oid=changes.relation.columns[column_index].type_oid,
         )
-        raise_unless_possible(verdict, changes.title)
+        raise_unless_possible(verdict, changes.table_title)
         rows = pool.completed(column_index, evaluated.rows)
         absent = pool.absent(column_index, rows)
         if absent is not None:

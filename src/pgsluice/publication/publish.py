@@ -319,7 +319,7 @@ def _refused(error: SqlRefused, changes: RelationChanges, change: int) -> TableE
         details=[*details, f"(a change of {table} in the transaction that ends at {lsn})"],
         hint=error.server_hint
         or f"change the publication, or ALTER TABLE {quote_title(table)} REPLICA IDENTITY, then"
-        f" copy the table again: {copy_again(table)}",
+        f" copy the table again: {copy_again(changes.table_title)}",
         table=table,
         lsn=lsn,
         ordinal=int(changes.ordinals[change]),

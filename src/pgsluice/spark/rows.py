@@ -154,7 +154,7 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     names = [column.name for column in changes.relation.columns]
     dictionary = variant.Dictionary(names)
     key = _key_columns(changes)
-    namespace, table = target_name(changes)
+    namespace, table = changes.table_name
     for rows in _chunks(_rows(changes, pool)):
         values = {name: _values(changes, pool, index, rows) for index, name in enumerate(names)}
         shown = {name: column.array for name, column in values.items()}
@@ -173,18 +173,6 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
             *_change_columns(changes, rows, values),
         ]
         yield pa.record_batch(arrays, schema=declared)
-
-
-def target_name(changes: RelationChanges) -> tuple[str, str]:
-    """Schema and table that the rows name: the relation's, or for a leaf its root's."""
-    facts = changes.facts
-    if facts is not None and facts.root_oid != facts.oid:
-        return facts.root_namespace, facts.root_name
-    return changes.relation.schema, changes.relation.name
-
-
-def _title(changes: RelationChanges) -> str:
-    return ".".join(target_name(changes))
 
 
 def _key_columns(changes: RelationChanges) -> tuple[str, ...]:
@@ -267,10 +255,10 @@ def _conform(
         return values
     if not _contains(target, values.type):
         raise TableError(
-            f'table {_title(changes)}: column "{name}" is now {values.type}, but was {target} when '
-            "the query started",
+            f'table {changes.table_title}: column "{name}" is now {values.type}, but was {target} '
+            "when the query started",
             hint="restart the query, so that it reads the table's columns again",
-            table=_title(changes),
+            table=changes.table_title,
             column=name,
         )
     return values.cast(target)
