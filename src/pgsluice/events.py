@@ -100,6 +100,7 @@ class TableStateChanged:
         state: ``u`` where its target stands still.
         error: why it is parked.
         incomplete: what its target does not get, although it is not parked.
+        copy_words: what is copied again now, and why; empty: nothing is.
     """
 
     subscription: str
@@ -108,6 +109,7 @@ class TableStateChanged:
     state: str
     error: str | None = None
     incomplete: tuple[str, ...] = ()
+    copy_words: str = ""
 
 
 _TELLING_BYTES = 64 * 2**20

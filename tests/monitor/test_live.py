@@ -6,6 +6,7 @@ import io
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -26,6 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
 from pgsluice.processes import Part, say_it_ended
 from pgsluice.shown import log_to_stderr
+from pgsluice.spool import TableRecord, TableState
 
 _AT = Lsn.parse("0/1A0")
 
@@ -173,6 +175,23 @@ def test_of_copies_that_are_not_planned_only_what_they_wait_for_is_said(lines: L
 def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
     parked = TableStateChanged("lake", "public", "t", "p", "no [key] here")
     assert lines(parked, parked) == ["lake: public.t parked: no [key] here"]
+
+
+def test_why_a_table_is_copied_again_is_printed_once(lines: Lines) -> None:
+    why = "public.t has another key"
+    table = TableRecord("public", "t", TableState.INITIALISE, copy_reason=why)
+    again, loaded = table.copy_words, replace(table, state=TableState.DATA_COPY, load_leaves=(7,))
+    assert lines(
+        TableStateChanged("lake", "public", "t", "i", copy_words=again),
+        TableStateChanged("lake", "public", "t", "d", copy_words=again),
+        TableStateChanged("lake", "public", "t", "f"),
+        TableStateChanged("lake", "public", "t", "d", copy_words=loaded.copy_words),
+    ) == [
+        "lake: public.t is copied again: has another key",
+        "lake: public.t rows of partitions are replaced: has another key",
+    ]
+    assert replace(table, state=TableState.READY).copy_words == ""
+    assert replace(table, copy_reason="").copy_words == ""
 
 
 def test_the_display_on_a_terminal() -> None:

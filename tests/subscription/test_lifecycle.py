@@ -24,6 +24,7 @@ from pgsluice.subscription.look_events import (
     Assessed,
     Discovered,
     LookedColumns,
+    LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
@@ -102,7 +103,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), 1, "{}"), NONE, "- - . . f r ."),
     (Event.LOOK_LEAVES, LookedLeaves("new", leaves=frozenset({7})), NONE, "- - . . d d ."),
     (Event.LOOK_ASIDE, LookedAside("new"), NONE, "- - . d - - ."),
-    (Event.LOOK_COPY, Event.LOOK_COPY, NONE, "- - . . i i ."),
+    (Event.LOOK_COPY, LookedCopy("public.t lost a partition"), NONE, "- - . . i i ."),
     (Event.LOOK_VERIFY, LookedSuspicious("new", why="why"), NONE, "- - . . f r ."),
     (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),
     (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
@@ -174,6 +175,8 @@ def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, ce
             assert (after.table, after.attempts, after.effect) == (before, attempts, None), state
             continue
         assert (after.table.state, after.effect) == (TableState(cell[0]), EFFECTS[cell[1:]]), state
+        if after.table.is_to_copy and state is not None and not before.is_to_copy:
+            assert after.table.copy_words, "copied again only with a reason"
         if after.table.is_parked:
             assert after.table.error, "parked only with a reason"
             assert not after.table.deferred

@@ -59,6 +59,8 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
     for table in subscription.tables:
         if table.error:
             yield _reason(table.title, with_config(table.error, config), "red")
+        if table.copy_words:
+            yield _reason(table.title, table.copy_words, "cyan")
         for why in table.incomplete:
             yield _reason(table.title, with_config(why, config), "yellow")
         copy = subscription.copies.tables.get(table.target_name)

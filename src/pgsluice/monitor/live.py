@@ -205,12 +205,16 @@ class LiveView(Display):
         incomplete = tuple(with_config(why, self._config_path) for why in event.incomplete)
         changed = (row.state, row.error) != (event.state, error)
         is_new = incomplete != row.incomplete
+        is_again = bool(event.copy_words) and event.copy_words != row.copy_words
+        row.copy_words = event.copy_words
         row.state, row.error, row.incomplete = event.state, error, incomplete
         if event.state != "d":
             row.copy = None
         title = _title(event)
+        if is_again:
+            self._line(f"{title} {event.copy_words}")
         # A copy prints its own lines about the states that it goes through.
-        if changed and (error or event.state in ("i", "p")):
+        if changed and (error or event.state == "p" or (event.state == "i" and not is_again)):
             name = shown(f"{event.schema}.{event.table}: ")
             reason = f": {error.removeprefix(name)}" if error else ""
             self._line(f"{title} {STATES.get(event.state, event.state)}{reason}")

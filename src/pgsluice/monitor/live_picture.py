@@ -55,6 +55,7 @@ class TableView:
         rows: copied, and changes applied since.
         copy: the progress of the copy that runs; None while none does.
         changed: rises with each event, over all tables.
+        copy_words: see :class:`pgsluice.events.TableStateChanged`.
     """
 
     state: str = ""
@@ -65,6 +66,7 @@ class TableView:
     incomplete: tuple[str, ...] = ()
     copy: CopyProgress | None = None
     changed: int = 0
+    copy_words: str = ""
 
 
 @dataclass(slots=True)

@@ -360,6 +360,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "merge_s": table.merge_s,
         "deferred_until": table.next_due if table.deferred else None,
         "to_verify": table.to_verify or None,
+        "copy_reason": table.copy_reason or None,
     }
 
 

@@ -86,6 +86,8 @@ class TableRecord:
             replaced, since partitions with such rows are gone. Without these and ``load_leaves``
             the whole table is copied.
         gone_leaves: these partitions; their changes do not count any more.
+        copy_reason: why it is copied again, or rows of partitions are replaced, or were the last
+            time, for people; empty: only its first copy was made.
         incomplete: what its target does not get, although the table is not parked, for people.
         copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
             they are not known.
@@ -144,6 +146,7 @@ class TableRecord:
     load_leaves: tuple[int, ...] = ()
     gone_bounds: tuple[str, ...] = ()
     gone_leaves: tuple[int, ...] = ()
+    copy_reason: str = ""
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.
@@ -174,6 +177,15 @@ class TableRecord:
         """Does it wait for rows of some partitions, while the target keeps all others?"""
         is_begun = self.state is TableState.DATA_COPY
         return is_begun and bool(self.load_leaves or self.gone_bounds)
+
+    @property
+    def copy_words(self) -> str:
+        """What is copied again now, and why, for people; empty: nothing is."""
+        if not self.is_to_copy or not self.copy_reason:
+            return ""
+        what = "rows of partitions are replaced" if self.replaces_partitions else "is copied again"
+        why = self.copy_reason.removeprefix(f"{self.title}: ").removeprefix(f"{self.title} ")
+        return f"{what}: {why}"
 
     @property
     def is_active(self) -> bool:

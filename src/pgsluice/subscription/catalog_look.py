@@ -48,6 +48,7 @@ from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import (
     Discovered,
     LookedColumns,
+    LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
@@ -257,14 +258,8 @@ class CatalogLook:
         )
         match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):
-                if known.is_active:
-                    logger.info("%s: it is copied again", why)
-                return Event.LOOK_COPY
+                return LookedCopy(why)
             case ReplacePartitions(came, gone):
-                if known.is_active and came:
-                    logger.info("%s got partitions that have rows: they are loaded", known.title)
-                if known.is_active and gone:
-                    logger.info("%s lost rows of partitions: these are replaced", known.title)
                 fingerprint = now.following(before).to_text()
                 return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
             case Verify(why):

@@ -252,6 +252,25 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
 """State, event -> next state and effect, or :data:`IGNORED`. What is not here is impossible."""
 
 
+_WHY_COPIED: Mapping[Event, str] = MappingProxyType(
+    {
+        Event.TARGET_FREED: "another table had its target",
+        Event.RENAMED_WITH_TARGET: "it was renamed",
+        Event.RENAMED_WITHOUT_TARGET: "it was renamed",
+        Event.PUBLISHED_AGAIN: "it was not sent for a while",
+        Event.COPY_REQUESTED: "a user asked for it",
+        Event.HOLD_RELEASED: "the spool does not have its changes any more",
+        Event.TIMELINE_LEFT: "it has rows that the promoted server never had",
+        Event.LOOK_LEAVES: "partitions came with rows, or went with theirs",
+        Event.VERIFIED_COPY: "its target differs from the source, or could not be compared",
+        Event.REASON_ENDED: "the reason to park it has ended",
+        Event.OLD_TARGET_UNUSABLE: "it was renamed, and its old target cannot be copied",
+        Event.LEAVES_GIVEN_UP: "rows of its partitions cannot be replaced alone",
+    }
+)
+"""Why a table is copied again. Other events that lead to a copy have words of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """A table's consecutive failures; forgotten when the process ends.
@@ -337,6 +356,8 @@ def next_state(
         changed = event.change(table, attempts)
         if changed.state is not next_:  # most events are those of thousands of tables at rest
             changed = replace(changed, state=next_)
+    if (why := _WHY_COPIED.get(kind)) is not None and next_ in (_I, _D):
+        changed = replace(changed, copy_reason=why)
     if next_ is not _D and (changed.load_leaves or changed.gone_bounds):
         changed = replace(changed, load_leaves=(), gone_bounds=(), gone_leaves=())
     if next_ is not state or kind is Event.BATCH_APPLIED:

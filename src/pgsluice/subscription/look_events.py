@@ -103,6 +103,21 @@ class LookedColumns(LookedSame):
 
 
 @dataclass(frozen=True)
+class LookedCopy(SimpleEvent):
+    """A look found what the stream does not tell: the table is copied.
+
+    Attributes:
+        why: for people.
+    """
+
+    event = Event.LOOK_COPY
+    why: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(super().change(table, attempts), copy_reason=self.why)
+
+
+@dataclass(frozen=True)
 class LookedSuspicious(LookedSame):
     """A look found what may have changed rows, or may not: the table is marked to be verified."""
 

@@ -317,11 +317,13 @@ class BatchFailed:
             case Event.BATCH_FAILED_STOP:
                 return failed
             case Event.BATCH_FAILED_LEAVES:
-                return with_gone(table, self.rows or {})
+                return replace(with_gone(table, self.rows or {}), copy_reason=self.failure.message)
             case Event.BATCH_FAILED_LAST_LOOK:
-                return replace(table, deferred=False, copied_for=self.cause)
+                why = self.failure.message
+                return replace(table, deferred=False, copied_for=self.cause, copy_reason=why)
             case Event.BATCH_FAILED_COPY:
-                return replace(failed, deferred=False, copied_for=self.cause)
+                why = self.failure.message
+                return replace(failed, deferred=False, copied_for=self.cause, copy_reason=why)
             case Event.BATCH_FAILED_LAST:
                 return replace(
                     failed, error=_with_way_out(self.failure.message, table), deferred=False

@@ -354,6 +354,7 @@ class SubscriptionTables:
                 str(table.shown_state),
                 table.error,
                 table.incomplete,
+                table.copy_words,
             )
         )
 
@@ -372,11 +373,11 @@ def _without(cut: Cut, oids: Collection[int]) -> Cut:
 
 
 def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
-    """Whether a change is reported; a copy reports by itself that it begins."""
-    if table.is_to_copy and table.error is None:
+    """Whether a change is reported; a first copy reports by itself that it begins."""
+    if table.is_to_copy and table.error is None and not table.copy_reason:
         return False
     return before is None or _shown(before) != _shown(table)
 
 
 def _shown(table: TableRecord) -> tuple[object, ...]:
-    return table.shown_state, table.error, table.incomplete
+    return table.shown_state, table.error, table.incomplete, table.copy_words

@@ -32,8 +32,10 @@ second column says how:
 | equal | equal in the end; whether it is copied depends on what was seen in between |
 | parked | the table stops, and `pgsluice status` says why and what to do |
 
-The third column says where pgsluice does not do so yet. "Differs and says nothing" is the worst:
-after such a change, copy the table yourself: `pgsluice copy CONFIG TABLE`.
+While a table is copied again, the log and `pgsluice status` say why; the JSON of `status` keeps the
+last reason in `copy_reason`. The third column says where pgsluice does not do so yet. "Differs and
+says nothing" is the worst: after such a change, copy the table yourself:
+`pgsluice copy CONFIG TABLE`.
 
 The moments: within one poll of the catalog, over several polls, while all is stopped, while only
 `pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
