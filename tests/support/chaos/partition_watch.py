@@ -45,13 +45,17 @@ class PartitionWatch:
 
     Attributes:
         replaced: subscription and table -> how often only rows of partitions were replaced.
-        copied: subscription and table -> how often it was copied after its first copy.
+        copied: subscription and partitioned table -> how often it was copied after its first copy.
+        reasons: why these were.
+        leaves_copied: how often leaves were that are tables of their own.
     """
 
     one: Pipeline
     subscriptions: Collection[str]
     replaced: Counter[tuple[str, str]] = field(default_factory=Counter)
     copied: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    leaves_copied: int = 0
     _seen: dict[tuple[str, int], TableRecord] = field(default_factory=dict)
 
     def until(self, ended: threading.Event) -> None:
@@ -68,8 +72,11 @@ class PartitionWatch:
                 before = self._seen.get((subscription, oid), table)
                 self._seen[subscription, oid] = table
                 name = subscription, table.name
-                if table.copy_number != before.copy_number:
-                    self.copied[name] += table.copy_number - before.copy_number
+                if (copies := table.copy_number - before.copy_number) and _is_leaf(oid, table):
+                    self.leaves_copied += copies
+                elif copies:
+                    self.copied[name] += copies
+                    self.reasons[table.copy_reason] += copies
                 elif table.copied_at != before.copied_at:
                     self.replaced[name] += 1
 
@@ -112,6 +119,11 @@ class PartitionWatch:
             if seen is None or Partitions(seen.attachments, seen.filenodes) != now[name]:
                 return f"{subscription}: {name} has {now[name]}, known is {seen}"
         return ""
+
+
+def _is_leaf(oid: int, table: TableRecord) -> bool:
+    known = SourceFingerprint.parse(table.fingerprint)
+    return known is not None and oid in known.filenodes
 
 
 def _partitions(shop: Database, tables: Collection[str]) -> dict[str, Partitions]:
