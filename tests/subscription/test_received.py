@@ -81,12 +81,19 @@ def test_partitions_are_not_loaded_at_a_target_that_is_behind_their_snapshot(
     assert (copies, caught_up) == ([whole], [])
 
 
-def test_a_partitioned_table_is_not_copied_by_an_old_connection(
-    database: MakeDatabase, servers: Servers, stopped: ReceivedOnce
+@pytest.mark.parametrize("table", ["root", "leaf", "detached"])
+def test_no_table_that_is_or_was_a_partition_is_copied_by_an_old_connection(
+    table: str, database: MakeDatabase, servers: Servers, stopped: ReceivedOnce
 ) -> None:
+    """A publication of pgsluice may have partitions as tables of their own."""
     shop = database(servers(14))
-    shop.execute("CREATE TABLE root (id int) PARTITION BY RANGE (id)")
-    ((oid,),) = shop.execute("SELECT 'root'::regclass::oid")
+    shop.execute(
+        "CREATE TABLE root (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (1) TO (2)",
+        "CREATE TABLE detached PARTITION OF root FOR VALUES FROM (2) TO (3)",
+        "ALTER TABLE root DETACH PARTITION detached",
+    )
+    ((oid,),) = shop.execute(f"SELECT '{table}'::regclass::oid")
 
     @contextmanager
     def snapshot() -> Iterator[Snapshot]:

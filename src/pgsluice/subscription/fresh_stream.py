@@ -1,11 +1,12 @@
-"""Snapshots of partitioned tables on servers that do not notice that a table becomes a partition.
+"""Snapshots of tables on servers that do not notice that a table becomes a partition.
 
 There (:func:`pgsluice.catalog.notices_partitions`) a table that was filled and then attached sends
 no change, or goes on to be sent as a table of its own, until the connection ends.
 
-A new connection that begins behind the change of the partition decides rightly. So before such a
-table's snapshot is taken, capture receives what was committed until now, and is given a new
-connection. What the old one has not sent lies before the snapshot, which has it.
+A new connection that begins behind the change of the partition decides rightly. So before a table's
+snapshot is taken in a database with partitioned tables, capture receives what was committed until
+now, and is given a new connection. What the old one has not sent lies before the snapshot, which
+has it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ FROM pg_catalog.unnest(%s::pg_catalog.oid[]) AS t (oid),
      pg_catalog.pg_partition_tree(t.oid::pg_catalog.regclass) AS p
      JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = p.relid
 """
-_IS_PARTITIONED = """
-SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_class
-WHERE relkind = 'p' AND oid = ANY (%s::pg_catalog.oid[])
+# Any table may be a partition, or may have been one of a partitioned table that is there.
+_HAS_PARTITIONED = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relkind = 'p')
 """
 
 
@@ -102,7 +103,7 @@ def _renewed(
     with _connected(dsn) as connection:
         if notices_partitions(connection):
             return None
-        if connection.execute(_IS_PARTITIONED, [list(oids)]).fetchall() != [(True,)]:
+        if connection.execute(_HAS_PARTITIONED).fetchall() != [(True,)]:
             return None
         partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
