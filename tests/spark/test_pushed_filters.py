@@ -189,6 +189,20 @@ def test_the_server_sends_every_row_that_spark_keeps(connection: psycopg.Connect
     assert pushed > 800
 
 
+def test_days_that_javas_calendar_lacks_are_left_to_spark(
+    connection: psycopg.Connection[Any],
+) -> None:
+    connection.execute("CREATE TABLE t (d date, tz timestamptz, ts timestamp)")
+    rows = Rows(connection, find_table(connection, TableName("public", "t")))
+    moved = datetime(1582, 10, 15, 12)  # so 1582-10-10 comes from Spark
+    for column, value in (("d", moved.date()), ("tz", moved.replace(tzinfo=UTC))):
+        for kind in (EqualTo, GreaterThan, LessThanOrEqual):
+            assert rows.pushed(kind((column,), value)) is None
+        assert rows.pushed(In((column,), (value,))) is None
+        assert rows.pushed(Not(EqualTo((column,), value))) is None
+    assert rows.pushed(EqualTo(("ts",), moved)) is not None  # it has no calendar of Java's
+
+
 def has_icu(connection: psycopg.Connection[Any]) -> bool:
     """Make a collation that finds more texts equal, if the server was built with ICU."""
     try:

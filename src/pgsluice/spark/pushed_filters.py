@@ -8,6 +8,7 @@ be false of a row that Spark keeps is left out:
 - NOT of a condition that is not exact.
 - The order of texts, unless the server keeps them in UTF-8: Spark compares the bytes.
 - Types that are not in :data:`_LITERALS`, domains among them.
+- Days around the change of the calendar: Spark gives others than the query has.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ = 700, 701, 1082, 1114, 1184
 NUMERIC, UUID = 1700, 2950
 _TEXTS = (TEXT, VARCHAR)
 _ALWAYS_FIT = (BOOL, INT8, INT2, INT4, TEXT, VARCHAR, FLOAT4, FLOAT8, UUID)
+_CALENDAR_CHANGE = date(1582, 10, 4), date(1582, 10, 17)
+"""Java's calendar lacks the ten days before 1582-10-15. Spark passes values of a filter through it,
+and all of these days come as that one; a day more on both sides for other time zones."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _ORDER: Mapping[type[Filter], str] = {
@@ -77,7 +81,7 @@ def _decimal(value: Any) -> str | None:
 
 def _date(value: Any) -> str | None:
     is_date = isinstance(value, date) and not isinstance(value, datetime)
-    return f"'{value.isoformat()}'::pg_catalog.date" if is_date else None
+    return f"'{value.isoformat()}'::pg_catalog.date" if is_date and _is_kept(value) else None
 
 
 def _timestamp(value: Any) -> str | None:
@@ -88,7 +92,15 @@ def _timestamp(value: Any) -> str | None:
 def _timestamptz(value: Any) -> str | None:
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
-    return f"'{value.astimezone(UTC).isoformat(' ')}'::pg_catalog.timestamptz"
+    in_utc = value.astimezone(UTC)
+    is_kept = _is_kept(in_utc.date())
+    return f"'{in_utc.isoformat(' ')}'::pg_catalog.timestamptz" if is_kept else None
+
+
+def _is_kept(day: date) -> bool:
+    """Whether Spark gives the day that the query has."""
+    first, last = _CALENDAR_CHANGE
+    return not first <= day <= last
 
 
 def _uuid(value: Any) -> str | None:
