@@ -116,6 +116,20 @@ CASES = {
          "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (300)",
          "UPDATE {t} SET v = 'later' WHERE k BETWEEN 150 AND 170"),
     ),
+    "level_with_new_leaf": Case(
+        "k int", "RANGE (k)", LEVEL, "i",
+        (("BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
+          "INSERT INTO {t} SELECT i, 250, 'x' FROM generate_series(350, 360) i;"
+          "ALTER TABLE {t} DETACH PARTITION {t}_1; COMMIT"),),
+    ),
+    "level_without_leaves": Case(
+        "k int", "RANGE (k)",
+        {"{t}_0": "FROM (0) TO (300)", "{t}_1": "FROM (300) TO (400) PARTITION BY RANGE (id)"},
+        "i",
+        (("BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
+          "INSERT INTO {t} SELECT i, 350, 'x' FROM generate_series(350, 360) i;"
+          "DROP TABLE {t}_1; COMMIT"),),
+    ),
     "attached_elsewhere": Case(
         "k int", "RANGE (k)", INTS, "i",
         ("DROP TABLE {t}_2", *DETACH, "DELETE FROM {t}_1 WHERE k < 150",

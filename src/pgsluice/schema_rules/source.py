@@ -273,7 +273,7 @@ def _has_changed_type(look: Look) -> bool:
 
 def _has_more_actions(look: Look) -> bool:
     sends_more = not look.now.actions <= look.before.actions
-    gone = {str(leaf) for leaf in _lost_leaves(look)}
+    gone = {str(leaf) for leaf in _lost_partitions(look)}
     of_some_leaf = {
         lacking
         for lacking in look.before.lacking - look.now.lacking
@@ -301,12 +301,16 @@ def _has_resumed_leaves(look: Look) -> bool:
     return bool(_resumed_leaves(look))
 
 
-def _lost_leaves(look: Look) -> set[int]:
-    return set(look.before.filenodes.keys() - look.now.filenodes.keys())
+def _lost_partitions(look: Look) -> set[int]:
+    """Leaves, and those above leaves whose bounds are known: before one went, it may have got
+    another leaf with rows, which no look has found."""
+    before, now = look.before, look.now
+    above = (before.attachments.keys() - now.attachments.keys()) & before.bounds.keys()
+    return {*(before.filenodes.keys() - now.filenodes.keys()), *above}
 
 
-def _has_lost_leaves(look: Look) -> bool:
-    return bool(_lost_leaves(look))
+def _has_lost_partitions(look: Look) -> bool:
+    return bool(_lost_partitions(look))
 
 
 def _has_attached_leaves(look: Look) -> bool:
@@ -344,7 +348,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_other_publication_rules, "has another row filter or column list"),
     (_has_lost_listings, "was out of a publication for a while"),
     (_has_resumed_leaves, "has a partition that was not sent for a while"),
-    (_has_lost_leaves, "lost a partition"),
+    (_has_lost_partitions, "lost a partition"),
     (_has_attached_leaves, "is a partition that was detached for a while, or has one"),
     (_has_filled_partitions, "got a partition that has rows"),
     (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
@@ -364,7 +368,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 _OF_PARTITIONS = frozenset(
     {
         _has_resumed_leaves,
-        _has_lost_leaves,
+        _has_lost_partitions,
         _has_attached_leaves,
         _has_filled_partitions,
         _may_have_filled_partitions,
@@ -382,7 +386,7 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
     is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
     anew = _attached_anew(look) | _resumed_leaves(look)
-    gone = _lost_leaves(look) | anew | (renewed if is_fresh else set())
+    gone = _lost_partitions(look) | anew | (renewed if is_fresh else set())
     if not (gone or _may_have_filled_partitions(look)) or not look.now.key or _new_columns(look):
         return None
     known = _OF_PARTITIONS | (_OF_NEW_FILES if is_fresh else frozenset())
