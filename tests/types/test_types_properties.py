@@ -153,7 +153,7 @@ def test_binary_arrays_in_pieces(values: list[int | None], at: int, byte: int, e
 
 def test_an_unfit_element_of_a_piece_makes_the_array_unfit() -> None:
     value = b"{1,2,3,4,99999999999999999999999,6,7,8}"
-    column = resolve_type(1231, -1, {}, TypeOptions(numeric="decimal(10,2)", numeric_always=True))
+    column = resolve_type(1231, -1, {}, TypeOptions(numeric="decimal(10,2)", for_column=True))
     assert column.decode_text(raw([value])).unfit is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pgsluice.types.arrays.LONG_BYTES", 3)
