@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pgsluice.catalog import (
     PublicationReport,
@@ -247,6 +248,20 @@ def test_without_the_right_the_sql_is_shown(each_server: EmbeddedServer, databas
         report = ensure_publications(connection, ["pgsluice"])
         assert report.left == ('ALTER PUBLICATION "pgsluice" ADD TABLE ONLY "public"."fresh"',)
     db.execute("DROP OWNED BY guest", "DROP ROLE guest")
+
+
+def test_a_role_whose_sessions_may_not_write(database) -> None:
+    db = database()
+    db.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    read_only = make_conninfo(db.dsn, options="-c default_transaction_read_only=on")
+    with connect_sql(read_only) as connection, pytest.raises(SourceRefused) as caught:
+        ensure_publications(connection, ["pgsluice"])
+    first, *statements = str(caught.value.hint).splitlines()
+    let_write = f"ALTER ROLE postgres IN DATABASE {db.name} SET default_transaction_read_only = off"
+    assert first == f"let the role write ({let_write};), or run these statements as another:"
+    db.execute(*statements)
+    with connect_sql(read_only) as connection:
+        assert ensure_publications(connection, ["pgsluice"]).created == ()
 
 
 def test_a_locked_table_delays_the_others_not_the_caller(

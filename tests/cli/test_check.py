@@ -139,6 +139,18 @@ def test_a_role_that_may_have_few_connections(
     assert "CONNECTION LIMIT" not in pgsluice("check", path).out
 
 
+def test_a_role_whose_sessions_may_not_write(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    path = write_config(make_conninfo(shop.dsn, options="-c default_transaction_read_only=on"))
+    outcome = pgsluice("check", path)
+    assert outcome.code == 1
+    words = "error   publication: pgsluice does not exist, and sessions of postgres may not write"
+    assert words in outcome.out
+    statement = f"→ ALTER ROLE postgres IN DATABASE {shop.name} SET default_transaction_read_only"
+    assert f"{statement} = off;" in outcome.out
+
+
 def test_a_server_with_default_settings(
     replica: EmbeddedServer, pgsluice: Command, write_config: WriteConfig
 ) -> None:

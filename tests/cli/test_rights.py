@@ -55,3 +55,17 @@ def test_drop_without_the_rights_drops_the_rest_and_says_what_is_left(
     role.as_superuser(*printed_statements(after))
     assert role.database.execute("SELECT count(*) FROM pg_publication") == [(0,)]
     assert pgsluice("drop", role.path, "--yes").code == 0
+
+
+def test_drop_by_a_role_whose_sessions_may_not_write(
+    make_role: MakeRole, pgsluice: Command
+) -> None:
+    role = make_role()
+    paste_until_ready(role, pgsluice)
+    assert pgsluice("capture", role.path, "--once").code == 0
+    role.as_superuser(REVOKED["read_only"].format(role=role.sql_name))
+    outcome = pgsluice("drop", role.path, "--yes")
+    assert outcome.code == 1, "something is left"
+    assert not (role.path.parent / "spool").exists()
+    role.as_superuser(*printed_statements(outcome.out.partition("dropped the slot")[2]))
+    assert role.database.execute("SELECT count(*) FROM pg_publication") == [(0,)]

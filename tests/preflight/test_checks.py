@@ -106,6 +106,7 @@ _INFO = ServerInfo(
     is_standby=False,
     has_replication=True,
     may_create=True,
+    is_read_only=False,
 )
 _SYSTEM = SystemIdentity("1", 1, "shop")
 _SLOT = SlotInfo(
@@ -339,9 +340,26 @@ def test_publications() -> None:
     assert finding.level is Level.OK
     (finding,) = check_publications(_server(may_create=False))
     assert finding.todo == "GRANT CREATE ON DATABASE shop TO app;"
+    (finding,) = check_publications(_server(is_standby=True))
+    assert finding.todo == "-- on its primary:\nCREATE PUBLICATION p"
     foreign = replace(_SOURCE.publications, foreign_tables=("a.b",))
     (finding,) = check_publications(replace(_SOURCE, publications=foreign))
     assert finding.todo == "-- as a superuser, or as the tables' owner:\nCREATE PUBLICATION p"
+
+
+def test_publications_of_a_role_whose_sessions_may_not_write() -> None:
+    read_only = _server(is_read_only=True)
+    (finding,) = check_publications(read_only)
+    assert finding.level is Level.ERROR
+    assert finding.what.startswith("p does not exist, and sessions of app may not write (default_")
+    let_write = "ALTER ROLE app IN DATABASE shop SET default_transaction_read_only = off;"
+    assert finding.todo == let_write
+    ours = PublicationFacts(("p",), (), (), "", ours=("p",))
+    _, finding = check_publications(replace(read_only, publications=ours))
+    assert (finding.level, finding.todo) == (Level.WARNING, let_write)
+    assert finding.what.endswith("tables that are created later are not added")
+    users_own = PublicationFacts(("p",), (), (), "")
+    assert not _not_ok(check_publications(replace(read_only, publications=users_own)))
 
 
 def test_what_the_first_run_would_refuse() -> None:

@@ -218,6 +218,8 @@ def test_what_cannot_be_read_is_refused_in_words(shop: Database) -> None:
         ({"table": "public.v"}, "public.v is a view"),
         ({"table": "public.m"}, "public.m is a materialized view"),
         ({"table": "public.nothing"}, "public.nothing has no columns"),
+        ({"table": "pg_catalog.pg_class"}, "pg_catalog.pg_class is a system table"),
+        ({"table": "information_schema.sql_features"}, "sql_features is a system table"),
         ({"table": "public.t", "columns": "idd"}, 'has no column "idd"'),
         ({"table": "public.t", "spool": "s"}, "option spool is not for a snapshot"),
     ):

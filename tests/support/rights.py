@@ -35,6 +35,7 @@ REVOKED = {
     "USAGE": 'REVOKE USAGE ON SCHEMA "Shop" FROM {role}',
     "SELECT": 'REVOKE SELECT ON "Shop"."Order Lines" FROM {role}',
     "BYPASSRLS": "ALTER ROLE {role} NOBYPASSRLS",
+    "read_only": "ALTER ROLE {role} SET default_transaction_read_only = on",
     "OWNER": "ALTER PUBLICATION {database} OWNER TO postgres",
 }
 """What takes each right away again; the role and the database are put in."""

@@ -39,7 +39,7 @@ from pgsluice.catalog.publication_statements import (
     table_name,
 )
 from pgsluice.catalog.publications import PublicationInfo, publications_of
-from pgsluice.catalog.server import flush_lsn
+from pgsluice.catalog.server import flush_lsn, server_info
 from pgsluice.catalog.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
@@ -350,9 +350,21 @@ def _refuse(connection: Connection, plan: _Plan, error: psycopg.Error) -> Source
     why = error.diag.message_primary or type(error).__name__
     return SourceRefused(
         f"publication {plan.created[0]!r} is missing and this role cannot create it: {why}",
-        hint="ask somebody with the privileges (the tables' owner with CREATE on the database,"
-        f" or a superuser) to run these statements:\n{statements}",
+        hint=f"{_who_can(connection, error)}:\n{statements}",
         sqlstate=error.sqlstate,
+    )
+
+
+def _who_can(connection: Connection, error: psycopg.Error) -> str:
+    """Who can create publications, where our session could not."""
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        server = server_info(connection)
+        if server.is_standby:
+            return "the server is a standby: run these statements on its primary"
+        return f"let the role write ({server.writable_sql}), or run these statements as another"
+    return (
+        "ask somebody with the privileges (the tables' owner with CREATE on the database, or a "
+        "superuser) to run these statements"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.lsn import Lsn
+from pgsluice.sql import quote_identifier
 
 Connection = psycopg.Connection[Any]
 
@@ -26,6 +27,8 @@ class ServerInfo:
         has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
             as a member of a managed service's replication role.
         may_create: the role may create publications in this database.
+        is_read_only: its sessions may not write unless they ask for it
+            (``default_transaction_read_only``).
     """
 
     version_num: int
@@ -43,6 +46,14 @@ class ServerInfo:
     is_standby: bool
     has_replication: bool
     may_create: bool
+    is_read_only: bool
+
+    @property
+    def writable_sql(self) -> str:
+        """The statement that lets the role's sessions write, whatever made them read-only but for
+        the dsn's own options."""
+        role, database = quote_identifier(self.user), quote_identifier(self.database)
+        return f"ALTER ROLE {role} IN DATABASE {database} SET default_transaction_read_only = off;"
 
 
 _SERVER = """
@@ -59,7 +70,8 @@ SELECT current_setting('server_version'), current_database(), current_user,
        r.rolsuper OR r.rolreplication OR EXISTS (
            SELECT FROM pg_catalog.pg_roles managed WHERE managed.rolname = 'rds_replication'
            AND pg_catalog.pg_has_role(current_user, managed.oid, 'MEMBER')),
-       pg_catalog.has_database_privilege(current_database(), 'CREATE')
+       pg_catalog.has_database_privilege(current_database(), 'CREATE'),
+       current_setting('default_transaction_read_only')::bool
 FROM pg_catalog.pg_roles r
 WHERE r.rolname = current_user
 """

@@ -68,7 +68,10 @@ def drop_all(config: Config, *, yes: bool) -> int:
                 publications = our_publications(connection, source.publications)
             _refuse(slot, connection.info.dbname)
             may_drop_slot = slot is not None and server.has_replication
-            left = _left(slot if not may_drop_slot else None, publications)
+            left = _left(
+                slot if not may_drop_slot else None,
+                [each for each in publications if server.is_read_only or not each.may_alter],
+            )
             if left:
                 say(f"{server.user} may not drop everything; as a superuser:")
                 say_block(left)
@@ -82,8 +85,9 @@ def drop_all(config: Config, *, yes: bool) -> int:
                     connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
                 say(f"dropped the slot {source.slot}")
             with source_errors("dropping publications"):
-                for name in drop_publications(connection, source.publications):
-                    say(f"dropped the publication {shown(name)}")
+                if not server.is_read_only:
+                    for name in drop_publications(connection, source.publications):
+                        say(f"dropped the publication {shown(name)}")
     except SourceUnreachable as error:
         raise SourceUnreachable(
             error.what,
@@ -104,12 +108,13 @@ def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> lis
 
     Args:
         slot: ours, if our role may not drop it.
-        publications: those that pgsluice created.
+        publications: those that our role may not drop.
     """
     statements = []
     if slot is not None:
         statements.append(f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});")
-    if names := [publication.name for publication in publications if not publication.may_alter]:
+    if publications:
+        names = [publication.name for publication in publications]
         statements.append(f"{drop_statement(names)};")
     return statements
 

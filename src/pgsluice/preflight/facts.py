@@ -47,6 +47,7 @@ class PublicationFacts:
         foreign_tables: tables that only another role may publish.
         statements: SQL that creates the missing ones; empty if none is missing.
         problem: why the first run will refuse them; None if it will not.
+        ours: publications that pgsluice made and our role may alter.
         of_others: publications that pgsluice made and another role owns.
         left: SQL that completes our publications, but that our role may not run.
         similar: a publication of the user's by the missing name that may be a misspelling of it.
@@ -57,6 +58,7 @@ class PublicationFacts:
     foreign_tables: tuple[str, ...]
     statements: str
     problem: str | None = None
+    ours: tuple[str, ...] = ()
     of_others: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     similar: Mapping[str, str] = field(default_factory=dict)

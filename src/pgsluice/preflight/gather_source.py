@@ -109,10 +109,10 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         ) as connection,
         source_errors("reading the catalog"),
     ):
+        server = server_info(connection)
         connection.execute("SET default_transaction_read_only = on")
         session = connection.execute(_SESSION).fetchone()
         assert session is not None
-        server = server_info(connection)
         is_awaited = counts_as_standby(connection, _captures_name(connection))
         limits = [ConnectionLimit(*row) for row in connection.execute(_CONNECTIONS.encode())]
         slot = slot_info(connection, source.slot)
@@ -192,6 +192,7 @@ def _publications(
         ),
         statements=statements,
         problem=problem,
+        ours=tuple(name for name, info in known.items() if info.is_ours and info.may_alter),
         of_others=tuple(
             name for name, info in known.items() if info.is_ours and not info.may_alter
         ),

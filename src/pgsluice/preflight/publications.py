@@ -11,6 +11,11 @@ from pgsluice.preflight.tables import list_names
 from pgsluice.shown import shown
 from pgsluice.sql import quote_identifier
 
+_READ_ONLY = (
+    "sessions of {} may not write (default_transaction_read_only of the role, the database, the "
+    "server or the dsn's options)"
+)
+
 
 def check_publications(facts: SourceFacts) -> Iterator[Finding]:
     """Whether the server's publications exist, or the first run can create them."""
@@ -28,6 +33,13 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
                 f"name {shown(near)} in [source] publications, if that is meant; else the first "
                 f"run creates {shown(name)}, for all tables",
             )
+    if publications.ours and server.is_read_only:
+        yield warning(
+            "publication",
+            f"{list_names(publications.ours)}: {_READ_ONLY.format(server.user)}: tables that are "
+            "created later are not added",
+            server.writable_sql,
+        )
     if publications.of_others:
         user = quote_identifier(server.user)
         yield warning(
@@ -50,6 +62,12 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
 def _missing(facts: SourceFacts) -> Finding:
     publications, server = facts.publications, facts.server
     missing = ", ".join(publications.missing)
+    if server.is_standby:
+        return error(
+            "publication",
+            f"{missing} does not exist, and the server is a standby",
+            f"-- on its primary:\n{publications.statements}",
+        )
     if publications.foreign_tables:
         return error(
             "publication",
@@ -63,6 +81,12 @@ def _missing(facts: SourceFacts) -> Finding:
             "publication",
             f"{missing} does not exist, and {server.user} may not create it",
             f"GRANT CREATE ON DATABASE {database} TO {user};",
+        )
+    if server.is_read_only:
+        return error(
+            "publication",
+            f"{missing} does not exist, and {_READ_ONLY.format(server.user)}",
+            server.writable_sql,
         )
     return ok("publication", f"{missing} does not exist yet: the first run creates it")
 

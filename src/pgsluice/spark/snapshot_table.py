@@ -23,6 +23,7 @@ from pgsluice.catalog import (
 )
 from pgsluice.catalog.published import disagreeing
 from pgsluice.catalog.rights import grants, table_rights
+from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql, source_errors
@@ -98,6 +99,12 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
             f"{table} is {_NOT_TABLES.get(kind, 'no table')}, and only tables can be read under "
             "a snapshot",
             hint="read the tables below it, or read it over JDBC",
+            option="table",
+        )
+    if oid < FIRST_NORMAL_OID:
+        raise ConfigError(
+            f"{table} is a system table, and only tables of users can be read under a snapshot",
+            hint="read it over JDBC",
             option="table",
         )
     facts = fetch_relation_facts(connection, oid)
