@@ -60,6 +60,7 @@ def test_why_there_is_no_snapshot_is_said(database: MakeDatabase, tmp_path: Path
     finally:
         shop.execute(f"DROP ROLE {role}")
     assert _waits_for(events) == f"a snapshot; the last try failed: {refused.value.what}"
+    assert len(events) == 1, "a try that fails at once does not say that it follows transactions"
 
 
 def _waits_for(events: list[MetricsEvent]) -> str:

@@ -35,7 +35,8 @@ from pgsluice.sql import quote_identifier
 
 # An answer of the server in libpq's words: "FATAL:  text", the severity in its language.
 _ANSWER = re.compile(r"(?:^|failed: |\n)\w+:  (?P<message>[^\n]*)")
-_FULL = r"too many (clients|connections)|connection slots are reserved"
+_NO_WALSENDER = r"max_wal_senders"
+_FULL = rf"too many (clients|connections)|connection slots are reserved|{_NO_WALSENDER}"
 _TEMPORARY = re.compile(
     r"starting up|shutting down|recovery mode|not yet accepting|not accepting connections"
     rf"|terminating connection|{_FULL}",
@@ -70,11 +71,11 @@ _HINTS = (
         _MAY_NOT_REPLICATE,
         "ALTER ROLE … REPLICATION (on a managed service its own replication role)",
     ),
+    (_NO_WALSENDER, "raise max_wal_senders on the server, or end another walsender"),
     (
         _FULL,
         "raise max_connections or the CONNECTION LIMIT that is named, or lower copy_workers",
     ),
-    (r"max_wal_senders", "raise max_wal_senders on the server, or end another walsender"),
     (r"database .* does not exist", "check dbname in the dsn"),
 )
 

@@ -66,9 +66,10 @@ def new_snapshot(
     Raises:
         SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
     """
-    counts.wait(oids, "a snapshot, which follows the transactions open now")
 
     def tend() -> bool:
+        # Only now: a server that refuses at once, again and again, has nothing of these.
+        counts.wait(oids, "a snapshot, which follows the transactions open now")
         counts.tend()  # or what is said would be taken for old
         return is_stopping()
 
