@@ -10,6 +10,7 @@ import pytest
 from tests.support.databases import MakeDatabase
 from tests.support.spools import START, SpoolMaker
 
+from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
@@ -24,7 +25,13 @@ from pgsluice.spool import (
 from pgsluice.subscription.catalog_look import CatalogLook
 from pgsluice.subscription.discovery import source_tables
 from pgsluice.subscription.leaf_events import LeavesLoaded
-from pgsluice.subscription.table_events import CopyBegun, CopyFinished, CopyPlanned
+from pgsluice.subscription.table_events import (
+    LOOKS,
+    BatchFailed,
+    CopyBegun,
+    CopyFinished,
+    CopyPlanned,
+)
 from pgsluice.subscription.tables import SubscriptionTables
 
 Connection = psycopg.Connection[Any]
@@ -32,9 +39,9 @@ IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", sl
 SNAPSHOT = Lsn(START + 100)
 
 
-def subscription(maker: SpoolMaker, oid: int, table: TableRecord) -> SubscriptionTables:
+def subscription(maker: SpoolMaker, known: dict[int, TableRecord]) -> SubscriptionTables:
     record = SubscriptionRecord(
-        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), {oid: table}
+        "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known
     )
     return SubscriptionTables(RecordStore.create(maker.path, record), lambda _: None)
 
@@ -72,7 +79,7 @@ def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
         known = TableRecord(
             "public", "t", TableState.READY, fingerprint=older.fingerprint.to_text()
         )
-        tables = subscription(maker, oid, known)
+        tables = subscription(maker, {oid: known})
         look = CatalogLook(
             connection,
             IDENTITY,
@@ -98,10 +105,28 @@ def test_when_a_copy_ends_the_last_look_counts_only_up_to_its_snapshot(maker: Sp
     """It was done during the copy, and has not compared the table."""
     copied = TableRecord("public", "t", TableState.DATA_COPY, copy_number=1)
     for looked_through, counts in ((SNAPSHOT + 50, SNAPSHOT), (SNAPSHOT - 50, SNAPSHOT - 50)):
-        tables = subscription(maker, 1, replace(copied, applied_through=Lsn(START)))
+        tables = subscription(maker, {1: replace(copied, applied_through=Lsn(START))})
         tables.keep_look(Lsn(looked_through))
         assert tables.finish_copy(1, finished(SNAPSHOT)).state is TableState.COPIED
         assert tables.durable.looked_through == counts
+
+
+def test_looks_that_do_not_count_any_more_lead_to_no_copy(maker: SpoolMaker) -> None:
+    """Copies that end beside a table whose changes wait for a look take the looks back."""
+    copied = TableRecord("public", "t", TableState.DATA_COPY, applied_through=Lsn(START))
+    waiting = TableRecord("public", "waiting", TableState.READY)
+    known = {1: waiting, **{oid: replace(copied, name=f"t{oid}") for oid in range(2, 5)}}
+    tables = subscription(maker, known)
+    wants_look = BatchFailed(Failure(Remedy.LOOK, "a look has to find it"), now=0)
+    for oid in range(2, 5):
+        tables.apply(1, wants_look)
+        tables.keep_look(SNAPSHOT + 50)
+        tables.finish_copy(oid, finished(SNAPSHOT))
+    assert tables.apply(1, wants_look).table.state is TableState.READY
+    for _ in range(LOOKS):
+        tables.keep_look(SNAPSHOT + 50)
+        state = tables.apply(1, wants_look).table.state
+    assert state is TableState.INITIALISE
 
 
 def test_a_table_that_is_renamed_while_its_partitions_are_replaced_is_copied(
@@ -121,7 +146,7 @@ def test_a_table_that_is_renamed_while_its_partitions_are_replaced_is_copied(
             committed=SNAPSHOT,
             load_leaves=(7,),
         )
-        tables = subscription(maker, seen.facts.oid, known)
+        tables = subscription(maker, {seen.facts.oid: known})
         shop.execute("ALTER TABLE t RENAME TO u")
         look_at(connection, tables)
     renamed = tables.record.tables[seen.facts.oid]
@@ -149,7 +174,7 @@ def test_partitions_that_come_while_others_are_replaced_are_replaced_next(
             fingerprint=seen.fingerprint.to_text(),
             gone_bounds=("id > 9",),
         )
-        tables = subscription(maker, oid, known)
+        tables = subscription(maker, {oid: known})
         shop.execute(
             *(f"CREATE TABLE t_{n} PARTITION OF t FOR VALUES FROM ({n}) TO ({n + 1})"
               for n in (2, 3))

@@ -188,12 +188,16 @@ class SubscriptionTables:
         """Apply the event of a copy's end.
 
         Looks that were done since its snapshot have not compared the table. So the last look counts
-        only up to the snapshot, until the next one.
+        only up to the snapshot, until the next one. A batch that fails for want of a look is not to
+        blame for that: its table is not copied, nor parked, before other looks were in vain.
         """
         with self.changing():
             table = self.apply(oid, event).table
             if table.is_active and table.applied_through < self._base.looked_through:
                 self._look_counts_to(table.applied_through)
+                self._attempts = {
+                    waiting: replace(each, looks=0) for waiting, each in self._attempts.items()
+                }
             return table
 
     def request_copy(self, oid: int) -> None:
