@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.catalog import PartitionBound, partition_bounds
 from pgsluice.embedded import EmbeddedServer
@@ -62,6 +63,14 @@ CREATE TABLE plain (t int);
 """
 
 
+def _with_tables(server: EmbeddedServer, database: MakeDatabase, statements: str) -> Database:
+    if server.programs.major < 11:
+        pytest.skip("no default and no hash partitions, and no keys of partitioned tables")
+    db = database(server)
+    db.execute(*filter(str.strip, statements.split(";")))
+    return db
+
+
 def _bounds(dsn: str) -> dict[str, dict[str, PartitionBound]]:
     """The bounds of all tables by the names of table and leaf."""
     with connect_sql(dsn) as connection:
@@ -77,10 +86,7 @@ def _bounds(dsn: str) -> dict[str, dict[str, PartitionBound]]:
 def test_each_row_fulfils_the_condition_of_its_own_leaf_only(
     each_server: EmbeddedServer, database
 ) -> None:
-    if each_server.programs.major < 11:
-        pytest.skip("no default and no hash partitions, and no keys of partitioned tables")
-    db = database(each_server)
-    db.execute(*filter(str.strip, TABLES.split(";")))
+    db = _with_tables(each_server, database, TABLES)
     bounds = _bounds(db.dsn)
     expected = {"ints": 6, "pairs": 6, "times": 4, "times_a": 2, "ints_mid": 2, "nothing": 1}
     assert {root: len(bounds[root]) for root in expected} == expected
@@ -102,10 +108,7 @@ def test_partitions_whose_own_bound_cannot_be_said_have_that_of_the_one_above(
     each_server: EmbeddedServer, database
 ) -> None:
     """Their rows fulfil it, as others do. It stays the same, whichever partitions come and go."""
-    if each_server.programs.major < 11:
-        pytest.skip("no default and no hash partitions, and no keys of partitioned tables")
-    db = database(each_server)
-    db.execute(*filter(str.strip, TABLES.split(";")))
+    db = _with_tables(each_server, database, TABLES)
     bounds = _bounds(db.dsn)["listed"]
     ((parent,),) = db.execute("SELECT 'listed_1'::regclass::oid::int")
     assert {name: (bound.condition, bound.is_fixed) for name, bound in bounds.items()} == {
@@ -120,8 +123,5 @@ def test_partitions_whose_own_bound_cannot_be_said_have_that_of_the_one_above(
 
 
 def test_leaves_whose_rows_their_columns_do_not_tell(each_server: EmbeddedServer, database) -> None:
-    if each_server.programs.major < 11:
-        pytest.skip("no default and no hash partitions, and no keys of partitioned tables")
-    db = database(each_server)
-    db.execute(*filter(str.strip, WITHOUT.split(";")))
+    db = _with_tables(each_server, database, WITHOUT)
     assert not any(_bounds(db.dsn).values())
