@@ -1,8 +1,9 @@
-"""Processes of a run: whether one is there, and what is said when one ends that nobody asked to.
+"""Processes of a run: how one is started, whether one is there, and what is logged when one ends.
 
 Any process may be killed at any time, and the run goes on by itself. Its user reads why it paused:
 which process ended, how, and what happens next. Each kind of process has its line in :data:`_NEXT`.
-What keeps a process from being started has one in :data:`_NOT_STARTED`.
+What keeps a process from being started has one in :data:`_NOT_STARTED`; what passes by itself is
+in :data:`_PASSING`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import errno
 import logging
 import os
 import signal
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Part(StrEnum):
@@ -23,6 +28,7 @@ class Part(StrEnum):
 
     CAPTURE = "capture"
     JVM = "Spark's JVM"
+    JAVA = "java -version"
     DAEMON = "the daemon of Spark's Python workers"
     PLANNER = "the planner of the query's batches"
     KEEPER = "the keeper of the snapshot of copies"
@@ -35,6 +41,7 @@ _NEXT = {
     Part.PLANNER: "the query is started again",
     Part.KEEPER: "the copies that have not ended begin again",
 }
+"""Of those that a run watches."""
 _NOT_STARTED = {
     errno.EAGAIN: "the system lets this user start no more processes (ulimit -u, or the container's"
     " limit of processes): raise the limit, or end others",
@@ -45,6 +52,33 @@ _NOT_STARTED = {
     errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
     errno.ENOENT: "was this program removed, or its environment, since the start?",
 }
+_PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EFAULT, errno.ETXTBSY, errno.EINTR})
+_PAUSES_S = (0.1, 0.4, 1.5)
+"""Before each further attempt to start a process."""
+
+
+def start(part: Part, begin: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S) -> T:
+    """Start a process: every process of a run is started here.
+
+    What passes by itself (no memory, no room for another process, a program that is just written)
+    is tried again, a few times, with a line in the log.
+
+    Args:
+        begin: starts it; it raises OSError if the system starts no process now.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    for pause_s in pauses_s:
+        try:
+            return begin()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            what, _ = why_not_started(part, error)
+            logger.warning("%s: pgsluice tries again", what)
+        time.sleep(pause_s)
+    return begin()
 
 
 def why_not_started(part: Part, error: OSError) -> tuple[str, str | None]:

@@ -26,7 +26,7 @@ from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
-from pgsluice.processes import Part, has_ended, say_it_ended, why_not_started
+from pgsluice.processes import Part, has_ended, say_it_ended, start, why_not_started
 from pgsluice.shown import log_to_stderr
 
 logger = logging.getLogger(__name__)
@@ -175,12 +175,15 @@ class CaptureProcess:
 
 def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start the child, with pipes to its standard input and from its standard output."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "pgsluice.capture", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # A Ctrl-C in the terminal is for the parent, which ends us by the pipe.
-        start_new_session=True,
+    return start(
+        Part.CAPTURE,
+        lambda: subprocess.Popen(
+            [sys.executable, "-m", "pgsluice.capture", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # A Ctrl-C in the terminal is for the parent, which ends us by the pipe.
+            start_new_session=True,
+        ),
     )
 
 

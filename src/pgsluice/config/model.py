@@ -16,8 +16,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config.dsn import mask_dsn, why_no_dsn
+from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.quantities import parse_size
-from pgsluice.config.section import URL, Seconds, Section, base_folder
+from pgsluice.config.section import Seconds, Section, base_folder, home_expanded
 from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
 
@@ -36,9 +37,11 @@ def _path(value: Any, info: ValidationInfo) -> Any:
             raise ValueError("has to be a path on a disk; other stores are not supported yet")
         if not value:
             raise ValueError("must not be empty")
+        if why := why_no_path(value):
+            raise ValueError(why)
         value = Path(value)
     if isinstance(value, Path):
-        path = (base_folder(info) / value.expanduser()).absolute()
+        path = (base_folder(info) / home_expanded(str(value))).absolute()
         # In JSON mode (a configuration handed to another process) pydantic wants the path as text.
         return str(path) if info.mode == "json" else path
     return value

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from pgsluice.config.path_words import URL, why_no_folders, why_no_home
 from pgsluice.config.quantities import parse_duration
-
-URL = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Section(BaseModel):
@@ -26,6 +24,18 @@ def base_folder(info: ValidationInfo) -> Path:
     """The folder that relative paths start from: the file's folder, or the current one."""
     base = (info.context or {}).get("base_dir")
     return base if isinstance(base, Path) else Path.cwd()
+
+
+def home_expanded(value: str) -> Path:
+    """The path with ``~`` replaced.
+
+    Raises:
+        ValueError: it names a user that this machine does not know.
+    """
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(why_no_home(value)) from error
 
 
 def target_template(value: str) -> str:
@@ -47,7 +57,9 @@ def _target_path(value: Any, info: ValidationInfo) -> Any:
     target_template(value)
     if URL.match(value):
         return value
-    path = Path(value).expanduser()
+    if why := why_no_folders(value):
+        raise ValueError(why)
+    path = home_expanded(value)
     if not path.is_absolute() and {"{", "}"} & set(str(base_folder(info))):
         raise ValueError("is relative to a folder with { or } in its name; write an absolute path")
     return str((base_folder(info) / path).absolute())

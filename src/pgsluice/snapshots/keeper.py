@@ -34,7 +34,7 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.processes import Part, is_running, why_not_started
+from pgsluice.processes import Part, is_running, start, why_not_started
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.snapshots.snapshot import Snapshot, export_again
@@ -133,12 +133,15 @@ class StartedKeeper:
 
     def __init__(self, dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> None:
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pgsluice.snapshots.keeper"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C is for the run
+            self._process = start(
+                Part.KEEPER,
+                lambda: subprocess.Popen(
+                    [sys.executable, "-m", "pgsluice.snapshots.keeper"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # a Ctrl-C is for the run
+                ),
             )
         except OSError as error:
             what, hint = why_not_started(Part.KEEPER, error)

@@ -20,6 +20,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from pgsluice.processes import Part, start
+
 WORKERS = "pyspark.worker"
 """The argument by which Spark names the kind of workers that run tasks."""
 AHEAD = "ahead"
@@ -62,15 +64,18 @@ class DaemonAhead:
         with log.open("ab") as stderr, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address_of(name))
             listener.listen(1)
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, WORKERS, AHEAD, str(listener.fileno())],
-                stdin=subprocess.PIPE,  # closed when this process ends, however it ends
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                pass_fds=[listener.fileno()],
-                # Spark's scripts set this for the Python processes that the JVM starts.
-                env={**os.environ, "PYTHONHASHSEED": "0"},
-                process_group=0,  # Ctrl-C in a terminal is for this process
+            self.process = start(
+                Part.DAEMON,
+                lambda: subprocess.Popen(
+                    [sys.executable, "-m", module, WORKERS, AHEAD, str(listener.fileno())],
+                    stdin=subprocess.PIPE,  # closed when this process ends, however it ends
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    pass_fds=[listener.fileno()],
+                    # Spark's scripts set this for the Python processes that the JVM starts.
+                    env={**os.environ, "PYTHONHASHSEED": "0"},
+                    process_group=0,  # Ctrl-C in a terminal is for this process
+                ),
             )
 
     def close(self) -> None:

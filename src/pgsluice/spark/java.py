@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
+from pgsluice.processes import Part, start
 
 OLDEST_JAVA = 17
 _ATTEMPTS = 3
@@ -49,8 +50,11 @@ def find_java() -> Java | None:
 def _ask_for_version(program: str) -> Java | None:
     for _ in range(_ATTEMPTS):
         try:
-            process = subprocess.run(
-                [program, "-version"], capture_output=True, text=True, timeout=60, check=False
+            process = start(
+                Part.JAVA,
+                lambda: subprocess.run(
+                    [program, "-version"], capture_output=True, text=True, timeout=60, check=False
+                ),
             )
         except (OSError, subprocess.TimeoutExpired):
             return None

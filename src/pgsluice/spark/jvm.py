@@ -34,7 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgsluice.processes import is_running
+from pgsluice.processes import Part, is_running, start
 from pgsluice.spool.storage import make_folder
 
 if TYPE_CHECKING:
@@ -91,15 +91,18 @@ class Launch:
             stderr = stack.enter_context(log.open("ab"))
             self._connection = folder / "connection"
             guard = stack.enter_context(_guard())
-            self._process = subprocess.Popen(
-                guard.command(_command(folder, spark, settings)),
-                stdin=subprocess.PIPE,  # the JVM ends when it is closed
-                stderr=stderr,
-                env={**_environment(folder, spark, self._connection), **(environment or {})},
-                pass_fds=[guard.end],
-                # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
-                # killed.
-                start_new_session=True,
+            self._process = start(
+                Part.JVM,
+                lambda: subprocess.Popen(
+                    guard.command(_command(folder, spark, settings)),
+                    stdin=subprocess.PIPE,  # the JVM ends when it is closed
+                    stderr=stderr,
+                    env={**_environment(folder, spark, self._connection), **(environment or {})},
+                    pass_fds=[guard.end],
+                    # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
+                    # killed.
+                    start_new_session=True,
+                ),
             )
             self._guard = guard
             self._folder = stack.pop_all()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pgsluice.config.path_words import URL, why_no_path
+from pgsluice.config.section import home_expanded
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 
@@ -188,7 +190,7 @@ class SourceOptions:
                 option="spool",
             )
         # Absolute: a task may run in another working directory.
-        values: dict[str, Any] = {"spool": Path(given.pop("spool")).expanduser().absolute()}
+        values: dict[str, Any] = {"spool": _folder(given.pop("spool"))}
         values |= _parsed(given)
         if "table" in values and "exclude_tables" in values:
             raise ConfigError(
@@ -250,6 +252,16 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     return given
+
+
+def _folder(given: str) -> Path:
+    """The absolute path of the option ``spool``."""
+    try:
+        if why := "has to be a folder" if URL.match(given) else why_no_path(given):
+            raise ValueError(why)
+        return home_expanded(given).absolute()
+    except ValueError as error:
+        raise ConfigError(f"option spool {error}", option="spool") from error
 
 
 def _parsed(given: Mapping[str, str]) -> dict[str, Any]:

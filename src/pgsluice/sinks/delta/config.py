@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import Field
+from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
+from pgsluice.config.path_words import why_no_path
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta import hard_links
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 Merge = Literal["auto", "on_read", "on_write"]
 
+_SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
+"""Of URLs that deltalake writes by itself, and commits to without overwriting another commit."""
 SLOW_MERGE_S = 0.2
 """Merges that take longer are named with what would make them cheaper."""
 
@@ -42,6 +46,24 @@ class DeltaSinkConfig(SinkConfig):
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
+
+    @_field_validator("path")
+    @classmethod
+    def _is_a_known_store(cls, path: str) -> str:
+        scheme, separator, _ = path.partition("://")
+        if separator and scheme.lower() not in _SCHEMES:
+            raise ValueError(
+                f'is a URL of "{scheme}", where Delta tables cannot be written; it can be a folder '
+                f"or a URL of {', '.join(_SCHEMES)}"
+            )
+        return path
+
+    @_field_validator("cache_dir")
+    @classmethod
+    def _is_a_folder(cls, folder: str | None) -> str | None:
+        if why := why_no_path(folder or ""):
+            raise ValueError(why)
+        return folder
 
     @_model_validator(mode="after")
     def _vectors_are_on_a_disk(self) -> DeltaSinkConfig:

@@ -1,0 +1,63 @@
+"""What looks like a path on a disk, and means something else: it must not become a local folder.
+
+A name that another program understands (a Databricks path, a catalog's table, a Windows drive, a
+shell's variable) would be made as a folder beside the configuration, and every check would be ok.
+"""
+
+from __future__ import annotations
+
+import re
+
+URL = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*)://")
+_SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]+):")
+_WINDOWS = re.compile(r"\A(?:[A-Za-z]:|\\|[^/]*\\[^/]*\Z)")
+_CATALOG_NAME = re.compile(r"\A[^/]*[\w}`\"]\.[\w{`\"][^/]*\Z")
+_UNSET_HOME = re.compile(r"\A~[^/]*")
+
+
+def why_no_path(value: str) -> str | None:
+    """What a text that is no URL means instead of a path; it continues a sentence about its key.
+
+    Returns:
+        None: it is a path.
+    """
+    if value != value.strip():
+        return "begins or ends with a blank"
+    if _WINDOWS.match(value):
+        return "is a path of Windows: pgsluice needs a path of this machine, such as /lake"
+    if "$" in value.partition("/")[0]:
+        return "has a variable of a shell, which is not replaced: write the folder itself"
+    if match := _SCHEME.match(value):
+        return _other_scheme(match[1].lower(), value[match.end() :].lstrip("/"))
+    return None
+
+
+def why_no_home(value: str) -> str:
+    """That the home folder in a path does not exist."""
+    match = _UNSET_HOME.match(value)
+    home = match[0] if match else value
+    return f"begins with {home}, and this machine knows no such user: write the whole path"
+
+
+def why_no_folders(template: str) -> str | None:
+    """Why a template without a URL's scheme names no folders; None: it does."""
+    if _CATALOG_NAME.match(template):
+        return (
+            "looks like the name of a catalog's table, and is to be a folder or URL: write "
+            f'"./{template}" if a folder of this name is meant'
+        )
+    return why_no_path(template)
+
+
+def _other_scheme(scheme: str, rest: str) -> str:
+    if scheme == "file":
+        return f'needs three slashes after "file:", as in "file:///{rest}"'
+    if scheme == "dbfs":
+        return (
+            'begins with "dbfs:", which only Databricks can read: name the object store itself '
+            f'(s3://, abfss:// or gs://), or the mounted folder "/dbfs/{rest}"'
+        )
+    return (
+        f'begins with "{scheme}:", which is no folder of this machine; a URL has two slashes, as '
+        f'in "{scheme}://{rest}", and a folder of this name is "./{scheme}:…"'
+    )
