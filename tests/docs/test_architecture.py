@@ -21,7 +21,7 @@ def layers() -> list[tuple[int, str]]:
     (contract,) = (
         contract
         for contract in settings["tool"]["importlinter"]["contracts"]
-        if contract["type"] == "layers"
+        if contract["name"] == "Rooms import downward only"
     )
     return [
         (number, room)
@@ -43,11 +43,13 @@ def test_the_rooms_are_those_of_the_import_contract() -> None:
     assert sorted((int(number), room) for number, room in rows) == sorted(layers())
 
 
-@pytest.mark.parametrize("room", ["capture", "spool", "subscription"])
-def test_a_rooms_modules_are_all_named(room: str) -> None:
-    named = set(re.findall(r"`(\w+\.py)`", section(ARCHITECTURE, f"### Inside `{room}`")))
+@pytest.mark.parametrize("room", ["capture", "row_filter", "spool", "subscription"])
+def test_a_rooms_modules_and_folders_are_all_named(room: str) -> None:
+    rows = section(ARCHITECTURE, f"### Inside `{room}`")
+    named = set(re.findall(r"`(\w+(?:\.py|/))`", rows))
     modules = {path.name for path in (ROOMS / room).glob("*.py")}
-    assert named == {name for name in modules if not name.startswith("__")}
+    folders = {f"{path.parent.name}/" for path in (ROOMS / room).glob("*/__init__.py")}
+    assert named == {name for name in modules if not name.startswith("__")} | folders
 
 
 def test_every_module_and_test_that_is_named_exists() -> None:

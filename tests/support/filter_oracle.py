@@ -15,11 +15,11 @@ from psycopg import pq
 from tests.support.filter_cases import Expression
 
 from pgsluice.errors import EvaluationError
-from pgsluice.row_filter.batches import Batch
 from pgsluice.row_filter.errors import CannotCompute
 from pgsluice.row_filter.evaluate import plan_expression
-from pgsluice.row_filter.planner import Planner, type_of
-from pgsluice.row_filter.plans import runner
+from pgsluice.row_filter.plan.batches import Batch
+from pgsluice.row_filter.plan.planner import Planner, type_of
+from pgsluice.row_filter.plan.plans import runner
 from pgsluice.row_filter.values import VALUE_TYPES, SqlError
 from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb
 from pgsluice.types import resolve_type

@@ -25,15 +25,15 @@ import pyarrow as pa
 
 from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
 from pgsluice.errors import EvaluationError
-from pgsluice.row_filter.batches import Batch, mask_of, truth_array
-from pgsluice.row_filter.bind import BoundFilter
-from pgsluice.row_filter.connective_plans import truth_column
+from pgsluice.row_filter.bind.bound_filter import BoundFilter
 from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.scalars import Mask, NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
-from pgsluice.row_filter.planner import Planner
-from pgsluice.row_filter.plans import Constant, Plan, runner
+from pgsluice.row_filter.plan.batches import Batch, mask_of, truth_array
+from pgsluice.row_filter.plan.connectives import truth_column
+from pgsluice.row_filter.plan.planner import Planner
+from pgsluice.row_filter.plan.plans import Constant, Plan, runner
 from pgsluice.row_filter.tree import functions_of, location_of
 from pgsluice.row_filter.values import CannotKnow, SqlError
 from pgsluice.row_filter.values.numbers import EXACT

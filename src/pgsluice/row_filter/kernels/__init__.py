@@ -5,19 +5,16 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     bits,
     collections,
     comparison,
-    date_parts,
-    datetimes,
     hashes,
     json_paths,
     jsonb,
-    moments,
     networks,
     numerics,
     patterns,
     ranges,
     text,
-    time_zones,
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
+from pgsluice.row_filter.kernels.times import date_parts, datetimes, moments, time_zones  # noqa: F401
 
 __all__ = ["KERNELS"]

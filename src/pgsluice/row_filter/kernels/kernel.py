@@ -1,7 +1,7 @@
 """The registry of kernels: what computes one function of pg_proc.
 
 A kernel is found by its function's signature. It computes one value from one row's values;
-functions that can also be computed on whole columns are in ``arrow.py``, too.
+functions that can also be computed on whole columns are in ``arrow/``, too.
 
 Rules:
 

@@ -1,0 +1,221 @@
+r"""Print a bound expression as SQL, as PostgreSQL's pg_get_expr() does.
+
+Every operator is put in parentheses, implicit casts of operands are shown, and CASE is broken
+into lines, as in psql's ``\dRp+``.
+
+Source: src/backend/utils/adt/ruleutils.c (get_rule_expr, pretty = false).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.bind.type_names import format_type
+from pgsluice.row_filter.nodes import CallForm
+from pgsluice.row_filter.tree import type_of
+from pgsluice.sql import quote_identifier, quote_literal
+
+_INDENT = 4
+_LINE = "\0"  # a character that no text of PostgreSQL holds
+
+
+def deparse(node: n.Node, catalog: c.Catalog | None = None) -> str:
+    """Print an expression."""
+    shown = _Printer(catalog or c.Catalog()).show(node)
+    return re.sub(f" *{_LINE}", "\n", shown)  # a line break replaces the spaces before it
+
+
+class _Printer:
+    def __init__(self, catalog: c.Catalog) -> None:
+        self.catalog = catalog
+        self.indent = 0
+
+    def show(self, node: n.Node, implicit: bool = True) -> str:
+        """Print a node; ``implicit``: whether implicit casts are shown."""
+        match node:
+            case n.Const():
+                return self._const(node)
+            case n.Column():
+                return quote_identifier(node.name)
+            case n.OperatorCall():
+                return self._operator(node)
+            case n.FunctionCall():
+                return self._function(node, implicit)
+            case n.Bool():
+                return self._bool(node)
+            case n.DistinctFrom():
+                left, right = (self.show(argument) for argument in node.arguments)
+                return f"({left} IS DISTINCT FROM {right})"
+            case n.NullIf():
+                return f"NULLIF({self._list(node.arguments)})"
+            case n.ScalarArray():
+                word = "ANY" if node.is_any else "ALL"
+                scalar, array = self.show(node.scalar), self.show(node.array)
+                return f"({scalar} {node.operator.name} {word} ({array}))"
+            case n.NullTest():
+                return self._null_test(node)
+            case n.BooleanTest():
+                return f"({self.show(node.argument, False)} IS {node.truth.value})"
+            case n.RowCompare():
+                left, right = self._list(node.left), self._list(node.right)
+                return f"(ROW({left}) {node.comparison} ROW({right}))"
+            case n.Case():
+                return self._case(node)
+            case n.Coalesce():
+                return f"COALESCE({self._list(node.arguments)})"
+            case n.MinMax():
+                word = "GREATEST" if node.is_greatest else "LEAST"
+                return f"{word}({self._list(node.arguments)})"
+            case n.Array():
+                shown = f"ARRAY[{self._list(node.elements)}]"
+                return shown if node.elements else f"{shown}::{self._type(node.type_oid)}"
+            case n.Row():
+                return f"ROW({self._list(node.fields)})"
+            case n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce():
+                if node.form is CallForm.IMPLICIT_CAST and not implicit:
+                    return self.show(node.argument, False)
+                typmod = getattr(node, "typmod", -1)
+                return self._cast(node.argument, node.type_oid, typmod)
+            case n.Collate():
+                name = quote_identifier(self.catalog.rows.collations[node.collation])
+                return f"({self.show(node.argument, implicit)} COLLATE {name})"
+            case n.CaseArgument():
+                return "CASE_TEST_EXPR"
+
+    def _list(self, nodes: Iterable[n.Node]) -> str:
+        return ", ".join(self.show(node) for node in nodes)
+
+    def _type(self, oid: int, typmod: int = -1) -> str:
+        return format_type(self.catalog, oid, typmod)
+
+    def _const(self, node: n.Const, show_type: bool = True) -> str:
+        label = f"::{self._type(node.type_oid, node.typmod)}"
+        if node.text is None:
+            return "NULL" + (label if show_type else "")
+        text = node.text
+        needs_label = True
+        if node.type_oid == c.BOOL:
+            return "true" if text == "t" else "false"
+        if node.type_oid == c.INT4 and not text.startswith("-"):
+            shown, needs_label = text, False
+        elif node.type_oid == c.NUMERIC and text[:1].isdigit() and re.search("[eE.]", text):
+            shown, needs_label = text, node.typmod >= 0
+        else:
+            shown = quote_literal(text)
+            needs_label = node.type_oid != c.UNKNOWN
+        return shown + (label if needs_label and show_type else "")
+
+    def _operator(self, node: n.OperatorCall) -> str:
+        name = node.operator.name
+        if len(node.arguments) == 1:
+            return f"({name} {self.show(node.arguments[0])})"
+        left, right = (self.show(argument) for argument in node.arguments)
+        return f"({left} {name} {right})"
+
+    def _bool(self, node: n.Bool) -> str:
+        shown = [self.show(argument, False) for argument in node.arguments]
+        if node.connective is n.Connective.NOT:
+            return f"(NOT {shown[0]})"
+        return "(" + f" {node.connective.value} ".join(shown) + ")"
+
+    def _null_test(self, node: n.NullTest) -> str:
+        argument = self.show(node.argument)
+        kind = type_of(node.argument)
+        if not node.is_row and (kind == c.RECORD or self.catalog.type(kind).kind == "c"):
+            word = "NOT DISTINCT FROM NULL" if node.is_null else "DISTINCT FROM NULL"
+            return f"({argument} IS {word})"
+        return f"({argument} IS {'' if node.is_null else 'NOT '}NULL)"
+
+    def _case(self, node: n.Case) -> str:
+        def line() -> str:
+            return _LINE + " " * self.indent
+
+        parts = [line() + "CASE"]
+        self.indent += _INDENT
+        if node.argument is not None:
+            parts.append(" " + self.show(node.argument))
+        for arm in node.arms:
+            condition = arm.condition
+            if node.argument is not None and isinstance(condition, n.OperatorCall):
+                condition = condition.arguments[1]
+            start = line()
+            parts.append(f"{start}WHEN {self.show(condition, False)}")
+            parts.append(f" THEN {self.show(arm.result)}")
+        start = line()
+        parts.append(f"{start}ELSE {self.show(node.default)}")
+        self.indent -= _INDENT
+        parts.append(line() + "END")
+        return "".join(parts)
+
+    def _cast(self, argument: n.Node, oid: int, typmod: int) -> str:
+        label = f"::{self._type(oid, typmod)}"
+        if isinstance(argument, n.Const) and (argument.type_oid, argument.typmod) == (oid, -1):
+            return self._const(argument, show_type=False) + label
+        return f"({self.show(argument, False)}){label}"
+
+    def _function(self, node: n.FunctionCall, implicit: bool) -> str:
+        if node.form is CallForm.IMPLICIT_CAST and not implicit:
+            return self.show(node.arguments[0], False)
+        if node.form in (CallForm.IMPLICIT_CAST, CallForm.EXPLICIT_CAST):
+            return self._cast(node.arguments[0], node.type_oid, node.typmod)
+        name = node.function.signature.split("(")[0]
+        if node.form is CallForm.SQL_SYNTAX:
+            shown = [self.show(argument, False) for argument in node.arguments]
+            if sql := self._sql_syntax(name, node, shown):
+                return sql
+        shown = [self.show(argument) for argument in node.arguments]
+        if node.is_variadic:
+            shown[-1] = f"VARIADIC {shown[-1]}"
+        return f"{quote_identifier(name)}({', '.join(shown)})"
+
+    def _sql_syntax(self, name: str, node: n.FunctionCall, shown: list[str]) -> str | None:
+        """get_func_sql_syntax."""
+        match name, shown:
+            case "timezone", [value]:
+                return f"({value} AT LOCAL)"
+            case "timezone", [zone, value]:
+                return f"({value} AT TIME ZONE {zone})"
+            case "overlaps", [a, b, x, y]:
+                return f"(({a}, {b}) OVERLAPS ({x}, {y}))"
+            case "extract", [_, value]:
+                return f"EXTRACT({_word(node.arguments[0])} FROM {value})"
+            case "is_normalized", [value]:
+                return f"({value} IS NORMALIZED)"
+            case "is_normalized", [value, _]:
+                return f"({value} IS {_word(node.arguments[1])} NORMALIZED)"
+            case "normalize", [value]:
+                return f"NORMALIZE({value})"
+            case "normalize", [value, _]:
+                return f"NORMALIZE({value}, {_word(node.arguments[1])})"
+            case "overlay", [text, part, start, *rest]:
+                tail = f" FOR {rest[0]}" if rest else ""
+                return f"OVERLAY({text} PLACING {part} FROM {start}{tail})"
+            case "position", [text, part]:
+                return f"POSITION(({part}) IN ({text}))"
+            case "substring", [_, _] if type_of(node.arguments[1]) == c.TEXT:
+                return None  # a regular expression's substring() has no syntax of its own
+            case "substring", [text, start, *rest]:
+                return self._substring(node, text, start, rest)
+            case "btrim" | "ltrim" | "rtrim", [text, *rest]:
+                side = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[name]
+                part = f" {rest[0]}" if rest else ""
+                return f"TRIM({side}{part} FROM {text})"
+            case "pg_collation_for", [value]:
+                return f"COLLATION FOR ({value})"
+            case "system_user", []:
+                return "SYSTEM_USER"
+        return None
+
+    def _substring(self, node: n.FunctionCall, text: str, start: str, rest: list[str]) -> str:
+        if node.function.signature == "substring(text,text,text)":
+            return f"SUBSTRING({text} SIMILAR {start} ESCAPE {rest[0]})"
+        tail = f" FOR {rest[0]}" if rest else ""
+        return f"SUBSTRING({text} FROM {start}{tail})"
+
+
+def _word(node: n.Node) -> str:
+    """The keyword that a constant stands for."""
+    return (node.text or "") if isinstance(node, n.Const) else ""

@@ -1,0 +1,1 @@
+"""Kernels that compute whole columns with Arrow."""

@@ -1,0 +1,1 @@
+"""Literals: the text that PostgreSQL keeps of one, or the error of its type's input."""

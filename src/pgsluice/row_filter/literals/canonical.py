@@ -1,0 +1,170 @@
+"""Turn a literal's text into its type's canonical output, or the error of its input function.
+
+Literals that depend on the server's settings or the time (``'now'``, ``'Jan 1 2024'``), and types
+whose text pgsluice cannot normalise, are refused by pgsluice only: PostgreSQL accepts them.
+
+Source: the types' input functions under src/backend/utils/adt/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pgsluice.row_filter import catalog as c
+from pgsluice.row_filter.literals import datetimes as times
+from pgsluice.row_filter.literals.arrays import read_array
+from pgsluice.row_filter.literals.bad_literals import BadLiteral, invalid, not_exact
+from pgsluice.row_filter.literals.intervals import interval
+from pgsluice.row_filter.literals.json import read_json, read_jsonb
+from pgsluice.row_filter.literals.networks import cidr, inet, macaddr, macaddr8
+from pgsluice.row_filter.literals.numbers import floating, integer, numeric, oid
+from pgsluice.row_filter.literals.ranges import read_range
+from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
+from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
+from pgsluice.row_filter.values.jsonpath import format_path, parse_path
+from pgsluice.row_filter.values.strings import is_octal
+
+
+def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
+    """The canonical output of a literal.
+
+    Raises:
+        BadLiteral: PostgreSQL refuses it, or only pgsluice cannot read it.
+    """
+    if reader := (_READERS.get(type_oid) or times.READERS.get(type_oid)):
+        return reader(text)
+    if reader_of_bytes := _READERS_OF_BYTES.get(type_oid):
+        return reader_of_bytes(text, _codec(catalog))
+    if type_oid == c.INTERVAL:
+        return interval(text, typmod)
+    if type_oid == c.RECORD:
+        raise BadLiteral("input of anonymous composite types is not implemented")
+    row = catalog.type(type_oid)
+    if row.element:
+        return read_array(text, lambda value: canonical(catalog, row.element, value))
+    if type_oid in SUBTYPES:
+        subtype = SUBTYPES[type_oid]
+        return read_range(
+            text, VALUE_TYPES[subtype], lambda value: canonical(catalog, subtype, value)
+        )
+    if row.kind == "e":
+        if row.labels is not None and text not in row.labels:
+            raise BadLiteral(f'invalid input value for enum {row.name}: "{text}"')
+        return text
+    if type_oid >= c.FIRST_NORMAL_OID:
+        return text  # a user-defined type: the check of the filter refuses it
+    raise not_exact(
+        f"a constant of type {row.display}",
+        "Its canonical form is known to a server only.",
+    )
+
+
+_BOOLEANS = {
+    "t": ("true", "yes", "on", "1"), "f": ("false", "no", "off", "0"),
+}  # fmt: skip
+
+
+def _boolean(text: str) -> str:
+    word = text.strip(" \t\n\r\f\v").lower()
+    for value, names in _BOOLEANS.items():
+        if any(word and name.startswith(word) and (word != "o") for name in names):
+            return value
+    raise invalid("boolean", text)
+
+
+def _as_is(text: str) -> str:
+    return text
+
+
+def _path(text: str) -> str:
+    try:
+        return format_path(parse_path(text))
+    except NotReadable:
+        raise not_exact(
+            "this jsonpath",
+            "Read are $, @, keys, [*], subscripts, filters, comparisons, starts with, exists,"
+            " is unknown, type() and size().",
+            "Use @>, ->> or a simpler path.",
+        ) from None
+
+
+def _codec(catalog: c.Catalog) -> str:
+    """Python's name of the database's encoding; without one, the filter is ASCII."""
+    return catalog.text_rules.codec or "ascii"
+
+
+def _name(text: str, codec: str) -> str:
+    return text.encode(codec)[:63].decode(codec, "ignore")
+
+
+def _char(text: str, codec: str) -> str:
+    """``"char"``: one byte."""
+    if is_octal(text.encode(codec)):
+        raise not_exact(
+            'an octal constant of type "char"',
+            "Versions before 16 read it as a backslash, later ones as the byte.",
+            'Compare a cast to text, such as "char"::text.',
+        )
+    data = text.encode(codec)[:1]
+    if data and data[0] >= 128:
+        return f"\\{data[0]:03o}"
+    return data.decode()
+
+
+def _bytea(text: str, codec: str) -> str:
+    if text.startswith("\\x"):
+        try:
+            return "\\x" + hexadecimal_digits(text[2:]).lower()
+        except BadHexadecimal as error:
+            raise BadLiteral(error.message()) from None
+    data = text.encode(codec)
+    out = bytearray()
+    index = 0
+    while index < len(data):
+        if data[index : index + 1] != b"\\":
+            out.append(data[index])
+            index += 1
+        elif data[index + 1 : index + 2] == b"\\":
+            out.append(0x5C)
+            index += 2
+        elif re.match(rb"[0-3][0-7][0-7]", data[index + 1 : index + 4]):
+            out.append(int(data[index + 1 : index + 4], 8))
+            index += 4
+        else:
+            raise BadLiteral("invalid input syntax for type bytea")
+    return "\\x" + out.hex()
+
+
+def _uuid(text: str) -> str:
+    inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
+    if not re.fullmatch(r"[0-9a-fA-F]{4}(?:-?[0-9a-fA-F]{4}){7}", inner):
+        raise invalid("uuid", text)
+    d = inner.replace("-", "").lower()
+    return f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
+
+
+def _bits(text: str) -> str:
+    if text[:1] in ("x", "X"):
+        for digit in text[1:]:
+            if digit not in "0123456789abcdefABCDEF":
+                raise BadLiteral(f'"{digit}" is not a valid hexadecimal digit')
+        return "".join(f"{int(digit, 16):04b}" for digit in text[1:])
+    digits = text[1:] if text[:1] in ("b", "B") else text
+    for digit in digits:
+        if digit not in "01":
+            raise BadLiteral(f'"{digit}" is not a valid binary digit')
+    return digits
+
+
+_READERS: dict[int, Callable[[str], str]] = {
+    c.BOOL: _boolean, c.INT2: integer(16, "smallint"), c.INT4: integer(32, "integer"),
+    c.INT8: integer(64, "bigint"), c.OID: oid, c.NUMERIC: numeric,
+    c.FLOAT4: floating(32, "real"), c.FLOAT8: floating(64, "double precision"),
+    c.TEXT: _as_is, c.VARCHAR: _as_is, c.BPCHAR: _as_is, c.UNKNOWN: _as_is, c.CSTRING: _as_is,
+    c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json, 4072: _path,
+    c.JSONB: read_jsonb, 869: inet, 650: cidr, 829: macaddr, 774: macaddr8,
+}  # fmt: skip
+_READERS_OF_BYTES: dict[int, Callable[[str, str], str]] = {
+    c.NAME: _name, c.CHAR: _char, c.BYTEA: _bytea,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""A filter's text as a syntax tree, by PostgreSQL's grammar of expressions."""

@@ -1,0 +1,1 @@
+"""Plans of expressions: constants folded, kernels found, whole columns where Arrow can."""

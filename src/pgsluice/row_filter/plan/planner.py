@@ -1,0 +1,359 @@
+"""Plan a bound expression.
+
+Rules of evaluation, from execExprInterp.c: all arguments of a function are computed, and a strict
+function with a NULL among them is not called. AND stops at the first false, OR at the first true.
+CASE and COALESCE compute no more than they need. A row comparison stops at the first field that
+differs or is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
+from pgsluice.row_filter import nodes as n
+from pgsluice.row_filter.catalog import builtins
+from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
+from pgsluice.row_filter.kernels import KERNELS
+from pgsluice.row_filter.kernels.comparison import order_key
+from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
+from pgsluice.row_filter.plan.choices import case, coalesce, min_max, null_if
+from pgsluice.row_filter.plan.columns import call_column, is_null_column, not_column
+from pgsluice.row_filter.plan.composites import nested_array, pair_keys, row_comparison
+from pgsluice.row_filter.plan.connectives import connective, truth_test, with_fallback
+from pgsluice.row_filter.plan.memberships import is_in_column, membership
+from pgsluice.row_filter.plan.plans import (
+    Computed,
+    Constant,
+    Plan,
+    Run,
+    Tuple,
+    applied,
+    calling,
+    folded,
+    runner,
+)
+from pgsluice.row_filter.tree import columns_of, type_of
+from pgsluice.row_filter.values import (
+    ELEMENTS,
+    NAMES,
+    VALUE_TYPES,
+    CannotKnow,
+    NotReadable,
+    Value,
+)
+from pgsluice.row_filter.values.collections import PgArray
+
+_BOOL = 16
+_OIDS = frozenset({26, 28})
+_INT4 = 23
+#: Types whose values are the same here, so a cast between them changes nothing.
+_ALIKE = (
+    frozenset({"text", "varchar", "bpchar", "xml"}),
+    frozenset({"_text", "_varchar", "_bpchar"}),
+    frozenset({"inet", "cidr"}),
+    frozenset({"bit", "varbit"}),
+)
+
+
+class Planner:
+    """Plans one expression.
+
+    Args:
+        text_rules: of the database.
+
+    Attributes:
+        columns: the types of the columns that the plan reads, by name, in the order of a row's
+            tuple.
+    """
+
+    def __init__(self, text_rules: TextRules = ANY_LOCALE) -> None:
+        self.columns: dict[str, int] = {}
+        self._case_arguments: list[Plan] = []
+        self._text_rules = text_rules
+
+    def plan(self, node: n.Node) -> Plan:
+        """Plan a node.
+
+        Raises:
+            CannotCompute: the node, or one below it, cannot be computed exactly.
+            SqlError: a constant part fails.
+        """
+        try:
+            plan = self._plan(node)
+            return self._test(node, plan) if type_of(node) == _BOOL else plan
+        except Refused as refused:
+            way_out = f"{refused.way_out}, or {SERVER_CAN}" if refused.way_out else SERVER_CAN
+            raise CannotCompute(node, refused.reason, way_out) from None
+        except CannotKnow as error:
+            raise CannotCompute(node, error.message) from None
+
+    def _test(self, node: n.Node, plan: Plan) -> Plan:
+        """A boolean node: what Arrow cannot compute of it is computed for its distinct values."""
+        if isinstance(plan, Constant) or isinstance(node, n.Column | n.Bool | n.Relabel):
+            return plan
+        if self._case_arguments:
+            return plan
+        columns = columns_of(node)
+        if len(columns) != 1:
+            return with_fallback(plan, None) if plan.column is not None else plan
+        (name,) = columns
+        return with_fallback(plan, (name, list(self.columns).index(name)))
+
+    def _plan(self, node: n.Node) -> Plan:
+        match node:
+            case n.Const():
+                return _constant(node)
+            case n.Column():
+                return self._column(node)
+            case n.FunctionCall():
+                return self._call(node.function, node.arguments, node)
+            case n.OperatorCall():
+                return self._call(node.operator.function, node.arguments, node)
+            case n.Bool():
+                return self._bool(node)
+            case n.NullTest():
+                return self._null_test(node)
+            case n.BooleanTest():
+                return truth_test(self.plan(node.argument), node.truth)
+            case n.Relabel():
+                return self._relabel(node)
+            case n.Collate():
+                return self.plan(node.argument)
+            case n.CaseArgument():
+                return self._case_arguments[-1]
+            case n.Case():
+                return self._case(node)
+            case n.Coalesce():
+                return coalesce(map(self.plan, node.arguments))
+        return self._plan_other(node)
+
+    def _plan_other(self, node: n.Node) -> Plan:
+        match node:
+            case n.DistinctFrom():
+                return self._distinct(node)
+            case n.NullIf():
+                return self._null_if(node)
+            case n.ScalarArray():
+                return self._scalar_array(node)
+            case n.RowCompare():
+                return self._row_compare(node)
+            case n.MinMax():
+                return self._min_max(node)
+            case n.Array():
+                return self._array(node)
+            case n.Row():
+                raise Refused("a row as a value cannot be computed here")
+        raise Refused("this cast is not one that a row filter can have")
+
+    def _site(
+        self, types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int
+    ) -> Site:
+        constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
+        return Site(types, constants, result_type, collation, self._text_rules)
+
+    # Leaves
+
+    def _column(self, node: n.Column) -> Plan:
+        slot = list(self.columns).index(node.name) if node.name in self.columns else None
+        if slot is None:
+            slot = len(self.columns)
+            self.columns[node.name] = node.type_oid
+        index, name = slot, node.name
+        return Computed(lambda row: row[index], lambda batch: batch.array(name), is_safe=True)
+
+    def _relabel(self, node: n.Relabel) -> Plan:
+        plan = self.plan(node.argument)
+        source, target = type_of(node.argument), node.type_oid
+        if _is_alike(source, target):
+            if isinstance(plan, Computed) and NAMES.get(target) == "bpchar":
+                return Computed(plan.run)
+            return plan
+        if source not in VALUE_TYPES or target not in VALUE_TYPES:
+            raise Refused("values of the one type cannot be read as the other here")
+        return _relabelled(plan, source, target)
+
+    # Calls
+
+    def _call(
+        self,
+        function: n.Function,
+        arguments: Sequence[n.Node],
+        node: n.FunctionCall | n.OperatorCall,
+    ) -> Plan:
+        plans = [self.plan(argument) for argument in arguments]
+        types = tuple(map(type_of, arguments))
+        site = self._site(types, plans, node.type_oid, node.input_collation)
+        kernel = _kernel(function)
+        has_null = any(
+            isinstance(argument, Constant) and argument.value is None for argument in plans
+        )
+        if kernel.is_strict and has_null:
+            return Constant(None)
+        try:
+            compute = kernel.make(site)
+        except KnownResult as known:
+            return Constant(known.value)
+        if kernel.is_reversed:  # the server replaces f(a, b) by the function's body, b + a
+            forward = compute
+            compute = lambda b, a: forward(a, b)  # noqa: E731
+            plans.reverse()
+        if kernel.is_strict:
+            called = applied(compute, plans, call_column(function.signature, site, plans, types))
+        else:
+            called = folded(calling(compute, [runner(argument) for argument in plans]), plans)
+        # a cast's function may give another type than the cast, of which the bits are the same
+        declared = builtins().functions.get(function.oid)
+        return called if declared is None else _relabelled(called, declared.result, node.type_oid)
+
+    def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
+        site = Site(types, (...,) * len(types), _BOOL, collation, self._text_rules)
+        return _kernel(operator.function).make(site)
+
+    def _distinct(self, node: n.DistinctFrom) -> Plan:
+        plans = [self.plan(argument) for argument in node.arguments]
+        types = tuple(map(type_of, node.arguments))
+        equal = self._operator(node.operator, types, node.input_collation)
+        left, right = map(runner, plans)
+
+        def run(row: Tuple) -> Value:
+            a, b = left(row), right(row)
+            if a is None or b is None:
+                return a is not b
+            return not equal(a, b)
+
+        return folded(run, plans)
+
+    def _null_if(self, node: n.NullIf) -> Plan:
+        plans = [self.plan(argument) for argument in node.arguments]
+        types = tuple(map(type_of, node.arguments))
+        return null_if(self._operator(node.operator, types, node.input_collation), plans)
+
+    def _scalar_array(self, node: n.ScalarArray) -> Plan:
+        scalar, array = self.plan(node.scalar), self.plan(node.array)
+        types = type_of(node.scalar), ELEMENTS.get(type_of(node.array), 0)
+        if not types[1]:
+            raise Refused("arrays of this type cannot be read here")
+        kernel = _kernel(node.operator.function)
+        compute = kernel.make(
+            Site(types, (..., ...), _BOOL, node.input_collation, self._text_rules)
+        )
+        run = membership(compute, runner(scalar), runner(array), node.is_any)
+        column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
+        return folded(run, [scalar, array], column)
+
+    def _row_compare(self, node: n.RowCompare) -> Plan:
+        left = [runner(self.plan(left_field)) for left_field in node.left]
+        right = [runner(self.plan(left_field)) for left_field in node.right]
+        keys = [
+            pair_keys(
+                Site(
+                    (type_of(left_field), type_of(right_field)),
+                    (..., ...),
+                    _BOOL,
+                    collation,
+                    self._text_rules,
+                )
+            )
+            for left_field, right_field, collation in zip(
+                node.left, node.right, node.input_collations, strict=True
+            )
+        ]
+        pairs = [(a, b, *pair) for a, b, pair in zip(left, right, keys, strict=True)]
+        return Computed(row_comparison(node.comparison, pairs))
+
+    def _min_max(self, node: n.MinMax) -> Plan:
+        plans = [self.plan(argument) for argument in node.arguments]
+        site = self._site((node.type_oid,), (), node.type_oid, node.input_collation)
+        return min_max(order_key(node.type_oid, site), plans, is_greatest=node.is_greatest)
+
+    def _array(self, node: n.Array) -> Plan:
+        plans = [self.plan(element) for element in node.elements]
+        runs = [runner(element) for element in plans]
+        if node.is_nested:
+            return folded(lambda row: nested_array([element(row) for element in runs]), plans)
+        return folded(lambda row: PgArray.of(tuple([element(row) for element in runs])), plans)
+
+    # Booleans and choices
+
+    def _bool(self, node: n.Bool) -> Plan:
+        if node.connective is n.Connective.NOT:
+            plan = self.plan(node.arguments[0])
+            return applied(lambda truth: not truth, [plan], not_column(plan))
+        return connective(node.connective is n.Connective.AND, map(self.plan, node.arguments))
+
+    def _null_test(self, node: n.NullTest) -> Plan:
+        if node.is_row:
+            if not isinstance(node.argument, n.Row):
+                raise Refused("a column of a composite type cannot be read here")
+            # constant fields are computed first; then the fields are tests under AND
+            plans = [self.plan(field) for field in node.argument.fields]
+            return connective(True, [_null_test(field, node.is_null) for field in plans])
+        return _null_test(self.plan(node.argument), node.is_null)
+
+    def _case(self, node: n.Case) -> Plan:
+        argument = None if node.argument is None else self.plan(node.argument)
+        if isinstance(argument, Constant):
+            self._case_arguments.append(argument)
+        else:  # the arms' conditions see the row with the argument's value at its end
+            self._case_arguments.append(Computed(lambda row: row[-1]))
+        try:
+            arms, default = self._arms(node)
+        finally:
+            self._case_arguments.pop()
+        return case(argument, arms, default)
+
+    def _arms(self, node: n.Case) -> tuple[list[tuple[Run, Run]], Plan]:
+        """The arms that can be reached, and the default."""
+        arms: list[tuple[Run, Run]] = []
+        for arm in node.arms:
+            condition = self.plan(arm.condition)
+            if isinstance(condition, Constant):
+                if condition.value:
+                    return arms, self.plan(arm.result)
+                continue
+            arms.append((condition.run, runner(self.plan(arm.result))))
+        return arms, self.plan(node.default)
+
+
+def _constant(node: n.Const) -> Constant:
+    if node.text is None:
+        return Constant(None)
+    value_type = VALUE_TYPES.get(node.type_oid)
+    if value_type is None:
+        raise Refused("constants of this type cannot be read here")
+    try:
+        return Constant(value_type.parse(node.text))
+    except NotReadable:
+        raise Refused("the constant is not in the form that PostgreSQL prints") from None
+
+
+def _kernel(function: n.Function) -> Kernel:
+    kernel = KERNELS.get(function.signature)
+    if kernel is None:
+        raise Refused(f"the function {function.signature} cannot be computed here")
+    return kernel
+
+
+def _relabelled(plan: Plan, source: int, target: int) -> Plan:
+    """The values of one type read as those of another with the same bits."""
+    if source == _INT4 and target in _OIDS:
+        return applied(lambda number: number % 2**32, [plan])
+    if source in _OIDS and target == _INT4:
+        return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
+    return plan
+
+
+def _is_alike(source: int, target: int) -> bool:
+    names = {NAMES.get(source), NAMES.get(target)}
+    return any(names <= group for group in _ALIKE)
+
+
+def _null_test(plan: Plan, is_null: bool) -> Plan:
+    if isinstance(plan, Constant):
+        return Constant((plan.value is None) == is_null)
+    compute = plan.run
+    column = is_null_column(plan, is_null)
+    if is_null:
+        return Computed(lambda row: compute(row) is None, column, plan.is_safe)
+    return Computed(lambda row: compute(row) is not None, column, plan.is_safe)
