@@ -1,7 +1,7 @@
 """Commands of pgsluice in hints.
 
 A room does not know how its user calls the configuration, so hints write CONFIG for it. What
-prints them puts the file's name there.
+prints or logs them puts the file's name there: :func:`with_config`, at each way out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 from pgsluice.shown import shown, shown_json
 
@@ -51,6 +52,34 @@ def for_query(text: str, slot: str, spool: object) -> str:
     )
 
 
-def with_config(text: str, config: str) -> str:
-    """The text with the configuration's file in each of its commands."""
-    return _COMMAND.sub(lambda match: f"{match[1]} {shlex.quote(config)}", text)
+class _Named:
+    """How the user of this process calls the configuration."""
+
+    config = CONFIG
+
+
+def name_config(config: str) -> None:
+    """Say once how the user of this process calls the configuration."""
+    _Named.config = config
+
+
+def with_config(text: str, config: str | None = None) -> str:
+    """The text with the configuration's file in each of its commands.
+
+    Args:
+        config: its name; None: as :func:`name_config` was told.
+    """
+    name = shlex.quote(config if config is not None else _Named.config)
+    return _COMMAND.sub(lambda match: f"{match[1]} {name}", text)
+
+
+def values_with_config(value: Any) -> Any:
+    """A value for JSON, with the configuration's file in each command of its texts."""
+    match value:
+        case str():
+            return with_config(value)
+        case dict():
+            return {key: values_with_config(each) for key, each in value.items()}
+        case list() | tuple():
+            return [values_with_config(each) for each in value]
+    return value

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
 
 _INDENT = "  "
@@ -53,8 +54,12 @@ def shown_json(value: Any, *, indent: int | None = None) -> str:
 class _ShownFormatter(logging.Formatter):
     """Formats a record as :func:`shown_lines` does."""
 
+    def __init__(self, finish: Callable[[str], str]) -> None:
+        super().__init__()
+        self._finish = finish
+
     def format(self, record: logging.LogRecord) -> str:
-        return shown_lines(super().format(record))
+        return shown_lines(self._finish(super().format(record)))
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
@@ -65,8 +70,12 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-def log_to_stderr() -> None:
-    """Print what this process logs, from warnings on, on stderr: called once by a program."""
+def log_to_stderr(finish: Callable[[str], str]) -> None:
+    """Print what this process logs, from warnings on, on stderr: called once by a program.
+
+    Args:
+        finish: puts into each text what only the program knows.
+    """
     handler = _StderrHandler()
-    handler.setFormatter(_ShownFormatter())
+    handler.setFormatter(_ShownFormatter(finish))
     logging.getLogger().addHandler(handler)

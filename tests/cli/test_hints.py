@@ -16,7 +16,7 @@ from pgsluice.cli.app import app
 from pgsluice.cli.options import Invocation
 from pgsluice.config import parse_config
 from pgsluice.config.model import Config, SourceConfig, SpoolConfig, SubscriptionConfig
-from pgsluice.hints import copy_again, with_config
+from pgsluice.hints import CONFIG, copy_again, name_config, values_with_config, with_config
 
 ROOT = Path(pgsluice.__file__).parent
 _COMMAND = re.compile(r"pgsluice [a-z]+(?: (?:CONFIG|TABLE|FILE|x|--?[a-z-]+))*")
@@ -126,3 +126,32 @@ def test_a_command_has_the_file_that_the_user_named() -> None:
 def test_the_configuration_has_no_more_sections() -> None:
     aliases = {field.alias or name for name, field in Config.model_fields.items()}
     assert aliases == {*_SECTIONS, "publications", "spark", "path"}
+
+
+def test_a_command_in_a_hint_names_the_configuration() -> None:
+    """Else nothing could put the file's name there, and it could not be pasted."""
+    needs = {
+        name
+        for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+        if any(param.metavar == "CONFIG" for param in command.params)
+    } - {"init"}
+    bare = [
+        text
+        for text in TEXTS
+        for name in re.findall(r"`pgsluice ([a-z]+)(?! CONFIG)\b(?! x)", text)
+        if name in needs and not re.search(rf"`pgsluice {name} CONFIG", text)
+    ]
+    assert bare == []
+
+
+def test_logs_and_json_have_the_file_that_the_user_named() -> None:
+    name_config("my shop.toml")
+    try:
+        said = {"error": copy_again("public.t"), "tables": [copy_again("public.u")], "rows": 1}
+        assert values_with_config(said) == {
+            "error": "pgsluice copy 'my shop.toml' public.t",
+            "tables": ["pgsluice copy 'my shop.toml' public.u"],
+            "rows": 1,
+        }
+    finally:
+        name_config(CONFIG)

@@ -74,7 +74,7 @@ def test_logs_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before = list(root.handlers)
     try:
-        log_to_stderr()
+        log_to_stderr(str)
         logging.getLogger("pgsluice.test").warning("blocked by %s", ODD_NAMES[2])
     finally:
         root.handlers[:] = before

@@ -338,7 +338,7 @@ def test_a_shared_spool_allows_any_master() -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no configuration") as caught:
         load_config(tmp_path / "no.toml")
-    assert caught.value.hint == "pgsluice init no.toml creates one"
+    assert caught.value.hint == f"pgsluice init {tmp_path}/no.toml creates one"
 
 
 def test_a_file_that_is_not_toml(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def test_what_is_logged_is_a_line_above_the_picture(
     monkeypatch.setattr("sys.stderr", stderr)
     root = logging.getLogger()
     before = root.handlers[:]
-    log_to_stderr()
+    log_to_stderr(str)
     try:
         with LiveView(Console(file=drawn, force_terminal=True, width=80)) as view:
             view(_batch(1))

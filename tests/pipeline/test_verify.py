@@ -51,7 +51,7 @@ def test_without_a_run_it_applies_what_is_missing_and_finds_what_differs(
     assert "public.t: DIFFERS at " in (text := capsys.readouterr().out)
     assert "missing: 4711" in text
     assert run_command(["verify", str(one.path), "nothing"]) == 2
-    assert "has no table public.nothing" in capsys.readouterr().err
+    assert "no subscription has a table nothing" in capsys.readouterr().err
     assert not list((one.spool / "subscriptions" / "lake").glob("barrier*.json"))
 
 

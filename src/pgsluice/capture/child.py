@@ -26,6 +26,7 @@ from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
+from pgsluice.hints import name_config, with_config
 from pgsluice.processes import Part, has_ended, say_it_ended, start, why_not_started
 from pgsluice.shown import log_to_stderr
 
@@ -189,7 +190,7 @@ def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     """The child's whole life; its exit code."""
-    log_to_stderr()
+    log_to_stderr(with_config)
     stop = threading.Event()
     signals: list[int] = []
     # Nothing but the error may come to the parent, which reads the pipe only at the end.
@@ -204,6 +205,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, end)
     limit_the_end(END_S, lambda _: _end_now())
     config = Config.model_validate_json(_read_line(sys.stdin.fileno()))
+    if config.path is not None:
+        name_config(str(config.path))
     threading.Thread(target=_end_with_parent, args=(sys.stdin.fileno(), stop), daemon=True).start()
     # Each frame is an object that the collector counts, and none is part of a cycle. With
     # Python's own threshold the collector walks all modules' objects over and over: a third of

@@ -33,7 +33,7 @@ from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import INTERRUPTED, end_on_signals
 from pgsluice.cli.usage import Command
 from pgsluice.errors import PgsluiceError
-from pgsluice.hints import with_config
+from pgsluice.hints import CONFIG, name_config, with_config
 from pgsluice.shown import log_to_stderr, shown_lines
 
 _FAILED = 1
@@ -89,7 +89,7 @@ for _command in (
 def main() -> None:
     """Entry point of the ``pgsluice`` command."""
     end_on_signals()
-    log_to_stderr()
+    log_to_stderr(with_config)
     # deltalake prints each attempt to reach an object store; our error says what came of it.
     os.environ.setdefault("RUST_LOG", "error")
     sys.exit(run_command(sys.argv[1:]))
@@ -98,6 +98,7 @@ def main() -> None:
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     invocation = Invocation()
+    name_config(CONFIG)
     command = typer.main.get_command(app)
     try:
         result = command.main(
@@ -142,5 +143,5 @@ def _report(text: str, code: int, error: BaseException, invocation: Invocation) 
     """Print one message on stderr, and return the exit code."""
     if invocation.debug:
         typer.echo(shown_lines("".join(traceback.format_exception(error)).rstrip()), err=True)
-    typer.echo(shown_lines(f"pgsluice: {with_config(text, invocation.config)}"), err=True)
+    typer.echo(shown_lines(f"pgsluice: {with_config(text)}"), err=True)
     return code

@@ -41,7 +41,9 @@ def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Lev
     for finding in findings:
         counts[finding.level] += 1
         line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-        line.append(shown_lines(f"{finding.subject}: {finding.what}"), style="default")
+        line.append(
+            shown_lines(with_config(f"{finding.subject}: {finding.what}", config)), style="default"
+        )
         console.print(line, soft_wrap=True, highlight=False)
         mark = "→"  # only before the first line: the others can be copied together
         for todo in with_config(finding.todo or "", config).split("\n") if finding.todo else ():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 from pgsluice.config import Config
-from pgsluice.config.table_names import nearest_table
-from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy
-from pgsluice.shown import shown
+from pgsluice.config.table_names import table_named
+from pgsluice.errors import PgsluiceError, SpoolBusy
 from pgsluice.spool import RecordStore, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
@@ -29,20 +28,15 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
         if subscription is None
         else [config.subscription(subscription)]
     )
-    known: set[str] = set()
-    oids = {}
-    for candidate in candidates:
-        record = find_record(config.spool.path, candidate.name)
-        for oid, entry in {} if record is None else record.tables.items():
-            known.add(entry.title)
-            names = [entry.title, ".".join(entry.target_name)]
-            if entry.namespace == "public":
-                names += [entry.name, shown(entry.name)]
-            if table in names:
-                oids[candidate.name] = oid
-    if not oids:
-        raise ConfigError(f"no subscription has a table {table}", hint=nearest_table(table, known))
-    return oids
+    found = [
+        (candidate.name, oid, entry.target_name)
+        for candidate in candidates
+        if (record := find_record(config.spool.path, candidate.name)) is not None
+        for oid, entry in record.tables.items()
+    ]
+    names = {name for _, _, name in found}
+    meant = table_named(table, names, f"no subscription has a table {table}")
+    return {subscription: oid for subscription, oid, name in found if name == meant}
 
 
 def ask_for_copy(config: Config, name: str, oid: int) -> bool:

@@ -10,6 +10,7 @@ import typer
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.output import say_picture
 from pgsluice.config import load_config
+from pgsluice.config.table_names import publication_named
 from pgsluice.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def pictures(view: SourceView, name: str | None) -> Iterator[str]:
     from pgsluice.cli.psql_picture import publication_picture, table_picture
     from pgsluice.cli.source_view import OWNER
 
-    shown = [owned for owned in view.all if name in (None, owned.publication.name)]
+    meant = name and publication_named(name, [owned.publication.name for owned in view.all])
+    shown = [owned for owned in view.all if name is None or owned.publication.name == meant]
     if name is not None and not shown:
         names = ", ".join(f'"{owned.publication.name}"' for owned in view.all) or "none"
         raise ConfigError(f'there is no publication "{name}"', hint=f"there are: {names}")

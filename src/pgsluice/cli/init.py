@@ -17,7 +17,7 @@ from pgsluice.cli.options import DebugOption, YesOption
 from pgsluice.cli.output import say
 from pgsluice.config import mask_dsn, parse_config, render_config
 from pgsluice.errors import ConfigError
-from pgsluice.hints import with_config
+from pgsluice.hints import name_config
 
 _DSN = "postgresql://localhost/postgres"
 _SLOT = "pgsluice"
@@ -71,7 +71,8 @@ def init(
     say(f"wrote {config}")
     if mask_dsn(dsn) != dsn:
         say("the file contains the password; ~/.pgpass or a service file would keep it out")
-    say(with_config("next: pgsluice check CONFIG\n      pgsluice run CONFIG", str(config)))
+    name_config(str(config))
+    say("next: pgsluice check CONFIG\n      pgsluice run CONFIG")
 
 
 def _answer(given: str | None, question: str, default: str, asks: bool) -> str:

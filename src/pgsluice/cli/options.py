@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pgsluice import hints
+from pgsluice.hints import name_config
 
 
 class Invocation:
@@ -15,12 +15,10 @@ class Invocation:
 
     Attributes:
         debug: show tracebacks.
-        config: the configuration's path as the user wrote it.
     """
 
     def __init__(self) -> None:
         self.debug = False
-        self.config = hints.CONFIG
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
@@ -30,8 +28,8 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
     return value
 
 
-def _note_config(context: typer.Context, value: Path) -> Path:
-    context.ensure_object(Invocation).config = str(value)
+def _note_config(value: Path) -> Path:
+    name_config(str(value))
     return value
 
 

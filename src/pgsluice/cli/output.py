@@ -7,12 +7,13 @@ from typing import Any
 
 import typer
 
+from pgsluice.hints import values_with_config, with_config
 from pgsluice.shown import shown, shown_json, shown_lines
 
 
 def say(text: str) -> None:
     """Print one message; its lines after the first are indented."""
-    typer.echo(shown_lines(text))
+    typer.echo(shown_lines(with_config(text)))
 
 
 def say_picture(text: str) -> None:
@@ -29,4 +30,4 @@ def say_block(lines: Iterable[str]) -> None:
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
     """Print a value as JSON."""
-    typer.echo(shown_json(value, indent=indent))
+    typer.echo(shown_json(values_with_config(value), indent=indent))

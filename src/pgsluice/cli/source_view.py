@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
 from pgsluice.config import Config
-from pgsluice.config.table_names import nearest_table
+from pgsluice.config.table_names import table_named
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (
     OwnedPublication,
@@ -19,7 +20,6 @@ from pgsluice.publication import (
     server_publications,
 )
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.shown import shown
 from pgsluice.sql import SqlRefused
 
 _KINDS = ("r", "p")
@@ -52,25 +52,23 @@ class SourceView:
         return [owned.publication for owned in self.server if owned.publication.name in wanted]
 
     def table(self, name: str) -> SourceTable:
-        """A table by its name in SQL, or by ``schema.table`` as other commands show it.
+        """A table by its name, as every command reads it.
 
         Raises:
             ConfigError: no table has the name; the hint has the nearest one.
         """
-        titles = {
-            shown(f"{table.namespace}.{table.name}"): table
+        tables = {
+            (table.namespace, table.name): table
             for table in self.catalog.tables.values()
             if table.kind in _KINDS
         }
+        missing = f"there is no table {name} in the database {self.catalog.database}"
         try:
-            return find_table(read_relation_name(name), self.catalog)
-        except SqlRefused as refusal:
-            if name in titles:
-                return titles[name]
-            raise ConfigError(
-                f"there is no table {name} in the database {self.catalog.database}",
-                hint=nearest_table(name, titles),
-            ) from refusal
+            return tables[table_named(name, tables, missing)]
+        except ConfigError:
+            with suppress(SqlRefused):  # by the role's search path, and all that SQL can write
+                return find_table(read_relation_name(name), self.catalog)
+            raise
 
 
 def read_source(config: Config) -> SourceView:

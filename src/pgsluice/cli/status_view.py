@@ -60,14 +60,14 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
         if table.error:
             yield _reason(table.title, with_config(table.error, config), "red")
         if table.copy_words:
-            yield _reason(table.title, table.copy_words, "cyan")
+            yield _reason(table.title, with_config(table.copy_words, config), "cyan")
         for why in table.incomplete:
             yield _reason(table.title, with_config(why, config), "yellow")
         copy = subscription.copies.tables.get(table.target_name)
         if copy is not None and (words := _copy_words(copy)):
             yield _reason(table.title, words, "cyan")
         if advice := subscription.advice.get(table.title):
-            yield _reason(table.title, advice, "cyan")
+            yield _reason(table.title, with_config(advice, config), "cyan")
     for name, left in sorted(subscription.former.items()):
         yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
 

@@ -14,6 +14,7 @@ from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
+from pgsluice.config.table_names import table_named
 from pgsluice.errors import ConfigError
 from pgsluice.shown import shown
 
@@ -45,10 +46,9 @@ def verify(
     from pgsluice.subscription.verify import verify as verify_subscription
 
     loaded = load_config(config)
-    titles = [shown(table if "." in table else f"public.{table}") for table in tables or ()]
     results: list[VerifiedTable] = []
     with stop_on_signals() as request:
-        for chosen, own in _chosen(loaded, subscription, titles):
+        for chosen, own in _chosen(loaded, subscription, tables or []):
             options = Verification(own, sessions=jobs, max_keys=keys, stop=request.event)
             results += verify_subscription(loaded, chosen, options)
             if request.exit_code:
@@ -63,7 +63,7 @@ def verify(
 
 
 def _chosen(
-    config: Config, name: str | None, titles: list[str]
+    config: Config, name: str | None, given: list[str]
 ) -> list[tuple[SubscriptionConfig, list[str]]]:
     """The subscriptions, each with those of the tables that it has.
 
@@ -79,15 +79,21 @@ def _chosen(
     )
     if not candidates:
         raise ConfigError("there is no enabled subscription to verify")
-    if not titles or len(candidates) == 1:
-        return [(candidate, titles) for candidate in candidates]
-    owned = []
-    for candidate in candidates:
-        record = find_record(config.spool.path, candidate.name)
-        known = set() if record is None else {table.title for table in record.tables.values()}
-        owned.append((candidate, [title for title in titles if title in known]))
-    if missing := [title for title in titles if not any(title in own for _, own in owned)]:
-        raise ConfigError(f"no subscription has a table {missing[0]}")
+    if not given:
+        return [(candidate, []) for candidate in candidates]
+    known = {
+        candidate.name: {
+            table.target_name for table in (*record.tables.values(), *record.unpublished.values())
+        }
+        for candidate in candidates
+        if (record := find_record(config.spool.path, candidate.name)) is not None
+    }
+    names = frozenset().union(*known.values())
+    meant = [table_named(one, names, f"no subscription has a table {one}") for one in given]
+    owned = [
+        (candidate, [shown(".".join(one)) for one in meant if one in known.get(candidate.name, ())])
+        for candidate in candidates
+    ]
     return [(candidate, own) for candidate, own in owned if own]
 
 

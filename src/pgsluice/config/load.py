@@ -6,6 +6,7 @@ a value that could be a secret.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,13 +38,13 @@ def load_config(path: Path | str) -> Config:
         ConfigError: the file cannot be read, or has mistakes; the message and the fact
             ``mistakes`` have all of them.
     """
-    path = Path(path).expanduser().absolute()
+    given, path = path, Path(path).expanduser().absolute()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no configuration {path}",
-            hint=f"pgsluice init {path.name} creates one",
+            hint=f"pgsluice init {shlex.quote(str(given))} creates one",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"

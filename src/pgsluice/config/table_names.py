@@ -1,12 +1,81 @@
-"""Names of tables as users type them."""
+"""Names of tables as users type them: every command reads them here, by the same rules."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection, Iterator
 
 from pgsluice.config.validation_errors import nearest
+from pgsluice.errors import ConfigError
+from pgsluice.shown import shown
 
+TableName = tuple[str, str]
+"""Schema and table."""
 _MOST_NAMES = 10
+_PUBLIC = "public"
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
+
+
+def table_named(given: str, tables: Collection[TableName], missing: str) -> TableName:
+    """The table that a user means by ``orders``, ``sales.orders``, ``"Order Lines"`` or ``ORDERS``.
+
+    A name as messages print it comes first, then one as SQL reads it, then one without regard to
+    case or schema if only one table has it. Without a schema, ``public`` comes first.
+
+    Args:
+        missing: the sentence of the error.
+
+    Raises:
+        ConfigError: no table has the name, or several have; the hint names those that are near.
+    """
+    for means in _readings(given):
+        if found := sorted(filter(means, tables)):
+            if len(found) == 1:
+                return found[0]
+            titles = ", ".join(map(_title, found))
+            raise ConfigError(f"{given} is not one table", hint=f"there are: {titles}")
+    raise ConfigError(missing, hint=nearest_table(given, [_title(table) for table in tables]))
+
+
+def _readings(given: str) -> Iterator[Callable[[TableName], bool]]:
+    """What the name may mean, the likeliest first."""
+    yield lambda table: given in (".".join(table), _title(table))
+    yield lambda table: table[0] == _PUBLIC and given in (table[1], shown(table[1]))
+    if parts := _sql_parts(given):
+        full = parts if len(parts) == 2 else [_PUBLIC, *parts]
+        yield lambda table: list(table) == full
+        if len(parts) == 1:
+            yield lambda table: table[1] == parts[0]
+    yield lambda table: given in (table[1], shown(table[1]))
+    if '"' not in given:
+        yield lambda table: _title(table).lower() == given.lower()
+        yield lambda table: shown(table[1]).lower() == given.lower()
+
+
+def _sql_parts(given: str) -> list[str] | None:
+    """One or two names as SQL reads them: in quotes as they are, else in lower case."""
+    parts, at = [], 0
+    while match := _PART.match(given, at):
+        quoted, plain = match.groups()
+        parts.append(quoted.replace('""', '"') if quoted is not None else plain.lower())
+        at = match.end() + 1
+        if match.end() == len(given):
+            return parts if len(parts) <= 2 else None
+        if given[match.end()] != ".":
+            return None
+    return None
+
+
+def publication_named(given: str, names: Collection[str]) -> str | None:
+    """The publication that a user means, by the rules of tables' names."""
+    parts = _sql_parts(given) or [given]
+    same = [name for name in names if name.lower() == given.lower()]
+    known = (name for name in (given, parts[0]) if name in names)
+    return next(known, same[0] if len(same) == 1 else None)
+
+
+def _title(table: TableName) -> str:
+    return shown(".".join(table))
 
 
 def nearest_table(name: str, titles: Collection[str]) -> str:

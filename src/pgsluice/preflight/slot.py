@@ -53,7 +53,7 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
         return warning(
             "slot",
             f"{held}: more than max_slot_wal_keep_size allows, so the server may remove it soon",
-            "run pgsluice now",
+            "pgsluice run CONFIG receives it, if that happens soon enough",
         )
     if slot.active_pid is not None:
         return ok("slot", f"{held}, in use by process {slot.active_pid}")

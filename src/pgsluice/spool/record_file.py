@@ -201,7 +201,7 @@ class RecordStore:
         if record is None:
             raise SpoolError(
                 f"the subscription {name} is not known to the spool {spool_path}",
-                hint="`pgsluice run` registers it at its first start",
+                hint="`pgsluice run CONFIG` registers it at its first start",
             )
         store = cls(spool_path, record)
         if reader.content is not None:

@@ -45,5 +45,7 @@ def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
             requests.append((path, int(json.loads(path.read_bytes())["copy"])))
         except (ValueError, KeyError, TypeError):
             aside = path.replace(path.with_suffix(".invalid"))
-            logger.warning("%s is not a request for a copy: ask again with `pgsluice copy`", aside)
+            logger.warning(
+                "%s is not a request for a copy: ask again: pgsluice copy CONFIG TABLE", aside
+            )
     return requests
