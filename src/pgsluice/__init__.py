@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgsluice.publication import Publication, PublicationTable
-    from pgsluice.spark.subscriptions import (
+    from pgsluice.spark.source.subscriptions import (
         SourceSubscription,
         drop_subscription,
         subscriptions,
@@ -34,7 +34,7 @@ def register(spark: SparkSession) -> None:
     Only needed where Spark does not look for installed data sources by itself, as on some
     managed platforms.
     """
-    from pgsluice.spark.source import PgoutputDataSource
+    from pgsluice.spark.source.data_source import PgoutputDataSource
 
     spark.dataSource.register(PgoutputDataSource)
 
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
         return Subscription
     if name in ("SourceSubscription", "drop_subscription", "subscriptions"):
-        from pgsluice.spark import subscriptions
+        from pgsluice.spark.source import subscriptions
 
         return getattr(subscriptions, name)
     if name in ("Publication", "PublicationTable"):

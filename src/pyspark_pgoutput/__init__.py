@@ -4,6 +4,6 @@ Spark looks for top-level modules named ``pyspark_*`` that have a ``DefaultSourc
 need not register the source before ``spark.readStream.format("pgoutput")``.
 """
 
-from pgsluice.spark.source import PgoutputDataSource as DefaultSource
+from pgsluice.spark.source.data_source import PgoutputDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

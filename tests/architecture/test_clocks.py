@@ -32,7 +32,7 @@ ALLOWED = {
     "sinks/delta/staging.py": "times in the table's log",
     "sinks/delta/key_index.py": "the age of files, which has that clock",
     "sinks/delta/upkeep.py": "the age of files and of versions, which the log has by that clock",
-    "spark/spool_stream.py": "the lag in seconds",
+    "spark/source/spool_stream.py": "the lag in seconds",
     "spool/copy_status.py": "the age of a file that another process has written",
     "spool/retention.py": "the age of segments, by their files' times",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",

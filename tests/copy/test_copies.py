@@ -29,7 +29,7 @@ from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, reader, temporary_snapshot
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.discovery import source_tables
 
 PUBLICATION = "p"

@@ -14,7 +14,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.capture import run_capture
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, find_record
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.options import sink_options, table_options

@@ -12,7 +12,7 @@ from tests.support.large_transaction import CAPTURE_BYTES, replicate
 from tests.support.pipeline import MakePipeline
 
 from pgsluice import failpoints
-from pgsluice.spark.tasks import run_tasks
+from pgsluice.spark.jobs.tasks import run_tasks
 
 ROWS = 50_000
 

@@ -27,7 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.subscription.apply import shares_of
 from pgsluice.subscription.planning import TableWork, TaskResult

@@ -27,7 +27,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.batch_work import apply_works
 from pgsluice.subscription.planning import TableWork, TaskResult

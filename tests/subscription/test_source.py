@@ -17,7 +17,7 @@ from tests.support.spools import OID, START, SpoolMaker, configured, orders, tra
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
-from pgsluice.spark.spool_stream import offset_of
+from pgsluice.spark.source.spool_stream import offset_of
 from pgsluice.spool import (
     Owner,
     RecordStore,

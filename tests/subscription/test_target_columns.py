@@ -29,7 +29,7 @@ from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, TableState, find_record
 from pgsluice.subscription.planning import TableWork, TaskResult, plan_alterations
 from pgsluice.wire import Insert, Message, TupleData

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
 )
 
 from pgsluice.lsn import Lsn
-from pgsluice.spark.source import PgoutputDataSource
-from pgsluice.spark.stream import PgoutputStreamReader
+from pgsluice.spark.source.data_source import PgoutputDataSource
+from pgsluice.spark.source.stream import PgoutputStreamReader
 from pgsluice.spool import (
     Owner,
     RawMessages,

@@ -24,7 +24,7 @@ from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.snapshots.reader import TableQuery, TableReader, table_reader
 from pgsluice.snapshots.snapshot import Snapshot
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 
 _TABLE_S = 2.0
 """After so long, a task begins no other portion of a table: others want its core, too."""

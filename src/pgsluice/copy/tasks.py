@@ -23,7 +23,7 @@ from pgsluice.copy.turns import CopyPace, CopyTurn
 from pgsluice.errors import Failure, Remedy
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
-from pgsluice.spark.tasks import described, names_of, run_tasks
+from pgsluice.spark.jobs.tasks import described, names_of, run_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

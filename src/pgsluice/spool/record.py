@@ -254,8 +254,8 @@ class SubscriptionRecord:
         unpublished: tables that are no longer published, by relation OID: their targets stay as
             they are, and still belong to them.
         former: targets that renamed tables left, by name.
-        query: what a query of the ``pgoutput`` source reads (:mod:`pgsluice.spark.registration`);
-            empty for a subscription of a configuration.
+        query: what a query of the ``pgoutput`` source reads
+            (:mod:`pgsluice.spark.source.registration`); empty for one of a configuration.
         cut: the newest; None before the first.
         cuts: older ones for readers that still use them, about one a minute, the newest last.
         extra: keys that this version does not know; they are saved unchanged.

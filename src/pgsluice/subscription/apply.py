@@ -24,7 +24,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, StagedChanges, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.large_batch import LARGE_BYTES, PIECE_BYTES, Outline, net_pieces
 from pgsluice.subscription.planning import TableWork, TaskResult

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import InputPartition
 
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.retry import retry_transient
-from pgsluice.spark.spool_stream import (
+from pgsluice.spark.source.retry import retry_transient
+from pgsluice.spark.source.spool_stream import (
     LONG_POLL_S,
     Offset,
     SpoolStreamReader,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.errors import Failure
-from pgsluice.spark.tasks import described, names_of, run_tasks, tasks_at_once
+from pgsluice.spark.jobs.tasks import described, names_of, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.planning import Outcome, TableWork
 from pgsluice.subscription.shared_batch import SharedBatch

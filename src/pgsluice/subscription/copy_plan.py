@@ -16,7 +16,7 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.snapshots.ranges import Portion
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import TableRecord, TargetName
 from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.leaf_plan import evaluators_of

@@ -27,7 +27,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots import Snapshot, SnapshotGone, TableLocked
 from pgsluice.snapshots.ranges import WHOLE
-from pgsluice.spark.tasks import attempt
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses

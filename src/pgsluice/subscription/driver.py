@@ -30,7 +30,7 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.spark.spool_stream import LONG_POLL_S
+from pgsluice.spark.source.spool_stream import LONG_POLL_S
 from pgsluice.spool import RecordStore, SpoolReader, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription import large_batch

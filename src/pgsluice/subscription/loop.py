@@ -19,9 +19,9 @@ from pgsluice.config import Config
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
+from pgsluice.spark.jobs.tasks import interrupt_tasks
 from pgsluice.spark.on_demand import SessionOnDemand
 from pgsluice.spark.session import raise_if_ended
-from pgsluice.spark.tasks import interrupt_tasks
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.received import ReceivedOnce

@@ -14,7 +14,7 @@ from pgsluice.errors import PgsluiceError, SparkFailed, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.processes import Part, has_ended
 from pgsluice.spark.errors import is_lost_planner, summarize_error
-from pgsluice.spark.spool_stream import lsn_of
+from pgsluice.spark.source.spool_stream import lsn_of
 from pgsluice.spool.layout import CHECKPOINT, SPARK_LOG, subscription_folder
 from pgsluice.subscription.source import read_batches
 

@@ -31,8 +31,8 @@ from pgsluice.failpoints import failpoint
 from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
-from pgsluice.spark.lost_workers import again_in_stage
-from pgsluice.spark.tasks import attempt, run_tasks, tasks_at_once
+from pgsluice.spark.jobs.lost_workers import again_in_stage
+from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.large_batch import Outline
 from pgsluice.subscription.planning import TableWork, TaskResult

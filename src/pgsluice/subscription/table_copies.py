@@ -27,7 +27,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot, TableLocked
-from pgsluice.spark.tasks import run_tasks, tasks_at_once
+from pgsluice.spark.jobs.tasks import run_tasks, tasks_at_once
 from pgsluice.spool import Spool, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.copy_pauses import CopyPauses

@@ -1,0 +1,1 @@
+"""Functions that run as tasks of a Spark job."""

@@ -1,0 +1,1 @@
+"""The data source ``format("pgoutput")``: its options, its schema, and its readers."""

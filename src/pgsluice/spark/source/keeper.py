@@ -1,0 +1,144 @@
+"""Starts a capture for a streaming query, and stops it when the query ends.
+
+With the option ``dsn``, the process that plans the query makes sure that a capture writes to the
+spool. It leaves a capture that runs already alone, and starts its own when that one ends. It
+never starts a capture for the spool of a configuration: only ``pgsluice run`` knows all the
+subscriptions that the spool has to keep data for. The query's options of START_REPLICATION go to
+its own capture; a capture that somebody else started has to use the same options.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from pgsluice.capture import CaptureProcess, read_health
+from pgsluice.config import Config
+from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
+from pgsluice.events import CapturePhase
+from pgsluice.hints import for_query
+from pgsluice.spark.source.options import DEFAULT_PUBLICATIONS, DEFAULT_SLOT
+from pgsluice.spark.source.walsender_options import refuse_other_options, refuse_other_slot
+from pgsluice.spool import Owner, Spool
+
+if TYPE_CHECKING:
+    from pgsluice.spark.source.options import SourceOptions
+
+_CHECK_INTERVAL_S = 0.2
+_RETRY_INTERVAL_S = 5.0
+_NO_CAPTURE_TIMEOUT_S = 60.0
+_READY_POLL_S = 0.05
+
+
+class CaptureKeeper:
+    """Makes sure that a capture runs; used in the planning process only.
+
+    Args:
+        options: the query's options, with a ``dsn``.
+        once: capture up to the server's current position and then end.
+
+    Raises:
+        ConfigError: the spool belongs to another slot than the query names.
+    """
+
+    def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
+        assert options.dsn is not None
+        self._path = options.spool
+        self._options = options
+        slot = options.slot
+        if Spool.exists(options.spool):
+            identity = Spool.open(options.spool).identity
+            refuse_other_slot(options, identity)
+            slot = identity.slot
+        self._config = Config.model_validate(
+            {
+                "source": {
+                    "dsn": options.dsn,
+                    "slot": slot or DEFAULT_SLOT,
+                    "publications": options.publication_names or DEFAULT_PUBLICATIONS,
+                    **options.walsender,
+                },
+                "spool": {"path": str(options.spool)},
+            }
+        )
+        self._once = once
+        self._process: CaptureProcess | None = None
+        self._next_check_at = 0.0
+        self._last_alive_at = time.monotonic()
+
+    def look_after(self) -> None:
+        """Start a capture if none runs, or restart ours if it failed. Calls are cheap.
+
+        Raises:
+            PgsluiceError: our capture failed, and a restart would not help.
+            ConfigError: somebody else's capture runs with other options.
+        """
+        now = time.monotonic()
+        if now < self._next_check_at:
+            return
+        self._next_check_at = now + _CHECK_INTERVAL_S
+        if self._process is None:
+            if self._other_capture_runs(now) or self._belongs_to_configuration():
+                return
+            self._process = CaptureProcess(self._config, once=self._once)  # check() starts it
+        try:
+            if not self._process.check():
+                self.close()
+                self._next_check_at = math.inf  # a capture with `once` is done
+            self._last_alive_at = now
+        except (SpoolBusy, SlotInUse):
+            # Another capture started first. Ours starts when that one has ended.
+            self.close()
+            self._next_check_at = now + _RETRY_INTERVAL_S
+        except PgsluiceError as error:
+            if error.hint:
+                error.hint = for_query(error.hint, self._config.source.slot, self._path)
+            raise
+
+    def wait_for_spool(self) -> None:
+        """Wait until the spool has a start position, which it gets when the slot is created.
+
+        Raises:
+            PgsluiceError: as :meth:`require` does.
+        """
+        while not Spool.exists(self._path) or Spool.open(self._path).chain_start() is None:
+            self.require()
+            time.sleep(_READY_POLL_S)
+
+    def require(self) -> None:
+        """Call :meth:`look_after` while something waits for new data.
+
+        Raises:
+            SpoolError: no capture has run for a while, and this query may not start one.
+        """
+        self.look_after()
+        if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
+            raise SpoolError(
+                f"no capture writes to the spool {self._path}",
+                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` with its "
+                "configuration",
+                path=str(self._path),
+            )
+
+    def close(self) -> None:
+        """End our own capture in order, if it runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def _other_capture_runs(self, now: float) -> bool:
+        health = read_health(self._path)
+        if health is None or health.phase is CapturePhase.STOPPED or not health.is_alive():
+            return False
+        self._last_alive_at = now
+        if health.phase in (CapturePhase.STREAMING, CapturePhase.WAITING):
+            # In earlier phases the spool still has the options of the previous capture.
+            refuse_other_options(self._options, Spool.open(self._path).identity)
+        return True
+
+    def _belongs_to_configuration(self) -> bool:
+        if not Spool.exists(self._path):
+            return False
+        records = Spool.open(self._path).subscriptions()
+        return any(record.owner is Owner.CONFIG for record in records)

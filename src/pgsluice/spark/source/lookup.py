@@ -1,0 +1,171 @@
+"""Looks up a table's columns, and the relations that carry its changes.
+
+A query names a table; the spool identifies relations by OID. Changes of a partitioned table may
+carry the OIDs of its leaves, whose facts name the root.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from pgsluice.columnar.definitions import (
+    Definition,
+    column_types,
+    definition_after,
+    definition_before,
+)
+from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.facts import RelationFacts
+from pgsluice.spark.source.options import SourceOptions, TableName
+from pgsluice.spool import SegmentInfo, Spool, SpoolReader
+from pgsluice.spool.block import FACTS_TAG, SegmentView
+from pgsluice.types import TypeOptions, resolve_type
+
+_LOG = logging.getLogger("pgsluice.spark")
+_FEW_SEGMENTS = 8
+"""How many of the newest segments are searched for names that may be typos."""
+NEWEST_SEGMENTS = 64
+"""How many of the newest segments are searched for a table before the server is asked."""
+
+
+def is_of(definition: Definition, table: TableName) -> bool:
+    """Whether a relation is the table, or a leaf of it."""
+    names = (table.namespace, table.name)
+    relation, facts = definition.relation, definition.facts
+    return (relation is not None and (relation.schema, relation.name) == names) or (
+        facts is not None and (facts.root_namespace, facts.root_name) == names
+    )
+
+
+def _definitions(view: SegmentView) -> Iterator[Definition]:
+    """Every definition that is valid somewhere in a segment, in order for each relation."""
+    known = {oid: definition_before(view, oid) for oid in view.relations}
+    yield from known.values()
+    tags = view.block.tags
+    for index in ((tags == ord("R")) | (tags == FACTS_TAG)).nonzero()[0].tolist():
+        oid = int(view.block.oids[index])
+        before = known.get(oid, Definition(None, None))
+        known[oid] = definition_after(view, before, index)
+        if known[oid].relation is not None:
+            yield known[oid]
+
+
+def oids_of(view: SegmentView, is_wanted: Callable[[Definition], bool]) -> set[int]:
+    """The relations that are wanted by one of their definitions in a segment."""
+    matching = (each.relation for each in _definitions(view) if is_wanted(each))
+    return {relation.oid for relation in matching if relation is not None}
+
+
+def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, str]]:
+    """The table's columns and their Spark types.
+
+    They come from the newest definition in the spool, or else from the server's catalog.
+
+    Raises:
+        ConfigError: neither the spool nor the server knows the table.
+        SourceUnreachable: the catalog is needed and the server cannot be reached.
+    """
+    types = TypeOptions(numeric=options.numeric)
+    newest = None
+    # A spool without a start position is empty: its slot has not been created yet.
+    if Spool.exists(options.spool) and Spool.open(options.spool).chain_start() is not None:
+        reader = SpoolReader(options.spool)
+        infos = reader.segments(reader.start())[::-1]
+        # For a table without recent changes, asking the server is quicker than a long search.
+        newest = _newest(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
+    if newest is not None and newest.relation is not None:
+        own_types = column_types(newest.relation, newest.facts, types)
+        columns = zip(newest.relation.columns, own_types, strict=True)
+        return [(column.name, own_type.spark_ddl) for column, own_type in columns]
+    facts = None if options.dsn is None else _from_catalog(options.dsn, table)
+    if facts is None:
+        raise ConfigError(
+            f"table {table} is not in the spool {options.spool}"
+            + ("" if options.dsn is None else " and not on the server"),
+            hint="set the option dsn, so that the server can be asked for the table's columns"
+            if options.dsn is None
+            else "check the name; an unquoted name is folded to lower case",
+            table=str(table),
+        )
+    type_definitions = facts.type_definitions()
+    return [
+        (
+            column.name,
+            resolve_type(column.type_oid, column.typmod, type_definitions, types).spark_ddl,
+        )
+        for column in facts.columns
+        if not column.generated
+    ]
+
+
+def warn_of_unknown_exclusions(options: SourceOptions) -> None:
+    """Log the names in ``exclude_tables`` that no table has: they may be typos.
+
+    The server says which tables there are, and the newest segments of the spool which there were.
+    """
+    if not options.exclude_tables:
+        return
+    from pgsluice.config.table_names import nearest_table
+
+    titles: set[str] = set()
+    if options.dsn is not None:
+        try:
+            titles |= _titles_at(options.dsn)
+        except PgsluiceError:
+            return  # what needs the server says so
+    excluded = {str(table) for table in options.exclude_tables}
+    for found in _titles_in(SpoolReader(options.spool)) if excluded - titles else ():
+        titles |= found
+        if excluded <= titles:
+            break
+    for title in sorted(excluded - titles) if titles else ():
+        hint = nearest_table(title, titles)
+        _LOG.warning("option exclude_tables: no table is called %s; %s", title, hint)
+
+
+def _titles_in(reader: SpoolReader) -> Iterator[set[str]]:
+    """The names of the tables in each of the newest segments, the newest first."""
+    for info in reader.segments(reader.start())[: -_FEW_SEGMENTS - 1 : -1]:
+        titles = set()
+        for definition in (each for view in reader.views(info) for each in _definitions(view)):
+            relation, facts = definition.relation, definition.facts
+            if relation is not None:
+                titles.add(f"{relation.schema}.{relation.name}")
+            if facts is not None:
+                titles.add(f"{facts.root_namespace}.{facts.root_name}")
+        yield titles
+
+
+def _titles_at(dsn: str) -> set[str]:
+    from pgsluice.catalog import user_tables
+    from pgsluice.replication import connect_sql, source_errors
+
+    with connect_sql(dsn) as connection, source_errors("looking for the excluded tables"):
+        return {f"{table.namespace}.{table.name}" for table in user_tables(connection)}
+
+
+def _newest(
+    reader: SpoolReader, infos: Iterable[SegmentInfo], table: TableName
+) -> Definition | None:
+    """The table's last definition in the first of these segments that has one."""
+    for info in infos:
+        matching = (d for v in reader.views(info) for d in _definitions(v) if is_of(d, table))
+        if last := deque(matching, maxlen=1):
+            return last[0]
+    return None
+
+
+def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
+    from pgsluice.catalog import fetch_relation_facts
+    from pgsluice.replication import connect_sql, source_errors
+
+    with connect_sql(dsn) as connection, source_errors(f"looking up the columns of {table}"):
+        row = connection.execute(
+            "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "
+            "AND c.relkind IN ('r', 'p')",
+            (table.namespace, table.name),
+        ).fetchone()
+        return None if row is None else fetch_relation_facts(connection, row[0])

@@ -1,0 +1,173 @@
+"""The subscription of a query: registered once, and tied to one table and one checkpoint.
+
+A checkpoint and a subscription know each other by the *registration*, a random id: the record has
+it, and so has each offset of the query. Without this tie a query could be started with another
+query's checkpoint, or with a new one, and changes would be missing without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pgsluice.errors import ConfigError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.source.options import EARLIEST, SNAPSHOT, SourceOptions
+from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord
+
+_LOG = logging.getLogger("pgsluice.spark")
+
+
+class Registration:
+    """Reads, writes and checks the record of a query's subscription; in the planning process.
+
+    Args:
+        options: the query's options, with a subscription.
+        reader: opens the spool.
+    """
+
+    def __init__(self, options: SourceOptions, reader: Callable[[], SpoolReader]) -> None:
+        assert options.subscription is not None
+        self._name = options.subscription
+        self._options = options
+        self._reader = reader
+
+    def check_name(self) -> SubscriptionRecord | None:
+        """The subscription's record; None before it is registered.
+
+        Raises:
+            ConfigError: the subscription is a configuration's, or reads another table.
+        """
+        record = self._reader().spool.subscription(self._name)
+        if record is None:
+            return None
+        if record.owner is not Owner.SOURCE:
+            raise ConfigError(
+                f"subscription {record.name} belongs to a configuration of pgsluice",
+                hint="choose another name",
+                option="subscription",
+            )
+        before, now = record.query.get("reads"), self._reads
+        if before not in (None, now):
+            raise ConfigError(
+                f"subscription {self._name} reads {before}, and this query asks for {now}",
+                hint=f"give the query of {now} a subscription and a checkpointLocation of its own, "
+                f"or read {before} again",
+                option="table",
+            )
+        return record
+
+    def begin(self) -> SubscriptionRecord:
+        """The record for a query without a checkpoint; a new subscription is registered.
+
+        Raises:
+            ConfigError: another checkpoint has read from the subscription, or the spool does not
+                have the starting position.
+        """
+        record = self.check_name()
+        if record is None:
+            return self._register()
+        if record.position == record.registered:
+            return record  # no batch was committed yet
+        if self._options.starting_position is not None:
+            return self._register()
+        raise ConfigError(
+            f"subscription {self._name} was read through {record.position} with another "
+            "checkpoint, and this query has none: it would lack the changes before that",
+            hint="set the former checkpointLocation; or choose where to start anew with the "
+            "option starting_position (now, earliest, snapshot or an LSN)",
+            option="subscription",
+        )
+
+    def of_checkpoint(self, name: str | None) -> SubscriptionRecord:
+        """The record for a query that goes on from its checkpoint.
+
+        Args:
+            name: which subscription the checkpoint's offset names; None: it names none, as those
+                of earlier versions.
+
+        Raises:
+            ConfigError: the checkpoint is another subscription's.
+        """
+        record = self.check_name()
+        tag = None if record is None else tag_of(record)
+        if record is not None and (name is None or name == tag):
+            return record
+        other, _, _ = (name or "").rpartition("/")
+        if record is None and other in ("", self._name):
+            raise ConfigError(
+                f"subscription {self._name} was dropped, or is not of this spool, but the query "
+                "has a checkpoint of it",
+                hint="set another checkpointLocation, so that the query starts anew",
+                option="subscription",
+            )
+        what = "an earlier registration of it" if other == self._name else f"subscription {other}"
+        raise ConfigError(
+            f"the query's checkpoint belongs to {what}, not to subscription {self._name} of this "
+            "spool",
+            hint="read the subscription that the checkpoint belongs to, or set another "
+            "checkpointLocation, so that the query starts anew",
+            option="subscription",
+        )
+
+    def move(self, record: SubscriptionRecord, position: Lsn) -> None:
+        """Save that the spool may drop what lies before ``position``."""
+        store = RecordStore.open(self._reader().spool.path, self._name)
+        store.save(replace(record, position=position))
+
+    @property
+    def _reads(self) -> str:
+        return "all tables" if self._options.table is None else f"table {self._options.table}"
+
+    def _register(self) -> SubscriptionRecord:
+        reader = self._reader()
+        position, what = self._start(reader)
+        record = SubscriptionRecord(
+            self._name,
+            Owner.SOURCE,
+            mode="changelog",
+            sink="",
+            registered=position,
+            position=position,
+            query={"registration": uuid.uuid4().hex[:16], "reads": self._reads},
+        )
+        if self._options.starting_position == SNAPSHOT:
+            record = replace(record, query={**record.query, "begins_with": SNAPSHOT})
+        RecordStore.create(reader.spool.path, record)
+        _LOG.warning("subscription %s starts at %s: %s", self._name, position, what)
+        return record
+
+    def _start(self, reader: SpoolReader) -> tuple[Lsn, str]:
+        """Where a new subscription starts, and what it gets, for people."""
+        start, position = reader.start(), reader.position()
+        wanted = self._options.starting_position
+        if isinstance(wanted, Lsn):
+            if not start <= wanted <= reader.frontier():
+                raise ConfigError(
+                    f"starting_position {wanted} is not in the spool, which has {start} to "
+                    f"{reader.frontier()}",
+                    hint="set it to earliest, to now, or to an LSN in between",
+                    option="starting_position",
+                )
+            return wanted, "changes after it"
+        if wanted == SNAPSHOT:
+            return position, "the rows of its table, then changes"
+        # Before a spool has a subscription it keeps everything, for its first reader.
+        if wanted == EARLIEST or (wanted is None and not reader.spool.subscriptions()):
+            return start, "all changes that the spool has"
+        # Not the frontier: after a promotion, commits may come before it.
+        return position, "changes that commit from now on"
+
+
+def begins_with_rows(record: SubscriptionRecord) -> bool:
+    """Whether the query's stream begins with the rows of its table."""
+    return record.query.get("begins_with") == SNAPSHOT
+
+
+def tag_of(record: SubscriptionRecord) -> str | None:
+    """What a query's offsets say about its subscription; None for an earlier version's record."""
+    registration: Any = record.query.get("registration")
+    return None if registration is None else f"{record.name}/{registration}"

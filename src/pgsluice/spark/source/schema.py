@@ -1,0 +1,108 @@
+"""The columns that the source declares: a table's or the envelope's, and the change columns.
+
+The schema is a DDL string: Spark asks the data source for it where no session exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from pgsluice.errors import ConfigError
+from pgsluice.spark.source.options import SnapshotOptions, SourceOptions
+
+CHANGE_COLUMNS = (
+    ("change_type", "STRING"),
+    ("commit_version", "BIGINT"),
+    ("commit_timestamp", "TIMESTAMP"),
+    ("ordinal", "BIGINT"),
+    ("xid", "BIGINT"),
+    ("absent", "ARRAY<STRING>"),
+    ("unfit", "ARRAY<STRING>"),
+    ("unfit_text", "MAP<STRING, STRING>"),
+)
+"""Names without the prefix, and Spark's types; the README says what they mean."""
+
+ENVELOPE_COLUMNS = (
+    ("schema", "STRING"),
+    ("table", "STRING"),
+    ("key", "VARIANT"),
+    ("row", "VARIANT"),
+    ("prefix", "STRING"),
+    ("content", "BINARY"),
+)
+"""``prefix`` and ``content`` are set for a logical message, the others for a change."""
+
+
+def change_columns(prefix: str) -> list[str]:
+    """The names of the change columns."""
+    return [prefix + name for name, _ in CHANGE_COLUMNS]
+
+
+def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, ...]:
+    """A schema's own columns, which stand before those of every row.
+
+    Raises:
+        ConfigError: the user gave a schema that does not end with these.
+    """
+    count = len(names) - len(required)
+    if count < 0 or list(names[count:]) != list(required):
+        raise ConfigError(
+            "the given schema does not end with " + ", ".join(required),
+            hint="remove .schema(...): the source declares its columns itself",
+        )
+    return tuple(names[:count])
+
+
+def envelope_ddl(options: SourceOptions) -> str:
+    """The schema of envelope rows, which hold changes of all tables."""
+    return table_ddl(ENVELOPE_COLUMNS, options)
+
+
+def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions | SnapshotOptions) -> str:
+    """The schema of one table's change rows.
+
+    Args:
+        columns: names and Spark types of the table's own columns.
+        options: for the prefix of the change columns, and for the columns that are asked for.
+
+    Raises:
+        ConfigError: two columns have the same name for Spark, which ignores case; or a column is
+            asked for that the table does not have.
+    """
+    prefix = options.change_column_prefix
+    change_columns = [(prefix + name, kind) for name, kind in CHANGE_COLUMNS]
+    declared = [*_asked_for(columns, options), *change_columns]
+    seen: set[str] = set()
+    for name, _ in declared:
+        if name.lower() in seen:
+            raise ConfigError(
+                f'two columns have the name "{name}", and Spark ignores case',
+                hint="choose another change_column_prefix, or rename the column at the source",
+                column=name,
+            )
+        seen.add(name.lower())
+    return ", ".join(f"{quote(name)} {kind}" for name, kind in declared)
+
+
+def _asked_for(
+    columns: Iterable[tuple[str, str]], options: SourceOptions | SnapshotOptions
+) -> Iterable[tuple[str, str]]:
+    if options.columns is None:
+        return columns
+    kinds = dict(columns)
+    for name in options.columns:
+        if name not in kinds:
+            near = difflib.get_close_matches(name, kinds, n=1)
+            known = ", ".join(kinds)
+            raise ConfigError(
+                f'option columns: table {options.table} has no column "{name}"',
+                hint=f'did you mean "{near[0]}"?' if near else f"its columns are: {known}",
+                option="columns",
+            )
+    return [(name, kind) for name, kind in kinds.items() if name in options.columns]
+
+
+def quote(name: str) -> str:
+    """A name quoted for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"

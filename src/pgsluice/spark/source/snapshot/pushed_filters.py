@@ -1,0 +1,269 @@
+"""Spark's filters as conditions of the server, so that it sends fewer rows.
+
+Spark looks at each row again. So a condition has to be true of every row that Spark keeps, and may
+be true of others: of a value that Spark's type cannot hold, and that Spark sees as NULL. What may
+be false of a row that Spark keeps is left out:
+
+- IS NULL of a column with such values.
+- NOT of a condition that is not exact.
+- The order of texts, unless the server keeps them in UTF-8: Spark compares the bytes.
+- Types that are not in :data:`_LITERALS`, domains among them.
+- Days around the change of the calendar: Spark gives others than the query has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow.types as pt
+from psycopg import sql
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from pgsluice.facts import RelationFacts
+from pgsluice.snapshots import PublishedContent
+from pgsluice.spark.source.snapshot.table import Connection
+from pgsluice.types import ColumnType
+
+BOOL, INT8, INT2, INT4, TEXT, VARCHAR = 16, 20, 21, 23, 25, 1043
+FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ = 700, 701, 1082, 1114, 1184
+NUMERIC, UUID = 1700, 2950
+_TEXTS = (TEXT, VARCHAR)
+_ALWAYS_FIT = (BOOL, INT8, INT2, INT4, TEXT, VARCHAR, FLOAT4, FLOAT8, UUID)
+_CALENDAR_CHANGE = date(1582, 10, 4), date(1582, 10, 17)
+"""Java's calendar lacks the ten days before 1582-10-15. Spark passes values of a filter through it,
+and all of these days come as that one; a day more on both sides for other time zones."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_ORDER: Mapping[type[Filter], str] = {
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+
+
+def _boolean(value: Any) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None
+
+
+def _integer(value: Any) -> str | None:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return f"'{value}'::pg_catalog.int8" if is_integer else None
+
+
+def _float(kind: str) -> Callable[[Any], str | None]:
+    return lambda value: f"'{value!r}'::pg_catalog.{kind}" if isinstance(value, float) else None
+
+
+def _decimal(value: Any) -> str | None:
+    return f"'{value}'::pg_catalog.numeric" if isinstance(value, Decimal) else None
+
+
+def _date(value: Any) -> str | None:
+    is_date = isinstance(value, date) and not isinstance(value, datetime)
+    return f"'{value.isoformat()}'::pg_catalog.date" if is_date and _is_kept(value) else None
+
+
+def _timestamp(value: Any) -> str | None:
+    is_local = isinstance(value, datetime) and value.tzinfo is None
+    return f"'{value.isoformat(' ')}'::pg_catalog.timestamp" if is_local else None
+
+
+def _timestamptz(value: Any) -> str | None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    in_utc = value.astimezone(UTC)
+    is_kept = _is_kept(in_utc.date())
+    return f"'{in_utc.isoformat(' ')}'::pg_catalog.timestamptz" if is_kept else None
+
+
+def _is_kept(day: date) -> bool:
+    """Whether Spark gives the day that the query has."""
+    first, last = _CALENDAR_CHANGE
+    return not first <= day <= last
+
+
+def _uuid(value: Any) -> str | None:
+    is_uuid = isinstance(value, str) and _UUID.fullmatch(value) is not None
+    return f"'{value}'::pg_catalog.uuid" if is_uuid else None
+
+
+_LITERALS: Mapping[int, Callable[[Any], str | None]] = {
+    BOOL: _boolean,
+    INT2: _integer,
+    INT4: _integer,
+    INT8: _integer,
+    FLOAT4: _float("float4"),
+    FLOAT8: _float("float8"),
+    NUMERIC: _decimal,
+    DATE: _date,
+    TIMESTAMP: _timestamp,
+    TIMESTAMPTZ: _timestamptz,
+    UUID: _uuid,
+}
+"""By the type's OID: a value as SQL; None for one that is not of the type. Texts are apart: how
+they are written depends on the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushedFilters:
+    """The filters of a query; it pickles."""
+
+    filters: tuple[Filter, ...]
+
+    def __call__(
+        self,
+        connection: Connection,
+        facts: RelationFacts,
+        types: Mapping[str, ColumnType],
+        content: PublishedContent,
+    ) -> str | None:
+        """The SQL condition; None if nothing of the filters can be said."""
+        encoding = connection.info.parameter_status("server_encoding")
+        columns = {
+            column.name: _Column(
+                connection,
+                column.name,
+                column.type_oid,
+                is_utf8=encoding == "UTF8",
+                is_decimal=pt.is_decimal(types[column.name].arrow_type),
+                is_whole=column.name not in content.unlisted,
+            )
+            for column in facts.columns
+        }
+        conditions = [_condition(each, columns) for each in self.filters]
+        return " AND ".join(f"({text})" for text in conditions if text is not None) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the table.
+
+    Attributes:
+        is_utf8: the server keeps texts in UTF-8.
+        is_decimal: its values are decimals for Spark.
+        is_whole: it is read from all leaves.
+    """
+
+    connection: Connection
+    name: str
+    type_oid: int
+    is_utf8: bool
+    is_decimal: bool
+    is_whole: bool
+
+    @property
+    def sql(self) -> str:
+        return sql.Identifier(self.name).as_string(self.connection)
+
+    @property
+    def always_fits(self) -> bool:
+        """Whether Spark sees NULL only where the server does."""
+        return self.type_oid in _ALWAYS_FIT and self.is_whole
+
+    def literal(self, value: Any) -> str | None:
+        """A value of the column's type as SQL."""
+        if self.type_oid in _TEXTS:
+            return self._text(value)
+        if self.type_oid == NUMERIC and not self.is_decimal:
+            return None
+        make = _LITERALS.get(self.type_oid)
+        return None if make is None else make(value)
+
+    def _text(self, value: Any) -> str | None:
+        if not isinstance(value, str) or "\0" in value or not (self.is_utf8 or value.isascii()):
+            return None
+        # Byte by byte, as Spark compares: the column's collation may find more texts equal.
+        return f'{sql.Literal(value).as_string(self.connection)}::pg_catalog.text COLLATE "C"'
+
+
+def _condition(given: Filter, columns: Mapping[str, _Column]) -> str | None:
+    """A filter as SQL; None if it cannot be said so that every row that Spark keeps fulfils it."""
+    if isinstance(given, Not):
+        return _negated(given.child, columns)
+    path: tuple[str, ...] = getattr(given, "attribute", ())
+    column = columns.get(path[0]) if len(path) == 1 else None
+    if column is None:
+        return None
+    match given:
+        case EqualTo(_, value):
+            return _compared(column, "=", value)
+        case EqualNullSafe(_, value):
+            return _is_null(column) if value is None else _compared(column, "=", value)
+        case GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual():
+            return _ordered(column, _ORDER[type(given)], given.value)
+        case In(_, values):
+            literals = [column.literal(value) for value in values if value is not None]
+            if not literals or None in literals:
+                return None
+            return f"{column.sql} IN ({', '.join(str(literal) for literal in literals)})"
+        case IsNull():
+            return _is_null(column)
+        case IsNotNull():
+            return f"{column.sql} IS NOT NULL"
+        case StringStartsWith() | StringEndsWith() | StringContains():
+            return _searched(column, given)
+        case _:
+            return None
+
+
+def _negated(child: Filter, columns: Mapping[str, _Column]) -> str | None:
+    """NOT of a filter whose condition is true of a value exactly if the filter is."""
+    match child:
+        case EqualNullSafe() | IsNotNull() | Not():
+            return None
+        case In(_, values) if None in values:
+            return None
+        case _:
+            condition = _condition(child, columns)
+            return None if condition is None else f"NOT ({condition})"
+
+
+def _compared(column: _Column, operator: str, value: Any) -> str | None:
+    literal = column.literal(value)
+    return None if literal is None else f"{column.sql} {operator} {literal}"
+
+
+def _ordered(column: _Column, operator: str, value: Any) -> str | None:
+    if column.type_oid == UUID or (column.type_oid in _TEXTS and not column.is_utf8):
+        return None
+    return _compared(column, operator, value)
+
+
+def _is_null(column: _Column) -> str | None:
+    return f"{column.sql} IS NULL" if column.always_fits else None
+
+
+def _searched(
+    column: _Column, given: StringStartsWith | StringEndsWith | StringContains
+) -> str | None:
+    literal = column.literal(given.value) if column.type_oid in _TEXTS else None
+    if literal is None:
+        return None
+    match given:
+        case StringContains():
+            return f"pg_catalog.strpos({column.sql}, {literal}) > 0"
+        case StringStartsWith():
+            return f"pg_catalog.left({column.sql}, {len(given.value)}) = {literal}"
+        case _:
+            return f"pg_catalog.right({column.sql}, {len(given.value)}) = {literal}"

@@ -1,0 +1,99 @@
+"""Rows that were read under a snapshot, as the stream's change rows.
+
+A row of a table is an insert at the snapshot's position, and becomes a row of the query by the same
+code as one of the stream. It belongs to no transaction, so ``_xid`` and ``_commit_timestamp`` are
+NULL. ``_ordinal`` tells the rows of one snapshot apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.columnar import RelationChanges
+from pgsluice.columnar.changes import INSERT, Tuples
+from pgsluice.snapshots import Portion, ReadRows, Snapshot, TableQuery, table_reader
+from pgsluice.spark.source.rows import table_batches
+from pgsluice.spark.source.schema import CHANGE_COLUMNS
+from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
+
+ORDINALS_OF_A_PORTION = 2**40
+"""More than the rows of any portion."""
+LOCK_TIMEOUT_S = 30
+_NAMES = [name for name, _ in CHANGE_COLUMNS]
+_WITHOUT_TRANSACTION = ("commit_timestamp", "xid")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRows:
+    """Reads portions of a table under a snapshot as rows of a query; it pickles.
+
+    Attributes:
+        dsn: the server, as the executors reach it.
+        declared: the query's schema: the columns of ``query``, then the change columns.
+    """
+
+    dsn: str
+    snapshot: Snapshot
+    query: TableQuery
+    declared: pa.Schema
+
+    def read(self, portion: Portion, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a portion.
+
+        Args:
+            number: the portion's; each has ordinals of its own.
+
+        Raises:
+            PgsluiceError: as :func:`pgsluice.snapshots.table_reader`.
+        """
+        ordinal = number * ORDINALS_OF_A_PORTION
+        with table_reader(
+            self.dsn, self.snapshot, self.query, [portion], lock_timeout_s=LOCK_TIMEOUT_S
+        ) as reader:
+            for rows in reader.rows(portion):
+                for batch in table_batches(self._changes(rows, ordinal), self.declared):
+                    yield _without_transaction(batch)
+                ordinal += len(rows)
+
+    def _changes(self, rows: ReadRows, ordinal: int) -> RelationChanges:
+        count = len(rows)
+        facts = self.query.facts
+        names = self.query.columns
+        columns = tuple(RelationColumn(0, name, 0, -1) for name in names)
+        unfit = {n: rows.unfit(n) for n in rows.sent}
+        values = tuple(each.values for each in rows.columns)
+        nothing = np.zeros(count, np.int64)
+        none = np.full(count, -1, np.int64)
+        return RelationChanges(
+            relation=Relation(
+                facts.oid, facts.namespace, facts.name, ReplicaIdentity.NOTHING, columns
+            ),
+            facts=facts,
+            schema=pa.schema(
+                [pa.field(name, value.type) for name, value in zip(names, values, strict=True)]
+            ),
+            actions=np.full(count, INSERT, np.uint8),
+            positions=np.full(count, int(self.snapshot.position), np.int64),
+            ordinals=np.arange(ordinal, ordinal + count),
+            commit_timestamps=nothing,
+            xids=nothing,
+            new=Tuples(values, {}, unfit, {n: partial(rows.text, n) for n in unfit}),
+            new_index=np.arange(count),
+            old=Tuples(tuple(value.slice(0, 0) for value in values), {}, {}),
+            old_index=none,
+            old_kinds=np.zeros(count, np.uint8),
+        )
+
+
+def _without_transaction(batch: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = batch.columns
+    first = len(arrays) - len(_NAMES)
+    for name in _WITHOUT_TRANSACTION:
+        index = first + _NAMES.index(name)
+        arrays[index] = pa.nulls(len(batch), arrays[index].type)
+    return pa.record_batch(arrays, schema=batch.schema)

@@ -1,0 +1,267 @@
+"""A stream that begins with the rows of its table.
+
+Its offsets say how far it is, beside the position (``snapshot``):
+
+- ``staging N``: N batches have had tasks write the rows to the spool. Such a batch has no rows, so
+  repeating it is harmless. If its snapshot is lost, or a row could not be read, the next one begins
+  again under a new snapshot.
+- ``rows N``: N files of rows are delivered. The files are complete and do not change, so a batch
+  that is repeated has the same rows.
+- ``read``: all rows are delivered. The stream goes on at the snapshot's position.
+
+Only tasks read rows. The planning process holds the snapshot meanwhile.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pgsluice.capture.slot import check_identity
+from pgsluice.errors import ConfigError, SourceUnreachable, SpoolFull, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
+from pgsluice.snapshots import (
+    Portion,
+    Snapshot,
+    TableRewritten,
+    export_again,
+    plan_portions,
+    temporary_snapshot,
+)
+from pgsluice.snapshots.ranges import size_bytes
+from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spark.source.schema import change_columns, columns_before
+from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
+from pgsluice.spark.source.snapshot.rows import SnapshotRows
+from pgsluice.spark.source.snapshot.table import TableSelection, hints_of_a_read, refuse_standby
+from pgsluice.spool import SpoolIdentity
+from pgsluice.spool.snapshot_files import CompleteSnapshot, SnapshotFiles
+from pgsluice.types import TypeOptions
+
+if TYPE_CHECKING:
+    from pgsluice.replication.session import SqlSession
+
+MOST_ATTEMPTS = 5
+"""How often a planning process has the rows written, before it gives up."""
+_STAGING, _ROWS, _READ = "staging", "rows", "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a stream is with the rows that it begins with, as its offsets have it."""
+
+    kind: str = _STAGING
+    number: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Stage:
+        """Read an offset's text."""
+        kind, _, number = text.partition(" ")
+        return cls(kind, int(number or 0))
+
+    def __str__(self) -> str:
+        return self.kind if self.is_over else f"{self.kind} {self.number}"
+
+    @property
+    def is_over(self) -> bool:
+        """All rows are delivered."""
+        return self.kind == _READ
+
+    @property
+    def delivered(self) -> int:
+        """How many files are delivered."""
+        return self.number if self.kind == _ROWS else 0
+
+
+OVER = Stage(_READ)
+
+
+@dataclass
+class StagePartition(InputPartition):
+    """The portions that a task writes to the spool; it gives no rows."""
+
+    attempt: str
+    portions: tuple[tuple[int, Portion], ...]
+    rows: SnapshotRows
+
+
+@dataclass
+class RowsPartition(InputPartition):
+    """A file of rows."""
+
+    name: str
+
+
+class SnapshotStart:
+    """Plans and reads the batches of the rows.
+
+    Planning is done in one process; tasks get a pickled copy, which only reads.
+
+    Args:
+        options: the query's.
+        declared: its schema.
+        identity: reads the spool's identity.
+    """
+
+    def __init__(
+        self, options: SourceOptions, declared: pa.Schema, identity: Callable[[], SpoolIdentity]
+    ) -> None:
+        assert options.subscription is not None
+        self._options = options
+        self._declared = declared
+        self._identity = identity
+        self._files = SnapshotFiles(options.spool, options.subscription)
+        self._session: SqlSession | None = None
+        self._attempt: tuple[str, Snapshot, int] | None = None
+        self._attempts = 0
+
+    def next(
+        self, start: Lsn, stage: Stage, registration: str, limits: tuple[float, float, float]
+    ) -> tuple[Lsn, Stage]:
+        """Where the next batch ends.
+
+        Args:
+            start: the position of the last one.
+            limits: of rows, bytes and files; a batch takes one file at least.
+        """
+        complete = self._complete(registration)
+        if complete is None:
+            return start, Stage(_STAGING, stage.number + 1)
+        rows, size, files = limits
+        number = stage.delivered
+        for file in complete.files[stage.delivered :]:
+            if number > stage.delivered and (rows < file.rows or size <= 0 or files <= 0):
+                break
+            rows, size, files = rows - file.rows, size - file.size_bytes, files - 1
+            number += 1
+        is_over = number == len(complete.files)
+        return complete.position, OVER if is_over else Stage(_ROWS, number)
+
+    def partitions(self, before: Stage, after: Stage, registration: str) -> list[InputPartition]:
+        """The tasks of a batch.
+
+        Raises:
+            PgsluiceError: the table cannot be read, or rows that were written are missing.
+        """
+        complete = self._files.complete(registration)
+        if after.kind == _STAGING:
+            return [] if complete is not None else list(self._begin())
+        if complete is None:
+            raise ConfigError(
+                f"the rows of {self._options.table} that the query has not read yet are not in "
+                "the spool any more",
+                hint="empty what the query has written, and start it with another "
+                "checkpointLocation",
+            )
+        last = len(complete.files) if after.is_over else after.number
+        return [RowsPartition(file.name) for file in complete.files[before.delivered : last]]
+
+    def read(self, partition: StagePartition | RowsPartition) -> Iterator[pa.RecordBatch]:
+        """A partition's rows; those of a portion go to the spool instead."""
+        if isinstance(partition, RowsPartition):
+            yield from self._files.read(partition.name, self._declared)
+            return
+        with hints_of_a_read("restart the query"):
+            for number, portion in partition.portions:
+                try:
+                    rows = partition.rows.read(portion, number)
+                    self._files.write(partition.attempt, number, rows, self._declared)
+                except (SourceUnreachable, TableRewritten):
+                    return  # the next batch begins again, under a new snapshot
+
+    def clear(self) -> None:
+        """Delete the rows, which are delivered."""
+        self._files.clear()
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _complete(self, registration: str) -> CompleteSnapshot | None:
+        """All rows, if the last batch has written the last of them."""
+        complete = self._files.complete(registration)
+        if complete is not None or self._attempt is None:
+            return complete
+        attempt, snapshot, count = self._attempt
+        written = self._files.written(attempt)
+        is_in_history = self._identity().has(snapshot.timeline, snapshot.position)
+        if len(written) < count or not is_in_history:
+            return None
+        files = tuple(written[number] for number in range(count))
+        complete = CompleteSnapshot(snapshot.position, files)
+        self._files.finish(complete, registration)
+        self.close()
+        return complete
+
+    def _begin(self) -> Iterator[StagePartition]:
+        """Take a snapshot, and plan the tasks that write its rows."""
+        dsn, table = self._options.dsn, self._options.table
+        if dsn is None or table is None:
+            raise ConfigError(
+                "the rows that the stream begins with are not read yet, and need the server",
+                hint="set the options dsn and table again",
+                option="dsn",
+            )
+        self._attempts += 1
+        if self._attempts > MOST_ATTEMPTS:
+            raise TableError(
+                f"the rows of {table} could not be read under one snapshot in {MOST_ATTEMPTS} "
+                "batches",
+                hint="does the query read its DataFrame (foreachBatch has to)? Is the table "
+                "rewritten again and again?",
+                table=str(table),
+            )
+        self.close()
+        self._files.begin()
+        rows, portions = self._plan(dsn, table_selection(self._options, self._declared))
+        attempt = secrets.token_hex(4)
+        self._attempt = attempt, rows.snapshot, len(portions)
+        numbered = list(enumerate(portions))
+        workers = min(self._options.copy_workers, len(portions))
+        for worker in range(workers):
+            yield StagePartition(attempt, tuple(numbered[worker::workers]), rows)
+
+    def _plan(
+        self, dsn: str, selection: TableSelection
+    ) -> tuple[SnapshotRows, tuple[Portion, ...]]:
+        identity = self._identity()
+        with ReplicationConnection.connect(dsn) as walsender:
+            check_identity(identity, walsender.identify_system())
+        session = self._session = connect_sql(dsn, application="snapshot of a stream")
+        with source_errors(f"planning the read of {selection.table}"):
+            refuse_standby(session)
+            with temporary_snapshot(dsn, SLOT_TIMEOUT_S) as of_slot:
+                snapshot = export_again(session, of_slot)
+            selection = replace(selection, publications=identity.publications)
+            query = selection.query(session)
+            portions = plan_portions(session, [query.facts], at_once=self._options.copy_workers)[
+                query.facts.oid
+            ]
+        needed, free = sum(map(size_bytes, portions)), shutil.disk_usage(self._files.folder).free
+        if needed > free:
+            raise SpoolFull(
+                f"the rows of {selection.table} (about {needed >> 20} MiB) go through the spool, "
+                f"and its disk has {free >> 20} MiB free",
+                hint="free disk space, or give the spool a larger disk",
+                path=str(self._files.folder),
+            )
+        return SnapshotRows(dsn, snapshot, query, self._declared), portions
+
+
+def table_selection(options: SourceOptions, declared: pa.Schema) -> TableSelection:
+    """What a stream reads of its table."""
+    assert options.table is not None
+    return TableSelection(
+        options.table,
+        columns_before(declared.names, change_columns(options.change_column_prefix)),
+        TypeOptions(numeric=options.numeric),
+    )

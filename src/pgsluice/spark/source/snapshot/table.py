@@ -1,0 +1,259 @@
+"""A table that a query reads under a snapshot: found by its name, and what is read of it.
+
+What the server refuses later, in a task, is refused here in words: a table that does not exist, a
+view, rights that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import (
+    fetch_many,
+    fetch_relation_facts,
+    leaf_filenodes,
+    publications_of,
+    relations_of,
+    server_info,
+)
+from pgsluice.catalog.published import disagreeing
+from pgsluice.catalog.rights import grants, table_rights
+from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
+from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
+from pgsluice.facts import RelationFacts
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import (
+    PublishedContent,
+    SnapshotGone,
+    TableLocked,
+    TableQuery,
+    published_content,
+)
+from pgsluice.spark.source.options import SnapshotOptions, TableName
+from pgsluice.types import ColumnType, TypeOptions, resolve_type
+
+Connection = psycopg.Connection[Any]
+Condition = Callable[
+    [Connection, RelationFacts, Mapping[str, ColumnType], PublishedContent], str | None
+]
+"""Makes an SQL condition of a table's rows; None for all rows."""
+
+_NOT_TABLES = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+    "I": "an index",
+    "c": "a composite type",
+}
+_KIND = """
+SELECT c.oid, c.relkind::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+_EVERYTHING = PublishedContent(None, None)
+_LOCKED = "read the table again when the lock is gone; pg_locks has its session"
+_HINTS = {
+    ParkReason.REWRITTEN: "read the table again: a newer snapshot sees its rows",
+    ParkReason.RIGHTS: "GRANT SELECT, or ALTER ROLE … BYPASSRLS; then read the table again",
+}
+
+
+def refuse_standby(connection: Connection) -> None:
+    """Refuse a server that cannot make a snapshot with a position.
+
+    Raises:
+        SourceRefused: it is a standby.
+    """
+    if server_info(connection).is_standby:
+        raise SourceRefused(
+            "the server is a standby, and a snapshot whose position is known is made on a primary",
+            hint="set dsn to the primary",
+        )
+
+
+def find_table(connection: Connection, table: TableName) -> RelationFacts:
+    """The facts of a table, in the connection's snapshot if it has one.
+
+    Raises:
+        ConfigError: there is no table of this name.
+        TableError: our role may not read it, or not all of its rows.
+    """
+    row = connection.execute(_KIND, [table.namespace, table.name]).fetchone()
+    if row is None:
+        raise ConfigError(
+            f"the server has no table {table}",
+            hint="check the name, and the database of the dsn; an unquoted name is folded to "
+            "lower case",
+            option="table",
+        )
+    oid, kind = int(row[0]), row[1]
+    if kind not in "rp":
+        raise ConfigError(
+            f"{table} is {_NOT_TABLES.get(kind, 'no table')}, and only tables can be read under "
+            "a snapshot",
+            hint="read the tables below it, or read it over JDBC",
+            option="table",
+        )
+    if oid < FIRST_NORMAL_OID:
+        raise ConfigError(
+            f"{table} is a system table, and only tables of users can be read under a snapshot",
+            hint="read it over JDBC",
+            option="table",
+        )
+    facts = fetch_relation_facts(connection, oid)
+    rights = table_rights(connection, [oid]).get(oid)
+    if facts is None or rights is None:  # dropped meanwhile
+        raise ConfigError(f"the server has no table {table}", option="table")
+    # Reading says which columns are missing, of a role that may read single ones.
+    rights = rights.to_read(())
+    if rights.may_read and rights.sees_all_rows:
+        return facts
+    what = f"the role {rights.role} may not read {table}"
+    if rights.may_read:
+        what = f"row level security of {table} hides rows from the role {rights.role}"
+    raise TableError(what, hint="\n".join(grants([rights])), table=str(table))
+
+
+def column_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnType]:
+    """How each column of a table maps to Spark, by name; generated columns as well."""
+    definitions = facts.type_definitions()
+    return {
+        column.name: resolve_type(column.type_oid, column.typmod, definitions, types)
+        for column in facts.columns
+    }
+
+
+def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
+    """The columns of a snapshot's table and their Spark types.
+
+    A generated column is one of them if the option ``columns`` names it, as in the stream.
+
+    Raises:
+        ConfigError, TableError: as :func:`find_table`.
+        SourceUnreachable: no connection.
+    """
+    asked = options.columns or ()
+    what = f"looking up the columns of {options.table}"
+    with connect_sql(options.dsn) as connection, source_errors(what):
+        facts = find_table(connection, options.table)
+    types = column_types(facts, TypeOptions(numeric=options.numeric))
+    return [
+        (column.name, types[column.name].spark_ddl)
+        for column in facts.columns
+        if not column.generated or column.name in asked
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSelection:
+    """What a query reads of a table; it pickles.
+
+    Attributes:
+        columns: their names.
+        publications: of the server: the rows and columns that they send are read; empty: all.
+        condition: makes one more condition of the rows that are read.
+    """
+
+    table: TableName
+    columns: tuple[str, ...]
+    types: TypeOptions
+    publications: tuple[str, ...] = ()
+    condition: Condition | None = None
+
+    def query(self, connection: Connection) -> TableQuery:
+        """The query, in the connection's snapshot.
+
+        Raises:
+            ConfigError: the table or a column of it is not there, or is not published.
+            TableError: as :func:`find_table`.
+        """
+        facts = find_table(connection, self.table)
+        if not self.columns:
+            raise ConfigError(f"{self.table} has no columns that could be read", option="columns")
+        content = self._content(connection, facts)
+        types = column_types(facts, self.types)
+        self._refuse_missing(types, content)
+        own = self.condition and self.condition(connection, facts, types, content)
+        conditions = [f"({text})" for text in (content.row_filter, own) if text is not None]
+        return TableQuery(
+            facts,
+            self.columns,
+            tuple(types[name] for name in self.columns),
+            " AND ".join(conditions) or None,
+            content.unlisted,
+        )
+
+    def _content(self, connection: Connection, facts: RelationFacts) -> PublishedContent:
+        if not self.publications:
+            return _EVERYTHING
+        published = relations_of(connection, self.publications)
+        if facts.root_oid == facts.oid:
+            known = fetch_many(connection, published)
+            mine = [
+                relation
+                for oid, relation in published.items()
+                if relation.sent_as in known and known[relation.sent_as].root_oid == facts.oid
+            ]
+        else:
+            own = published.get(facts.oid)
+            mine = [own] if own is not None and own.sent_as == facts.oid else []
+        names = ", ".join(self.publications)
+        if missing := set(self.publications) - set(publications_of(connection, self.publications)):
+            raise ConfigError(
+                f"the server has no publication {', '.join(sorted(missing))}",
+                hint="correct publication_names, or read the table without it",
+                option="publication_names",
+            )
+        if not mine:
+            raise ConfigError(
+                f"{self.table} is not sent by the publications {names}",
+                hint="add the table to one of them, or read it without publication_names",
+                option="publication_names",
+            )
+        if disagreement := disagreeing(mine):
+            raise ConfigError(disagreement.what, option="publication_names")
+        partitioned = {relation.oid for relation in mine if relation.kind == "p"}
+        leaves = leaf_filenodes(connection, {facts.oid, *partitioned})
+        return published_content(facts, mine, leaves)
+
+    def _refuse_missing(self, types: Mapping[str, ColumnType], content: PublishedContent) -> None:
+        for name in self.columns:
+            if name not in types:
+                raise ConfigError(
+                    f'{self.table} has no column "{name}" any more',
+                    hint="call load() again, so that the table's columns are read anew",
+                    column=name,
+                )
+            if content.columns is not None and name not in content.columns:
+                raise ConfigError(
+                    f"the publications {', '.join(self.publications)} do not send the column "
+                    f'"{name}" of {self.table}',
+                    hint="leave it out with the option columns",
+                    column=name,
+                )
+
+
+@contextmanager
+def hints_of_a_read(gone: str) -> Iterator[None]:
+    """Say of an error what the user of a query can do; a copy's hints are not for them.
+
+    Args:
+        gone: what to do when the snapshot is gone.
+    """
+    try:
+        yield
+    except TableLocked as error:
+        raise TableError(error.what, hint=_LOCKED, **error.facts) from error
+    except TableError as error:
+        reason = error.facts.get("reason")
+        hint = error.hint if reason is None else _HINTS.get(reason)
+        raise TableError(error.what, hint=hint, **error.facts) from error
+    except SnapshotGone as error:
+        raise SourceUnreachable("the snapshot of the table's rows is gone", hint=gone) from error

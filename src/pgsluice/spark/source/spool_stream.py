@@ -1,0 +1,290 @@
+"""The base of the streaming readers over a spool: offsets, limits, and waiting for segments.
+
+Its rules follow from how Spark drives a Python source:
+
+- One process per query plans its batches. Tasks get copies of the reader that were pickled right
+  after ``__init__``; such a copy knows only its partition.
+- An offset is the end of a transaction, ``{"lsn": "0/16B3748"}``. Spark compares offsets as text:
+  a subclass may add keys that are always the same, in the same order.
+- ``latestOffset`` gets as ``start`` the end of a committed batch, or ``initialOffset``. Data
+  before it is not read again.
+- An exception in the planning process ends the query, so transient failures are retried here.
+- Without new data, ``latestOffset`` waits for a while: otherwise Spark calls it every 10 ms.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pgsluice.errors import SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.source.retry import retry_transient
+from pgsluice.spool import SegmentInfo, SpoolReader
+from pgsluice.spool.layout import SEGMENTS
+from pgsluice.spool.notices import FolderNotices
+
+Offset = dict[str, str]
+
+LONG_POLL_S = 1.0
+POLL_S = 0.02
+
+
+def offset_of(lsn: Lsn) -> Offset:
+    """An LSN as Spark stores it."""
+    return {"lsn": str(lsn)}
+
+
+def lsn_of(offset: Offset) -> Lsn:
+    """The LSN of an offset.
+
+    Raises:
+        SpoolError: the checkpoint belongs to another kind of source.
+    """
+    try:
+        return Lsn.parse(offset["lsn"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpoolError(
+            f"{offset!r} is not an offset of this source",
+            hint="the checkpoint belongs to another source; set another checkpointLocation",
+        ) from error
+
+
+class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Divides a spool's segments into batches.
+
+    A subclass says where the stream begins (:meth:`registered_position`), what a batch's
+    partitions are (:meth:`partitions_between`) and how a task reads one (``read``).
+
+    Args:
+        max_rows: rows after which a batch takes no further segment.
+        max_bytes: bytes after which a batch takes no further segment.
+    """
+
+    def __init__(self, spool: Path, *, max_rows: int, max_bytes: int) -> None:
+        self._path = spool
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        # Opened only in the planning process: the copies for tasks are pickled.
+        self._spool: SpoolReader | None = None
+        self._notices: FolderNotices | None = None
+        self._available_now: Lsn | None = None
+        self._end: Lsn | None = None
+
+    # Implemented by subclasses.
+
+    @abstractmethod
+    def registered_position(self) -> Lsn:
+        """The position in the subscription's record, which ``initialOffset`` returns."""
+
+    @abstractmethod
+    def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
+        """The tasks of the batch (start, end]."""
+
+    def tag(self) -> Offset:
+        """Further keys of each offset."""
+        return {}
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset of another subscription's checkpoint."""
+
+    def begin(self, *, once: bool = False) -> None:
+        """Lazy set-up, on the first call in the planning process.
+
+        Args:
+            once: the query ends by itself at the current position.
+        """
+        _stop_on_sigterm()
+
+    def hold(self, start: Lsn) -> Lsn:
+        """Keep the data after ``start`` in the spool, and return where to read from."""
+        return start
+
+    def look_after_capture(self) -> None:
+        """Keep the query's own capture process running, if it has one."""
+
+    def end_at_barrier(self, start: Lsn, end: Lsn) -> Lsn:
+        """An earlier end for the batch (start, end]; ``start`` for no batch now."""
+        return end
+
+    def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
+        """Where a batch ends that may not take all rows of a segment.
+
+        Args:
+            info: the segment.
+            start: where the batch ends without it; it may lie inside the segment.
+            rows: how many more rows the batch may take.
+            is_first: the batch is empty so far, and has to take one transaction at least.
+        """
+        return info.end
+
+    def end_of_available_now(self) -> Lsn:
+        """Where a query that ends by itself ends: the spool's current position."""
+        return self.reader().position()
+
+    # Called by Spark.
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
+        """The registered position."""
+        self.begin()
+        return self._offset(retry_transient(self.registered_position))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit on a batch's rows; its bytes are limited as well."""
+        return ReadMaxRows(self._max_rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends; ``start`` if no new data came for a while.
+
+        Raises:
+            SpoolHole: the spool has dropped data after ``start``.
+        """
+        self.begin()
+        retry_transient(lambda: self.check(start))
+        given = lsn_of(start)
+        begin = retry_transient(lambda: self.hold(given))
+        infos = retry_transient(lambda: self._pending_segments(begin))
+        if not infos and self._available_now is None and self._wait_for_segment(begin):
+            infos = retry_transient(lambda: self._pending_segments(begin))
+        self.look_after_capture()
+        end = retry_transient(lambda: self._end_within_limits(begin, infos, limit))
+        if end > begin:
+            # After the listing: a barrier is set before what it holds back can be listed.
+            end = retry_transient(lambda: self.end_at_barrier(begin, end))
+        self._end = max(begin, end)
+        return self._offset(self._end)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix where the query ends."""
+        self.begin(once=True)
+        self._available_now = retry_transient(self.end_of_available_now)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch.
+
+        Raises:
+            SpoolError: the end lies before the start.
+            SpoolHole: the spool lacks a part of the range.
+        """
+        self.begin()
+        retry_transient(lambda: self.check(end))
+        begin, through = lsn_of(start), lsn_of(end)
+        if through < begin:
+            raise SpoolError(
+                f"a batch would end at {through}, before its start {begin}",
+                hint="use the spool that the checkpoint was made with",
+                path=str(self._path),
+            )
+        if through == begin:
+            return []
+        return retry_transient(lambda: self.partitions_between(begin, through))
+
+    def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802
+        """How far the query is behind after its last planned batch, for Spark's progress."""
+        reader = self.reader()
+        frontier, position = retry_transient(reader.frontier), retry_transient(reader.position)
+        end = position if self._end is None else self._end
+        # There are no changes between the last commit and the frontier.
+        lag = frontier - end if position > end else 0
+        return {
+            "lsn": str(position),
+            "frontier": str(frontier),
+            "lag_bytes": str(lag),
+            "lag_seconds": f"{retry_transient(lambda: self._lag_s(end)):.1f}",
+            "slot": reader.spool.identity.slot,
+        }
+
+    def _offset(self, lsn: Lsn) -> Offset:
+        """An LSN as this query's checkpoint has it."""
+        return {**offset_of(lsn), **self.tag()}
+
+    # Segments.
+
+    def reader(self) -> SpoolReader:
+        """The spool, opened once in the planning process."""
+        if self._spool is None:
+            self._spool = SpoolReader(self._path)
+        return self._spool
+
+    def _wait_for_segment(self, start: Lsn) -> bool:
+        """Wait a while for a segment past ``start``."""
+        if self._notices is None:
+            self._notices = FolderNotices(self._path / SEGMENTS)
+        deadline = time.monotonic() + LONG_POLL_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            self.look_after_capture()
+            chain = retry_transient(self.reader().all_segments)
+            if chain and chain[-1].end > start:
+                return True
+            self._notices.wait(left_s)
+        return False
+
+    def _pending_segments(self, start: Lsn) -> list[SegmentInfo]:
+        """The segments past ``start``, up to the query's fixed end if it has one."""
+        infos = self.reader().segments(start)
+        if self._available_now is None:
+            return infos
+        return [info for info in infos if info.end <= self._available_now]
+
+    def _lag_s(self, end: Lsn) -> float:
+        """Seconds since the first commit past ``end``, in whole segments; 0 if there is none."""
+        waiting = next((info for info in self.reader().all_segments() if info.end > end), None)
+        committed = None if waiting is None else waiting.header.first_commit_timestamp
+        return 0.0 if committed is None else max(0.0, time.time() - committed / 1e6)
+
+    def _end_within_limits(self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
+        """The end of the last transaction within the limits; a batch takes at least one."""
+        rows, size, files = self._limits(limit)
+        end = start
+        for info in infos:
+            if info.header.counts.changes > rows:
+                return self.end_inside(info, end, int(rows), is_first=end == start)
+            rows -= info.header.counts.changes
+            size -= info.size_bytes
+            files -= 1
+            end = info.end
+            if rows <= 0 or size <= 0 or files <= 0:
+                break
+        return end
+
+    def _limits(self, limit: ReadLimit) -> tuple[float, float, float]:
+        """Rows, bytes and segments of one batch."""
+        match limit:
+            case ReadAllAvailable():
+                return math.inf, math.inf, math.inf
+            case ReadMaxBytes():
+                return math.inf, limit.max_bytes, math.inf
+            case ReadMaxFiles():
+                return math.inf, math.inf, limit.max_files
+            case ReadMaxRows():
+                return limit.max_rows, self._max_bytes, math.inf
+            case _:
+                return self._max_rows, self._max_bytes, math.inf
+
+
+def _stop_on_sigterm() -> None:
+    """Exit in order on SIGTERM, so that atexit runs: Spark ends the process without ``stop``."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+
+
+def _exit_on_signal(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + signal.SIGTERM)

@@ -1,0 +1,277 @@
+"""``spark.readStream.format("pgoutput")``: a query with its own subscription.
+
+The position in the subscription's record keeps the spool from dropping later data. Spark passes
+the end of the last committed batch to ``latestOffset`` as ``start``; the position moves there.
+``initialOffset`` returns the position, also after a crash before the first batch was committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.source.lookup import warn_of_unknown_exclusions
+from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spark.source.reading import ChangePartition, RowReader, plan
+from pgsluice.spark.source.registration import Registration, begins_with_rows, tag_of
+from pgsluice.spark.source.retry import retry_transient
+from pgsluice.spark.source.snapshot.start import (
+    OVER,
+    RowsPartition,
+    SnapshotStart,
+    Stage,
+    StagePartition,
+)
+from pgsluice.spark.source.spool_stream import POLL_S, Offset, SpoolStreamReader, lsn_of
+from pgsluice.spark.source.walsender_options import refuse_other_options
+from pgsluice.spool import SegmentInfo, SpoolIdentity, SubscriptionRecord
+from pgsluice.spool.identity import read_identity
+from pgsluice.spool.lock import FileLock, subscription_lock
+from pgsluice.spool.scan import change_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pgsluice.spark.source.keeper import CaptureKeeper
+
+_LOCK_S = 10.0
+"""The planning process of a query that was stopped needs a moment to end."""
+
+
+class PgoutputStreamReader(SpoolStreamReader):
+    """Plans a query's batches from the spool, and reads their partitions in tasks.
+
+    Args:
+        options: the query's options, with a subscription.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        assert options.subscription is not None
+        super().__init__(
+            options.spool,
+            max_rows=options.max_rows_per_batch,
+            max_bytes=options.max_bytes_per_batch,
+        )
+        self._options = options
+        self._subscription = options.subscription
+        self._rows = RowReader.of(options, schema)
+        self._snapshot = SnapshotStart(options, self._rows.declared, self._identity)
+        # Set only in the planning process, like the spool's reader.
+        self._record: SubscriptionRecord | None = None
+        self._lock: FileLock | None = None
+        self._keeper: CaptureKeeper | None = None
+        self._flushed: Lsn | None = None
+
+    def registered_position(self) -> Lsn:
+        """The registered position; a new subscription is registered first."""
+        self._record = self._registration().begin()
+        return self._record.position
+
+    def tag(self) -> Offset:
+        """The registration, by which subscription and checkpoint know each other."""
+        tag = None if self._record is None else tag_of(self._record)
+        if self._record is None or tag is None:
+            return {}
+        own = {"subscription": tag}
+        return {**own, "snapshot": str(OVER)} if begins_with_rows(self._record) else own
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
+        """The registered position; a stream may have to begin with the rows of its table."""
+        offset = super().initialOffset()
+        return {**offset, "snapshot": str(Stage())} if "snapshot" in offset else offset
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends; as long as rows are to be delivered, they come first."""
+        stage = _stage_of(start)
+        if stage.is_over:
+            return super().latestOffset(start, limit)
+        self.begin()
+        retry_transient(lambda: self.check(start))
+        self.look_after_capture()
+        position, after = retry_transient(
+            lambda: self._snapshot.next(
+                lsn_of(start), stage, start["subscription"], self._limits(limit)
+            )
+        )
+        return {**start, "lsn": str(position), "snapshot": str(after)}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch: of changes, or of the rows that the stream begins with."""
+        before, after = _stage_of(start), _stage_of(end)
+        if before.is_over:
+            return super().partitions(start, end)
+        self.begin()
+        retry_transient(lambda: self.check(end))
+        return retry_transient(
+            lambda: self._snapshot.partitions(before, after, end["subscription"])
+        )
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset of another subscription, or of another registration of it.
+
+        Raises:
+            ConfigError: the checkpoint is not this subscription's.
+        """
+        self._record = self._registration().of_checkpoint(offset.get("subscription"))
+
+    def hold(self, start: Lsn) -> Lsn:
+        """Move the registered position to ``start``: the spool may drop what lies before it."""
+        assert self._record is not None
+        if self._record.position != start:
+            if self.reader().frontier() < start:
+                return start  # capture has not come as far as the snapshot yet
+            self._snapshot.clear()  # its rows are delivered
+            self.reader().segments(start, start)  # raises if the spool has dropped it
+            self._registration().move(self._record, start)
+        return start
+
+    def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
+        """The tasks of a batch; small neighbouring segments share one."""
+        return plan(self.reader().segments(start, end), start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One partition's rows; runs in a task."""
+        if isinstance(partition, ChangePartition):
+            return self._rows.read(partition)
+        assert isinstance(partition, StagePartition | RowsPartition)
+        return self._snapshot.read(partition)
+
+    def stop(self) -> None:
+        """End the query's own capture, and let another query have the subscription."""
+        self._snapshot.close()
+        if self._keeper is not None:
+            self._keeper.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def begin(self, *, once: bool = False) -> None:
+        """Check the walsender's options, or start the query's own capture.
+
+        Raises:
+            SpoolBusy: another query reads the subscription.
+            ConfigError: the subscription is not for this query.
+        """
+        super().begin(once=once)
+        dsn = self._options.dsn
+        if dsn is not None and once:
+            # Ask before capture starts: it then reads at least up to this LSN.
+            self._flushed = retry_transient(lambda: _flush_lsn(dsn))
+        if dsn is None:
+            refuse_other_options(self._options, self.reader().spool.identity)
+        elif self._keeper is None:
+            from pgsluice.spark.source.keeper import CaptureKeeper
+
+            self._keeper = CaptureKeeper(self._options, once=once)
+            self._keeper.wait_for_spool()
+        if self._lock is None:
+            self._registration().check_name()
+            # Two queries would drop from the spool what the other one still has to read.
+            lock = subscription_lock(self._path, self._subscription, _LOCK_S)
+            lock.acquire()
+            self._lock = lock
+            warn_of_unknown_exclusions(self._options)
+
+    def _identity(self) -> SpoolIdentity:
+        identity = read_identity(self._path)
+        assert identity is not None  # of a spool that the query has registered with
+        return identity
+
+    def _registration(self) -> Registration:
+        return Registration(self._options, self.reader)
+
+    def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
+        """The end of the segment's last transaction whose rows the batch may still take."""
+        if info.is_reference:  # one transaction
+            return info.end if is_first else start
+        (view,) = self.reader().views(info, start)
+        positions = change_positions(view.block)
+        if len(positions) <= rows:
+            return info.end
+        past = int(positions[rows])  # of the transaction that has the first row too many
+        before = positions[: np.searchsorted(positions, past)]
+        if len(before):
+            return Lsn(int(before[-1]))
+        return Lsn(past) if is_first else start
+
+    def look_after_capture(self) -> None:
+        """Keep the query's own capture process running, if it has one."""
+        if self._keeper is not None:
+            self._keeper.look_after()
+
+    def end_of_available_now(self) -> Lsn:
+        """The end of the first segment that reaches the server's flush LSN."""
+        reader = self.reader()
+        flushed = self._flushed
+        if flushed is None:
+            return reader.position()
+        while reader.frontier() < flushed:
+            if self._keeper is not None:
+                self._keeper.require()
+            time.sleep(POLL_S)
+        ends = (info.end for info in reader.all_segments())
+        return next((end for end in ends if end >= flushed), reader.position())
+
+
+def _stage_of(offset: Offset) -> Stage:
+    """How far the stream is with the rows that it begins with; most begin with none."""
+    text = offset.get("snapshot")
+    return OVER if text is None else Stage.of(text)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a reader that cannot be made, and raises why when Spark uses it.
+
+    Spark's runner hides an error that ``streamReader`` raises: it stops the reader that it does
+    not have, and reports that.
+
+    Args:
+        error: why.
+    """
+
+    def __init__(self, error: PgsluiceError) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error
+
+
+def _flush_lsn(dsn: str) -> Lsn:
+    """The server's flush LSN.
+
+    Raises:
+        SourceUnreachable, SourceRefused: the server cannot be asked.
+    """
+    from pgsluice.catalog import flush_lsn
+    from pgsluice.replication import connect_sql, source_errors
+
+    with connect_sql(dsn) as connection, source_errors("asking for the server's flush LSN"):
+        return flush_lsn(connection)

@@ -1,0 +1,70 @@
+"""Compares a query's options about its source with those that its spool is written with.
+
+A capture that the query starts uses the query's options. If somebody else's capture writes the
+spool, or none does, a different option would have no effect: a query with ``messages``, for
+example, would wait for messages that never come. So it is refused. A spool belongs to one slot,
+whoever writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pgsluice.errors import ConfigError
+from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spool import SpoolIdentity
+
+
+def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> None:
+    """Refuse a query whose options differ from the spool's.
+
+    Raises:
+        ConfigError: the spool is written with another value of an option.
+    """
+    refuse_other_slot(options, identity)
+    for name, value in options.walsender.items():
+        spool_value = identity.options.get(name)
+        if spool_value is not None and spool_value != _text(value):
+            _refuse(options, name, _text(value), name, spool_value)
+    asked, spool_names = options.publication_names, _named_by_users(identity)
+    if asked is not None and spool_names and spool_names != {*asked}:
+        names = ", ".join(sorted(spool_names))
+        _refuse(options, "publication_names", ", ".join(asked), "publications", names)
+
+
+def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
+    """Refuse a query that names another slot than the spool's.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if options.slot not in (None, identity.slot):
+        raise ConfigError(
+            f"option slot is {options.slot}; the spool {options.spool} belongs to slot "
+            f"{identity.slot}",
+            hint="remove the option, or name another spool: each slot has a spool of its own",
+            option="slot",
+        )
+
+
+def _named_by_users(identity: SpoolIdentity) -> set[str]:
+    """The spool's publications, without the second one of each pair that pgsluice has made."""
+    from pgsluice.catalog.managed_publications import INSERT_SUFFIX
+
+    names = {*identity.publications}
+    return names - {name + INSERT_SUFFIX for name in names}
+
+
+def _refuse(options: SourceOptions, name: str, value: str, key: str, spool_value: str) -> NoReturn:
+    raise ConfigError(
+        f"option {name} is {value}; the spool {options.spool} is written with {key} = "
+        f"{spool_value}",
+        hint=f"remove the option, or set {key} in [source] of the configuration whose capture "
+        "writes the spool (or in the query that started the capture)",
+        option=name,
+    )
+
+
+def _text(value: Any) -> str:
+    """A value in the form in which the spool's identity stores it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,218 @@
+"""A stream that begins with the rows of its table, driven as Spark drives it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from tests.support.databases import Database, MakeDatabase
+from tests.support.spools import SCHEMA
+from tests.support.waiting import await_that
+
+from pgsluice.errors import ConfigError, PgsluiceError, SpoolError
+from pgsluice.spark.source.data_source import PgoutputDataSource
+from pgsluice.spark.source.stream import PgoutputStreamReader
+
+Offset = dict[str, str]
+
+
+class Stream:
+    """A query without Spark: its planning process may be killed between any two calls.
+
+    Attributes:
+        offsets: of the batches that are committed.
+        rows: of these batches.
+    """
+
+    def __init__(self, shop: Database, spool: Path, **options: str) -> None:
+        self.options = {
+            "dsn": shop.dsn,
+            "slot": shop.name,
+            "spool": str(spool),
+            "subscription": "q",
+            "table": "public.orders",
+            "starting_position": "snapshot",
+            **options,
+        }
+        self.reader = self.planner()
+        self.offsets = [self.reader.initialOffset()]
+        self.rows: list[dict[str, Any]] = []
+
+    def planner(self) -> PgoutputStreamReader:
+        reader = PgoutputDataSource(self.options).streamReader(SCHEMA)
+        assert isinstance(reader, PgoutputStreamReader)
+        return reader
+
+    def restart(self) -> None:
+        """Another planning process goes on from the checkpoint."""
+        self.reader.stop()
+        self.reader = self.planner()
+
+    def plan(self, limit: ReadLimit | None = None) -> Offset:
+        """Where the next batch ends."""
+        return self.reader.latestOffset(self.offsets[-1], limit or ReadAllAvailable())
+
+    def read(self, end: Offset, most_tasks: int = 100) -> list[dict[str, Any]]:
+        """A batch's rows, read by pickled copies of the reader."""
+        tasks = self.reader.partitions(self.offsets[-1], end)
+        copy = pickle.loads(pickle.dumps(self.planner()))
+        return [
+            row
+            for task in tasks[:most_tasks]
+            for batch in copy.read(pickle.loads(pickle.dumps(task)))
+            for row in batch.to_pylist()
+        ]
+
+    def commit(self, end: Offset) -> None:
+        """Read a batch and commit it."""
+        self.rows += self.read(end)
+        self.offsets.append(end)
+
+    def batch(self, limit: ReadLimit | None = None) -> Offset:
+        """Plan a batch, read and commit it."""
+        end = self.plan(limit)
+        self.commit(end)
+        return end
+
+    def table(self) -> dict[int, str]:
+        """What the rows make of the table."""
+        table: dict[int, str] = {}
+        for row in sorted(self.rows, key=lambda row: (row["_commit_version"], row["_ordinal"])):
+            if row["_change_type"] == "delete":
+                del table[row["id"]]
+            else:
+                is_new = row["id"] not in table
+                assert is_new == (row["_change_type"] == "insert"), "lost or doubled"
+                table[row["id"]] = row["note"]
+        return table
+
+
+@pytest.fixture
+def shop(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 32768)
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT i, 'before' FROM generate_series(1, 3000) i",
+    )
+    return shop
+
+
+@pytest.fixture
+def stream(shop: Database, tmp_path: Path) -> Iterator[Stream]:
+    stream = Stream(shop, tmp_path / "spool")
+    yield stream
+    stream.reader.stop()
+
+
+def write(shop: Database, name: str, id_: int) -> None:
+    """An insert, an update and a delete."""
+    shop.execute(
+        f"INSERT INTO orders VALUES ({id_}, '{name}')",
+        f"UPDATE orders SET note = '{name}' WHERE id = {id_ - 3000}",
+        f"DELETE FROM orders WHERE id = {id_ - 2000}",
+    )
+
+
+def follow(stream: Stream, shop: Database) -> None:
+    """Read changes until the stream equals the table."""
+    while stream.table() != dict(shop.execute("SELECT id, note FROM orders")):
+        stream.batch()
+
+
+def files(stream: Stream) -> list[Path]:
+    folder = Path(stream.options["spool"]) / "subscriptions" / "q" / "snapshot"
+    return sorted(folder.glob("*.arrow"))
+
+
+def test_rows_come_once_whenever_the_planning_process_is_killed(
+    shop: Database, stream: Stream
+) -> None:
+    write(shop, "registered", 3001)
+    staging = stream.plan()
+    assert staging["snapshot"] == "staging 1"
+    assert stream.read(staging, most_tasks=1) == [], "only some tasks have run"
+    staged = files(stream)
+    assert staged
+    stream.restart()
+    write(shop, "again", 3002)
+    stream.commit(staging)
+    assert not set(staged) & set(files(stream)), "it has begun again"
+    write(shop, "staged", 3003)
+    first = stream.batch(ReadMaxRows(1))
+    assert first["snapshot"] == "rows 1"
+    assert 0 < len(stream.rows) < 1000
+    end = stream.plan(ReadMaxRows(1))
+    lost = stream.read(end)
+    stream.restart()
+    assert stream.read(end) == lost, "a batch that is repeated has the same rows"
+    stream.commit(end)
+    while stream.offsets[-1]["snapshot"] != "read":
+        stream.batch(ReadMaxRows(500))
+    write(shop, "later", 3004)
+    follow(stream, shop)
+    stream.plan()  # Spark tells with the next batch which one it has committed
+    assert not files(stream), "the rows are deleted when they are delivered"
+    versions = {row["_commit_version"] for row in stream.rows if row["_xid"] is None}
+    assert len(versions) == 1
+    shop.await_no_temporary_slot()
+
+
+def test_a_snapshot_that_is_lost_is_taken_again(shop: Database, stream: Stream) -> None:
+    end = stream.plan()
+    tasks = stream.reader.partitions(stream.offsets[-1], end)
+    sessions = (
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE application_name = 'pgsluice snapshot of a stream' AND datname = current_database()"
+    )
+    shop.execute(sessions.replace("pid", "pg_terminate_backend(pid)", 1))
+    await_that(lambda: not shop.execute(sessions))  # until then the snapshot can be imported
+    assert [batch for task in tasks for batch in stream.reader.read(task)] == []
+    stream.offsets.append(end)
+    write(shop, "lost", 3001)
+    assert stream.batch()["snapshot"] == "staging 2"
+    assert stream.batch()["snapshot"] == "read"
+    follow(stream, shop)
+
+
+def test_files_that_are_damaged_or_do_not_fit_are_refused(shop: Database, stream: Stream) -> None:
+    stream.batch()
+    end = stream.plan()
+    assert end["snapshot"] == "read"
+    file = files(stream)[0]
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[:200] + b"x" + whole[201:], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(SpoolError, match=r"is damaged|cannot|Invalid"):
+            stream.read(end)
+    file.write_bytes(whole)
+    stream.commit(end)
+    assert len(stream.rows) == 3000
+
+
+def test_what_a_stream_cannot_begin_with_is_refused(
+    shop: Database, stream: Stream, tmp_path: Path
+) -> None:
+    shop.execute(
+        "CREATE VIEW v AS SELECT 1 AS id, 'x' AS note",
+        "CREATE UNLOGGED TABLE unlogged (id int, note text)",
+    )
+    given = stream.options
+    for table, words in (
+        ("public.v", "public.v is a view"),
+        ("public.unlogged", "public.unlogged is not sent by the publications"),
+        ("public.nothing", "the server has no table public.nothing"),
+    ):
+        other = Stream(shop, tmp_path / "spool", table=table, subscription=table[7:])
+        with pytest.raises(ConfigError, match=words):
+            other.plan() and other.read(other.plan())
+        other.reader.stop()
+    for missing in ("dsn", "table"):
+        options = {name: value for name, value in given.items() if name != missing}
+        refused = PgoutputDataSource(options).streamReader(SCHEMA)
+        with pytest.raises(PgsluiceError, match=f"needs the option {missing}"):
+            refused.initialOffset()

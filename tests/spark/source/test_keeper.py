@@ -1,0 +1,54 @@
+"""A query that waits for a capture that it may not start itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgsluice.errors import ConfigError, SpoolError
+from pgsluice.hints import COPY_ALL_AGAIN, for_query
+from pgsluice.lsn import Lsn
+from pgsluice.spark.source import keeper
+from pgsluice.spark.source.keeper import CaptureKeeper
+from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spool import Owner, RecordStore, Spool, SpoolIdentity, SubscriptionRecord
+
+
+def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pgsluice run` was killed before it had made its slot, and is not started again."""
+    path = tmp_path / "spool"
+    identity = SpoolIdentity.new(
+        system_identifier="7", timeline=1, database="shop", slot="pgsluice"
+    )
+    Spool.create(path, identity)
+    record = SubscriptionRecord(
+        "lake", Owner.CONFIG, mode="current", sink="delta", registered=Lsn(0), position=Lsn(0)
+    )
+    RecordStore.create(path, record)
+    monkeypatch.setattr(keeper, "_NO_CAPTURE_TIMEOUT_S", 0.2)
+    waiting = CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop"))
+    with pytest.raises(SpoolError, match="no capture writes to the spool"):
+        waiting.wait_for_spool()
+
+
+def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:
+    """Its own capture's errors speak of its options, and of what can be done without a file."""
+    path = tmp_path / "spool"
+    identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="shop", slot="shop")
+    Spool.create(path, identity)
+    with pytest.raises(ConfigError, match=r"option slot is b; the spool .* belongs to slot shop"):
+        CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop", slot="b"))
+    for text in (
+        "raise it, or `pgsluice drop CONFIG` and start again",
+        f"the changes are gone from the server: {COPY_ALL_AGAIN}",
+        "rename it, or choose another name in [source] publications",
+    ):
+        told = for_query(text, "shop", path)
+        assert "CONFIG" not in told
+        assert "[source]" not in told
+    assert for_query("`pgsluice drop CONFIG` and start again", "shop", path) == (
+        f"drop the slot shop on the server and delete the folder {path} and start again"
+    )
