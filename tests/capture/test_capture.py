@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -320,3 +321,27 @@ def test_two_captures_of_one_spool_are_refused(db, config):
     run_capture(config, once=True)
     with SpoolWriter(SpoolReader(config.spool.path).spool), pytest.raises(SpoolBusy):
         run_capture(config, once=True)
+
+
+def test_a_second_database_is_told_another_slot_name_before_publications_are_made(
+    db, config, database, tmp_path
+):
+    with prepare_source(config, export_snapshot=False):
+        pass
+    other = database()
+    second = configure(other, tmp_path / "second")
+    second = second.model_copy(
+        update={"source": second.source.model_copy(update={"slot": config.source.slot})}
+    )
+    with (
+        pytest.raises(ForeignSource, match=f"of the database {db.name}") as caught,
+        prepare_source(second, export_snapshot=False),
+    ):
+        pass
+    assert "drop" not in caught.value.hint
+    assert other.execute("SELECT count(*) FROM pg_publication") == [(0,)]
+
+    name = re.search('slot = "(.*)"', caught.value.hint)[1]
+    renamed = second.model_copy(update={"source": second.source.model_copy(update={"slot": name})})
+    with prepare_source(renamed, export_snapshot=False) as prepared:
+        assert prepared.consistent_point > Lsn(0)

@@ -321,7 +321,10 @@ def test_a_slot_of_another_database(
     other.execute(f"SELECT pg_create_logical_replication_slot('{other.name}', 'pgoutput')")
     outcome = pgsluice("check", write_config(shop.dsn, other.name))
     assert outcome.code == 1
-    assert f"in database {other.name}, not pgoutput's in {shop.name}" in outcome.out
+    assert (
+        f"of the database {other.name} (plugin pgoutput), not pgoutput's of {shop.name}"
+        in outcome.out
+    )
 
 
 def test_an_impossible_spool(shop: Database, pgsluice: Command, tmp_path: Path) -> None:

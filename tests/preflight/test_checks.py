@@ -284,8 +284,8 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
         (_SLOT, None, Level.WARNING, "has never used it"),
         (_SLOT, Lsn(199), Level.ERROR, "stands at 0/C8, past the spool's frontier 0/C7"),
         (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
-        (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "a slot of plugin wal2json"),
-        (replace(_SLOT, database="other"), None, Level.ERROR, "in database other"),
+        (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "(plugin wal2json)"),
+        (replace(_SLOT, database="other"), None, Level.ERROR, "of the database other"),
         (replace(_SLOT, wal_status="lost"), Lsn(200), Level.ERROR, "is lost: its WAL was removed"),
         (
             replace(_SLOT, invalidation_reason="rows_removed"),

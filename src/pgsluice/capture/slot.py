@@ -20,6 +20,7 @@ After the first start a missing slot is an error; it is never made again.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -158,6 +159,9 @@ def _first_start(
     options = pgoutput_options(source, source.publications, connection.server_version)
     with source_errors("reading the catalog"):
         existing = slot_info(sql, source.slot)
+        # Before publications are made, which the user would have to drop again.
+        if existing is not None:
+            _refuse_other_owner(existing, sql.info.dbname)
         report = ensure_publications(
             sql, source.publications, generated_columns=generated_columns(config)
         )
@@ -241,7 +245,8 @@ def _adopt(
     if slot.is_active:
         raise SlotInUse(
             f"slot {slot.name!r} is in use by process {slot.active_pid}",
-            hint="another pgsluice? One spool a slot: stop it, or choose another slot name",
+            hint="another pgsluice? One spool a slot: stop it, or name another slot in [source]: "
+            + other_slot(slot.name, "new"),
         )
     if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
         raise SourceRefused(
@@ -256,9 +261,15 @@ def _adopt(
 
 def _drop_hint(slot: SlotInfo) -> str:
     return (
-        "if nothing else needs it, SELECT pg_drop_replication_slot("
-        f"'{slot.name}') and start again; else choose another slot name"
+        f"if nothing else needs it, SELECT pg_drop_replication_slot('{slot.name}'); and start "
+        f"again; else name another slot in [source]: {other_slot(slot.name, 'new')}"
     )
+
+
+def other_slot(name: str, suffix: str) -> str:
+    """The setting of a slot's name that this one does not have."""
+    plain = re.sub(r"[^a-z0-9]+", "_", suffix.lower()).strip("_") or "2"
+    return f'slot = "{name[: 62 - len(plain[:30])]}_{plain[:30]}"'
 
 
 def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
@@ -306,7 +317,8 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
     if system.dbname != identity.database:
         raise ForeignSource(
             f"the dsn's database is {system.dbname!r}, the spool belongs to {identity.database!r}",
-            hint="check the dsn; a spool holds one database",
+            hint="check the dsn; a spool holds one database: for another one, name another folder "
+            f"in [spool], and another slot in [source]: {other_slot(identity.slot, system.dbname)}",
         )
 
 
@@ -317,12 +329,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
         ForeignSource: physical, of another plugin or database.
         SourceRefused: it was made with the other ``two_phase``.
     """
-    if slot.plugin != "pgoutput" or slot.database != database:
-        what = "a physical slot" if slot.plugin is None else f"a slot of plugin {slot.plugin}"
-        raise ForeignSource(
-            f"{slot.name!r} is {what} in database {slot.database}, not pgoutput's in {database}",
-            hint="choose another slot name",
-        )
+    _refuse_other_owner(slot, database)
     if slot.two_phase != two_phase:
         was, asked = str(slot.two_phase).lower(), str(two_phase).lower()
         raise SourceRefused(
@@ -330,6 +337,24 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
             hint=f"set two_phase = {was}: a slot keeps it for life; for the other, `pgsluice "
             "drop CONFIG` and start again",
         )
+
+
+def _refuse_other_owner(slot: SlotInfo, database: str) -> None:
+    """Refuse a slot that another database, plugin or standby uses: it must not be dropped for ours.
+
+    Raises:
+        ForeignSource: see :func:`check_slot_kind`.
+    """
+    if slot.plugin == "pgoutput" and slot.database == database:
+        return
+    what = "a physical slot"
+    if slot.plugin is not None:
+        what = f"of the database {slot.database} (plugin {slot.plugin})"
+    raise ForeignSource(
+        f"the slot {slot.name!r} is {what}, not pgoutput's of {database}: a server has one slot of "
+        "a name, for all its databases",
+        hint=f"leave it, and name another slot in [source]: {other_slot(slot.name, database)}",
+    )
 
 
 def pgoutput_options(

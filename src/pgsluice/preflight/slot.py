@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgsluice.capture.slot import other_slot
 from pgsluice.capture.source_state import refuse_slot
 from pgsluice.capture.timeline import History, start_on
 from pgsluice.catalog import SlotInfo
@@ -55,15 +56,24 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
             f"{held}: more than max_slot_wal_keep_size allows, so the server may remove it soon",
             "pgsluice run CONFIG receives it, if that happens soon enough",
         )
-    if slot.active_pid is not None:
+    if slot.active_pid is not None and (spool.frontier is not None or spool.unreadable):
         return ok("slot", f"{held}, in use by process {slot.active_pid}")
     if spool.unreadable is not None:  # which is an error of its own
         return ok("slot", held)
     if spool.frontier is None:
+        setting = other_slot(slot.name, "new")
+        if slot.active_pid is not None:
+            return warning(
+                "slot",
+                f"{slot.name} is in use by process {slot.active_pid}, and this spool has never "
+                "used it: it is another pgsluice's",
+                f"{_OTHER_SLOT}: {setting}",
+            )
         return warning(
             "slot",
             f"{slot.name} exists, but this spool has never used it: it may be somebody else's",
-            f"{_OTHER_SLOT}, or drop it: SELECT pg_drop_replication_slot('{slot.name}');",
+            f"{_OTHER_SLOT}: {setting}\n"
+            f"or drop it: SELECT pg_drop_replication_slot('{slot.name}');",
         )
     return ok("slot", held)
 
