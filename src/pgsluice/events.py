@@ -94,7 +94,7 @@ class TableApplied:
 @dataclass(frozen=True, slots=True)
 class TableStateChanged:
     """A table's state changed; the letters are those of
-    :class:`~pgsluice.spool.record.TableState`.
+    :class:`~pgsluice.spool.records.record.TableState`.
 
     Attributes:
         state: ``u`` where its target stands still.

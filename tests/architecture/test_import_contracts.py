@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = "Rooms import downward only"
 WIRE = "wire imports the standard library only"
 SPARK = "Only spark, copy, subscription and what starts them import Spark"
-FOLDERS = "Inside row_filter, folders import downward only"
+FOLDERS_OF_FILTERS = "Inside row_filter, folders import downward only"
+FOLDERS_OF_SPOOL = "Inside spool, folders import downward only"
 ROW_FILTER = "Row filters are used through their package only"
 PUBLICATION = "Publications are used through their package only"
 VERIFICATION = "verification shares nothing with the decoder"
@@ -30,7 +31,8 @@ FORBIDDEN = [
     (WIRE, "wire/basic.py", "import numpy"),
     (SPARK, "publication/model.py", "import pyspark"),
     (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
-    (FOLDERS, "row_filter/parse/syntax.py", "import pgsluice.row_filter.bind.binder"),
+    (FOLDERS_OF_FILTERS, "row_filter/parse/syntax.py", "import pgsluice.row_filter.bind.binder"),
+    (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
     (PUBLICATION, "copy/job.py", "import pgsluice.publication.model"),

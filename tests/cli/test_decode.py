@@ -35,7 +35,7 @@ from pgsluice.spool import (
     SpoolReader,
     SpoolWriter,
 )
-from pgsluice.spool.segment import write_segment
+from pgsluice.spool.segments.segment import write_segment
 from pgsluice.wire import Insert, RelationColumn, StreamAbort, StreamStart, StreamStop, TupleData
 
 PLAIN = CAPTURES_BY_ID["18-proto1-messages"]

@@ -33,8 +33,8 @@ from pgsluice.spool import (
     TableState,
     find_record,
 )
-from pgsluice.spool.copy_status import CopyStatus, write_copy_status
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.records.copy_status import CopyStatus, write_copy_status
 
 
 @pytest.fixture

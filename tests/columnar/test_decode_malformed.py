@@ -11,7 +11,7 @@ from tests.support.segments import OID, relation, segment
 
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.errors import ConversionError, ProtocolError
-from pgsluice.spool.block import RelationInForce
+from pgsluice.spool.segments.block import RelationInForce
 from pgsluice.wire import (
     UNCHANGED,
     Delete,

@@ -15,7 +15,7 @@ from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.columnar.changes import KEY_ONLY, WHOLE_ROW
 from pgsluice.errors import ConversionError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import RelationInForce, SegmentView
+from pgsluice.spool.segments.block import RelationInForce, SegmentView
 from pgsluice.types import TypeOptions
 from pgsluice.wire import (
     UNCHANGED,

@@ -13,8 +13,8 @@ from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEve
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
-from pgsluice.spool.copy_status import CopyStatus, read_copy_status
 from pgsluice.spool.layout import COPY_STATUS, subscription_folder
+from pgsluice.spool.records.copy_status import CopyStatus, read_copy_status
 
 BIG, SMALL = 1, 2
 
@@ -206,7 +206,7 @@ def test_a_run_that_has_ended_copies_at_no_rate(
     copies.now += 1
     copies.stage(big, 0, rows=1)
     assert copies.file().amount.bytes_per_s == 300
-    monkeypatch.setattr("pgsluice.spool.copy_status._FRESH_S", -1.0)
+    monkeypatch.setattr("pgsluice.spool.records.copy_status._FRESH_S", -1.0)
     assert copies.file().amount == CopyAmount(1, 2, 1, 300, 600)
 
 

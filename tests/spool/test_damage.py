@@ -32,6 +32,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.formats import checksum
+from pgsluice.spool.segments.objects import Objects
 
 OTHER_SPOOL = "99999999-2222-3333-4444-555555555555"
 FORMAT_2 = Path(__file__).parent / "format_2"
@@ -43,7 +44,7 @@ def read_object(kind: Any) -> Read:
 
     def read(path: Path) -> Any:
         spool = Spool.open(path.parents[2])
-        header, messages = spool.objects.read(str(path.relative_to(spool.path)), kind)
+        header, messages = Objects(spool).read(str(path.relative_to(spool.path)), kind)
         bounds = zip(messages.starts.tolist(), messages.ends.tolist(), strict=True)
         return header, messages.lsns.tolist(), [messages.data[a:b].tobytes() for a, b in bounds]
 
@@ -96,7 +97,7 @@ def nothing_is_checked(monkeypatch):
         def __setitem__(self, key, value):
             pass
 
-    monkeypatch.setattr("pgsluice.spool.objects._checked", Nothing())
+    monkeypatch.setattr("pgsluice.spool.segments.objects._checked", Nothing())
 
 
 def the_file(spool: Path, pattern: str) -> Path:
@@ -242,9 +243,10 @@ def test_a_segment_under_the_name_of_another_epoch_is_refused(spool):
 def test_a_file_is_checked_once_by_each_process(spool, monkeypatch):
     computed = []
     # The copy of another test may have had the inodes of these files, whose times are the same.
-    monkeypatch.setattr("pgsluice.spool.objects._checked", {})
+    monkeypatch.setattr("pgsluice.spool.segments.objects._checked", {})
     monkeypatch.setattr(
-        "pgsluice.spool.segment.checksum", lambda block: computed.append(1) or checksum(block)
+        "pgsluice.spool.segments.segment.checksum",
+        lambda block: computed.append(1) or checksum(block),
     )
     first = read_chain(spool)
     files = 2 + 4  # segments and parts
@@ -259,7 +261,7 @@ def test_a_file_is_checked_once_by_each_process(spool, monkeypatch):
 
 
 def test_headers_are_read_without_the_messages(spool, monkeypatch):
-    monkeypatch.setattr("pgsluice.spool.segment.checksum", None)
+    monkeypatch.setattr("pgsluice.spool.segments.segment.checksum", None)
     for info in SpoolReader(spool).all_segments():
         assert info.header.end == info.end
 

@@ -25,9 +25,9 @@ from pgsluice.spool import (
     SegmentHeader,
 )
 from pgsluice.spool.formats import encode_json
-from pgsluice.spool.header import decode_header, encode_header
-from pgsluice.spool.objects import expect_kind
-from pgsluice.spool.segment import read_header, write_segment
+from pgsluice.spool.segments.header import decode_header, encode_header
+from pgsluice.spool.segments.objects import expect_kind
+from pgsluice.spool.segments.segment import read_header, write_segment
 
 # Written by the first version that wrote format 2.
 GOLDEN = json.loads((Path(__file__).parent / "headers_format_2.json").read_text())

@@ -26,8 +26,8 @@ from pgsluice.spool import (
     TableState,
     find_record,
 )
-from pgsluice.spool.copy_status import CopyStatus, write_copy_status
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.records.copy_status import CopyStatus, write_copy_status
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.batch_reader import BatchReader
 from pgsluice.subscription.planning import TableWork, plan_tables

@@ -8,7 +8,7 @@ import numpy as np
 
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import FACTS_TAG, MessageBlock, RelationInForce, SegmentView
+from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, RelationInForce, SegmentView
 from pgsluice.wire import Message, Relation, RelationColumn, ReplicaIdentity
 
 OID = 16400

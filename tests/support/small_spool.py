@@ -22,7 +22,8 @@ from pgsluice.spool import (
     TableRecord,
     find_record,
 )
-from pgsluice.spool.prepared import PreparedTransactions
+from pgsluice.spool.segments.objects import Objects
+from pgsluice.spool.segments.prepared import PreparedTransactions
 
 SUBSCRIPTION = "lake"
 FACTS = RelationFacts(5, "public", "t5", "r", 5, "public", "t5", ("v",), ("v",), "d", 1, ())
@@ -91,7 +92,7 @@ def _content(view: Any) -> Any:
 def read_prepared(path: Path) -> Any:
     """The prepared transactions, and their parts."""
     spool = Spool.open(path)
-    prepared = PreparedTransactions(spool.objects)
+    prepared = PreparedTransactions(Objects(spool))
     names = prepared.load(())
     return sorted(names), sorted((header.gid, header) for header in prepared)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, Spool, SpoolIdentity
-from pgsluice.spool.block import FACTS_TAG
+from pgsluice.spool.segments.block import FACTS_TAG
 from pgsluice.wire import (
     Begin,
     Commit,

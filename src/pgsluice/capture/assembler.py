@@ -27,7 +27,7 @@ from pgsluice.capture.frames import Chunk, FrameChunks
 from pgsluice.capture.open_transaction import OpenTransaction
 from pgsluice.errors import ProtocolError
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.parts_writer import Facts, PartsWriter
+from pgsluice.spool.segments.parts_writer import Facts, PartsWriter
 from pgsluice.wire import (
     POSTGRES_EPOCH_US,
     Begin,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeAlias
 
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.parts_writer import PartsWriter
+from pgsluice.spool.segments.parts_writer import PartsWriter
 
 P = ParamSpec("P")
 Command: TypeAlias = Callable[[SpoolWriter], object]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages
-from pgsluice.spool.block import Int64s
+from pgsluice.spool.segments.block import Int64s
 from pgsluice.wire import XLOG_DATA_HEADER, XLogData
 
 _XLOG_DATA = ord(XLogData.tag)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pgsluice.capture.commands import Command, to_parts
 from pgsluice.capture.frames import FrameChunks
 from pgsluice.errors import ProtocolError
-from pgsluice.spool.block import Int64s
-from pgsluice.spool.parts_writer import PartsWriter
+from pgsluice.spool.segments.block import Int64s
+from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.wire import Relation
 
 

@@ -31,7 +31,7 @@ from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.retention import RetentionState
+from pgsluice.spool.segments.retention import RetentionState
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024

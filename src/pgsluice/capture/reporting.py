@@ -15,7 +15,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.retention import RetentionState, limit_words
+from pgsluice.spool.segments.retention import RetentionState, limit_words
 from pgsluice.sql import quote_literal
 
 _HELD_S = 1.0

@@ -2,7 +2,7 @@
 
 Joining, scanning and fsync release the interpreter's lock. Commands are done in the order in
 which they were handed over; the first error stops the thread and is raised in the receiver.
-Between commands it keeps the spool small (:mod:`pgsluice.spool.retention`).
+Between commands it keeps the spool small (:mod:`pgsluice.spool.segments.retention`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pgsluice.capture.commands import Command
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.parts_writer import WaitingTransaction
-from pgsluice.spool.retention import Retention, RetentionState
+from pgsluice.spool.segments.parts_writer import WaitingTransaction
+from pgsluice.spool.segments.retention import Retention, RetentionState
 
 _DEPTH = 2
 _RETENTION_S = 1.0

@@ -15,7 +15,7 @@ from pgsluice.capture.commands import Command, to_parts
 from pgsluice.capture.facts import FactsSource
 from pgsluice.capture.store import Store
 from pgsluice.catalog import TransactionStatus
-from pgsluice.spool.parts_writer import PartsWriter, WaitingTransaction
+from pgsluice.spool.segments.parts_writer import PartsWriter, WaitingTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pgsluice.columnar.tuples import protocol_error
 from pgsluice.errors import ProtocolError
 from pgsluice.facts import RelationFacts
-from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, SegmentView
 from pgsluice.types import ColumnType, TypeOptions, printed_type, resolve_type
 from pgsluice.wire import Message, Relation, decode_message
 

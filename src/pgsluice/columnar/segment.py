@@ -33,7 +33,7 @@ from pgsluice.columnar.definitions import (
     text_type,
 )
 from pgsluice.columnar.tuples import TupleReader, protocol_error
-from pgsluice.spool.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, SegmentView
 from pgsluice.types import TypeOptions
 from pgsluice.wire import Relation, Truncate
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pgsluice.columnar.changes import Bytes, Int64s, Mask, Text, Tuples
 from pgsluice.errors import ConversionError, ProtocolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import MessageBlock
+from pgsluice.spool.segments.block import MessageBlock
 from pgsluice.types import ColumnType, Decoded
 from pgsluice.types.buffers import integers, spans
 from pgsluice.wire import Relation

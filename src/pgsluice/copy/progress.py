@@ -1,8 +1,8 @@
 """Counts how far a subscription's copies are. Every view reads what is counted here.
 
 The live view gets events; ``status`` and Spark's progress read the file of
-:mod:`pgsluice.spool.copy_status`, which is written at each range of a table that has several, and
-else once a second.
+:mod:`pgsluice.spool.records.copy_status`, which is written at each range of a table that has
+several, and else once a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from pgsluice.copy.tasks import TableCopy
 from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEvent
 from pgsluice.snapshots.ranges import size_bytes
-from pgsluice.spool.copy_status import CopyStatus, remove_copy_status, write_copy_status
+from pgsluice.spool.records.copy_status import CopyStatus, remove_copy_status, write_copy_status
 
 _RATE_OVER_S = 30.0
 _RATE_OVER_RANGES = 2

@@ -13,7 +13,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState, TargetName
-from pgsluice.spool.copy_status import amount_json, read_copy_status
+from pgsluice.spool.records.copy_status import amount_json, read_copy_status
 
 
 @dataclass(frozen=True, slots=True)

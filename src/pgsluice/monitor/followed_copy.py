@@ -12,9 +12,9 @@ from pathlib import Path
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, TableStateChanged
 from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
-from pgsluice.spool.copy_status import read_copy_status
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.record_file import RecordReader
+from pgsluice.spool.records.copy_status import read_copy_status
+from pgsluice.spool.records.file import RecordReader
 
 _POLL_S = 0.5
 

@@ -10,7 +10,7 @@ from typing import Any
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SegmentInfo, SpoolReader
-from pgsluice.spool.retention import ALL_TABLES, Hold
+from pgsluice.spool.segments.retention import ALL_TABLES, Hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from pgsluice.spool import (
     TableState,
     TargetName,
 )
-from pgsluice.spool.retention import find_holds
+from pgsluice.spool.segments.retention import find_holds
 
 _TIMEOUT_S = 5.0
 _POLL_S = 0.1

@@ -15,22 +15,9 @@ from typing import TYPE_CHECKING
 from pgsluice.exports import on_demand
 
 if TYPE_CHECKING:
-    from pgsluice.spool.block import (
-        FACTS_TAG,
-        RelationInForce,
-        SegmentView,
-    )
-    from pgsluice.spool.header import (
-        Origin,
-        PartHeader,
-        PartReference,
-        PreparedHeader,
-        ReferenceHeader,
-        SegmentHeader,
-    )
     from pgsluice.spool.identity import SpoolIdentity
-    from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after
-    from pgsluice.spool.record import (
+    from pgsluice.spool.records.file import RecordStore, find_record
+    from pgsluice.spool.records.record import (
         Cut,
         FormerTarget,
         OldTarget,
@@ -40,10 +27,25 @@ if TYPE_CHECKING:
         TableState,
         TargetName,
     )
-    from pgsluice.spool.record_file import RecordStore, find_record
-    from pgsluice.spool.scan import Counts, RawMessages, RelationCounts, part_block, plain_block
+    from pgsluice.spool.segments.block import FACTS_TAG, RelationInForce, SegmentView
+    from pgsluice.spool.segments.header import (
+        Origin,
+        PartHeader,
+        PartReference,
+        PreparedHeader,
+        ReferenceHeader,
+        SegmentHeader,
+    )
+    from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after
+    from pgsluice.spool.segments.scan import (
+        Counts,
+        RawMessages,
+        RelationCounts,
+        part_block,
+        plain_block,
+    )
+    from pgsluice.spool.segments.writer import SpoolWriter
     from pgsluice.spool.spool import Spool
-    from pgsluice.spool.writer import SpoolWriter
 
 __all__ = [
     "FACTS_TAG",
@@ -80,5 +82,15 @@ __all__ = [
 
 __getattr__ = on_demand(
     __name__,
-    ("block", "header", "identity", "reader", "record", "record_file", "scan", "spool", "writer"),
+    (
+        "segments.block",
+        "segments.header",
+        "identity",
+        "segments.reader",
+        "records.record",
+        "records.file",
+        "segments.scan",
+        "spool",
+        "segments.writer",
+    ),
 )

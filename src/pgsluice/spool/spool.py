@@ -33,9 +33,8 @@ from pgsluice.spool.layout import (
     subscription_folder,
     subscription_names,
 )
-from pgsluice.spool.objects import Objects
-from pgsluice.spool.record import SubscriptionRecord
-from pgsluice.spool.record_file import RecordReader
+from pgsluice.spool.records.file import RecordReader
+from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, make_folder
 
 T = TypeVar("T")
@@ -60,14 +59,12 @@ class Spool:
 
     Attributes:
         identity: the source it belongs to, as read when it was opened or last replaced.
-        objects: its segments, parts, references and prepared files.
     """
 
     def __init__(self, path: Path, identity: SpoolIdentity) -> None:
         self.path = path
         self.identity = identity
         self.storage = LocalStorage(path)
-        self.objects = Objects(self.storage, identity.spool_id)
         self._records: dict[str, RecordReader] = {}
 
     @classmethod

@@ -22,8 +22,8 @@ from pgsluice.spark.source.spool_stream import (
     offset_of,
 )
 from pgsluice.spool import Owner, SubscriptionRecord
-from pgsluice.spool.copy_status import amount_json, read_copy_status
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.records.copy_status import amount_json, read_copy_status
 from pgsluice.subscription.barrier import HOLD_S, BarrierWait
 from pgsluice.subscription.source import END_COLUMN
 

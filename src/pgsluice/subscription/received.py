@@ -21,7 +21,7 @@ from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import SpoolReader
-from pgsluice.spool.retention import limit_words
+from pgsluice.spool.segments.retention import limit_words
 
 IsStopping = Callable[[], bool]
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import FACTS_TAG
+from pgsluice.spool.segments.block import FACTS_TAG
 from pgsluice.wire import (
     Begin,
     BeginPrepare,

@@ -25,10 +25,10 @@ from pgsluice.spool import (
     ReferenceHeader,
     SegmentHeader,
 )
-from pgsluice.spool.header import Header
 from pgsluice.spool.layout import spool_of
-from pgsluice.spool.objects import expect_kind
-from pgsluice.spool.segment import read_segment
+from pgsluice.spool.segments.header import Header
+from pgsluice.spool.segments.objects import expect_kind
+from pgsluice.spool.segments.segment import read_segment
 from pgsluice.wire import Relation
 
 

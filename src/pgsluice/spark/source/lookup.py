@@ -20,7 +20,7 @@ from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.facts import RelationFacts
 from pgsluice.spark.source.options import SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
-from pgsluice.spool.block import FACTS_TAG, SegmentView
+from pgsluice.spool.segments.block import FACTS_TAG, SegmentView
 from pgsluice.types import TypeOptions, resolve_type
 
 _LOG = logging.getLogger("pgsluice.spark")

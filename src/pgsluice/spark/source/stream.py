@@ -34,7 +34,7 @@ from pgsluice.spark.source.walsender_options import refuse_other_options
 from pgsluice.spool import SegmentInfo, SpoolIdentity, SubscriptionRecord
 from pgsluice.spool.identity import read_identity
 from pgsluice.spool.lock import FileLock, subscription_lock
-from pgsluice.spool.scan import change_positions
+from pgsluice.spool.segments.scan import change_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa

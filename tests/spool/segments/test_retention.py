@@ -19,7 +19,7 @@ from pgsluice.spool import (
     TableState,
 )
 from pgsluice.spool.layout import record_path
-from pgsluice.spool.retention import Retention, RetentionPolicy, used_share
+from pgsluice.spool.segments.retention import Retention, RetentionPolicy, used_share
 
 NO_LIMIT = 2**60
 

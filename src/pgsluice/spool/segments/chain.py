@@ -7,10 +7,11 @@ import threading
 from pgsluice.errors import ProtocolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import InForce
-from pgsluice.spool.header import ChainHeader, Origin
-from pgsluice.spool.reader import SegmentInfo
-from pgsluice.spool.scan import RawMessages
+from pgsluice.spool.segments.block import InForce
+from pgsluice.spool.segments.header import ChainHeader, Origin
+from pgsluice.spool.segments.objects import Objects
+from pgsluice.spool.segments.reader import SegmentInfo
+from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.spool.spool import Spool
 
 
@@ -28,7 +29,7 @@ class ChainEnd:
 
     def __init__(self, spool: Spool, epoch: int, position: Lsn) -> None:
         self.spool = spool
-        self.objects = spool.objects
+        self.objects = Objects(spool)
         self.epoch = epoch
         self.mutex = threading.RLock()
         self.position = position

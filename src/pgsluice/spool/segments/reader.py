@@ -18,25 +18,25 @@ import numpy as np
 from pgsluice.errors import ProtocolError, SpoolError, SpoolHole
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import (
+from pgsluice.spool.formats import RESTORE_OBJECT
+from pgsluice.spool.identity import SpoolIdentity
+from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
+from pgsluice.spool.segments.block import (
     FACTS_TAG,
     Int64s,
     MessageBlock,
     RelationInForce,
     SegmentView,
 )
-from pgsluice.spool.formats import RESTORE_OBJECT
-from pgsluice.spool.header import (
+from pgsluice.spool.segments.header import (
     ChainHeader,
     PartHeader,
     PartReference,
     ReferenceHeader,
     SegmentHeader,
 )
-from pgsluice.spool.identity import SpoolIdentity
-from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
-from pgsluice.spool.objects import Objects, expect_kind
-from pgsluice.spool.scan import RELATION, RawMessages, part_block, plain_block
+from pgsluice.spool.segments.objects import Objects, expect_kind
+from pgsluice.spool.segments.scan import RELATION, RawMessages, part_block, plain_block
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
 
@@ -140,7 +140,7 @@ class SpoolReader:
     def __init__(self, path: str | Path | Spool, *, keep_bytes: int = 0) -> None:
         self.spool = path if isinstance(path, Spool) else Spool.open(path)
         self._storage: Storage = self.spool.storage
-        self._objects = self.spool.objects
+        self._objects = Objects(self.spool)
         self._listed = _Listed([], {}, [])
         self._kept: dict[str, tuple[SegmentHeader, MessageBlock]] = {}
         self._keep_bytes = keep_bytes

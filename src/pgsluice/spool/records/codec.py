@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool.record import (
+from pgsluice.spool.records.record import (
     Cut,
     FormerTarget,
     OldTarget,

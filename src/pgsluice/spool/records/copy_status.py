@@ -16,7 +16,7 @@ from typing import Any
 
 from pgsluice.events import CopyAmount
 from pgsluice.spool.layout import COPY_STATUS, subscription_folder
-from pgsluice.spool.record import SubscriptionRecord, TableState
+from pgsluice.spool.records.record import SubscriptionRecord, TableState
 
 _FRESH_S = 15.0
 """A run that copies writes the file every second, so an older one has no rate."""

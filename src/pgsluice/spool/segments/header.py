@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import RelationInForce, body_offset
 from pgsluice.spool.formats import FORMAT, damaged, decode_file, encode_json
 from pgsluice.spool.layout import PartName, PreparedName, SegmentName
-from pgsluice.spool.scan import Counts, RelationCounts
+from pgsluice.spool.segments.block import RelationInForce, body_offset
+from pgsluice.spool.segments.scan import Counts, RelationCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PartHeader(_Header):
     """A part's header.
 
     Attributes:
-        in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
+        in_stream: see :class:`pgsluice.spool.segments.block.MessageBlock`.
         sequence: the part's number in its transaction, from 0.
         number: the part's number among all parts of its writer, as in its name; None in format 2.
     """

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.formats import RESTORE_OBJECT
-from pgsluice.spool.header import (
+from pgsluice.spool.layout import PartName, new_object
+from pgsluice.spool.segments.header import (
     Header,
     PartHeader,
     PreparedHeader,
@@ -20,9 +21,9 @@ from pgsluice.spool.header import (
     SegmentHeader,
     name_of,
 )
-from pgsluice.spool.layout import PartName, new_object
-from pgsluice.spool.scan import RawMessages
-from pgsluice.spool.segment import read_header, read_segment, write_segment
+from pgsluice.spool.segments.scan import RawMessages
+from pgsluice.spool.segments.segment import read_header, read_segment, write_segment
+from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Storage
 
 H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
@@ -32,11 +33,11 @@ _checked: dict[Hashable, None] = {}
 
 
 class Objects:
-    """The objects of one spool."""
+    """The objects of one spool: its segments, parts, references and prepared files."""
 
-    def __init__(self, storage: Storage, spool_id: str) -> None:
-        self.storage = storage
-        self._spool_id = spool_id
+    def __init__(self, spool: Spool) -> None:
+        self.storage: Storage = spool.storage
+        self._spool_id = spool.identity.spool_id
 
     def put(self, header: Header, messages: RawMessages | None = None) -> tuple[str, int]:
         """Store a new object durably.

@@ -29,7 +29,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.formats import decode_json, encode_json
-from pgsluice.spool.record_codec import RecordBuilder, encode_change
+from pgsluice.spool.records.codec import RecordBuilder, encode_change
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
 FEW_LSNS = st.integers(0, 3).map(Lsn)  # few, so that many are equal

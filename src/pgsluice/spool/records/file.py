@@ -1,6 +1,6 @@
 """The file of a subscription's record: any process reads it, the subscription's owner writes it.
 
-``record.json`` has one line for each save (:mod:`pgsluice.spool.record_codec`), so a save writes
+``record.json`` has one line for each save (:mod:`pgsluice.spool.records.codec`), so a save writes
 only what changed. When the lines after the first are larger than the first, the next save
 replaces the file, by a rename, with one that has a single line.
 
@@ -26,12 +26,8 @@ from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json, missing
 from pgsluice.spool.identity import read_identity
 from pgsluice.spool.layout import CHECKPOINT, record_path
-from pgsluice.spool.record import SubscriptionRecord
-from pgsluice.spool.record_codec import (
-    RECORD_FORMAT,
-    RecordBuilder,
-    encode_change,
-)
+from pgsluice.spool.records.codec import RECORD_FORMAT, RecordBuilder, encode_change
+from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
 _HEAD_BYTES = 39

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgsluice.errors import SpoolError
-from pgsluice.spool.block import InForce, relations_of
-from pgsluice.spool.header import PartReference
-from pgsluice.spool.scan import Counts
+from pgsluice.spool.segments.block import InForce, relations_of
+from pgsluice.spool.segments.header import PartReference
+from pgsluice.spool.segments.scan import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TransactionInParts:
 
     Attributes:
         xid: its top-level xid.
-        in_stream: see :class:`pgsluice.spool.block.MessageBlock`.
+        in_stream: see :class:`pgsluice.spool.segments.block.MessageBlock`.
         sequence: the next part's number.
     """
 

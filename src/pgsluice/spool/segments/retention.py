@@ -25,8 +25,8 @@ from operator import is_
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.layout import subscription_names
-from pgsluice.spool.record import Owner, SubscriptionRecord, TableState
-from pgsluice.spool.writer import SpoolWriter
+from pgsluice.spool.records.record import Owner, SubscriptionRecord, TableState
+from pgsluice.spool.segments.writer import SpoolWriter
 
 DISK_SHARE = 0.9
 """Without ``max_bytes``, the share of the disk that may be in use: see :func:`used_share`."""

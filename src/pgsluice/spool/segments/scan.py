@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgsluice.errors import ProtocolError
-from pgsluice.spool.block import FACTS_TAG, Bytes, Int64s, MessageBlock, body_offset
+from pgsluice.spool.segments.block import FACTS_TAG, Bytes, Int64s, MessageBlock, body_offset
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER
 
 BEGIN, COMMIT, MESSAGE, RELATION = ord("B"), ord("C"), ord("M"), ord("R")

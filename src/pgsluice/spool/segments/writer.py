@@ -5,7 +5,7 @@ it writes anything else. Every method returns after its changes are durable; if 
 is as before.
 
 A transaction that arrives before its commit, or does not fit a segment, is written in parts
-(:mod:`pgsluice.spool.parts_writer`). At the start, parts that no reference and no prepared
+(:mod:`pgsluice.spool.segments.parts_writer`). At the start, parts that no reference and no prepared
 transaction names are deleted, because their writer died before the commit: the server resends
 the transaction. The writer drops a resent transaction whose commit is in the spool.
 """
@@ -17,14 +17,14 @@ import numpy as np
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import FACTS_TAG, InForce, MessageBlock, relations_of
-from pgsluice.spool.chain import ChainEnd
-from pgsluice.spool.header import SegmentHeader
 from pgsluice.spool.layout import PARTS, PREPARED, SEGMENTS, PartName
 from pgsluice.spool.lock import writer_lock
-from pgsluice.spool.parts_writer import PartsWriter
-from pgsluice.spool.reader import SegmentInfo, SpoolReader, relations_after, roots_of
-from pgsluice.spool.scan import COMMIT, RELATION, RawMessages, count_changes, plain_block
+from pgsluice.spool.segments.block import FACTS_TAG, InForce, MessageBlock, relations_of
+from pgsluice.spool.segments.chain import ChainEnd
+from pgsluice.spool.segments.header import SegmentHeader
+from pgsluice.spool.segments.parts_writer import PartsWriter
+from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after, roots_of
+from pgsluice.spool.segments.scan import COMMIT, RELATION, RawMessages, count_changes, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
 
 

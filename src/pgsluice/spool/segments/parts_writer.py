@@ -2,7 +2,7 @@
 
 Readers see a part when a reference in the chain names it, which is written after the commit.
 Between PREPARE and the end of a prepared transaction, a file of its own names its parts
-(:mod:`pgsluice.spool.prepared`).
+(:mod:`pgsluice.spool.segments.prepared`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.block import InForce, RelationInForce, relations_of
-from pgsluice.spool.chain import ChainEnd
-from pgsluice.spool.header import PartHeader, PreparedHeader, ReferenceHeader
-from pgsluice.spool.parts import TransactionInParts, WrittenPart
-from pgsluice.spool.prepared import PreparedTransactions
-from pgsluice.spool.reader import SegmentInfo, relations_after, roots_of
-from pgsluice.spool.scan import Counts, RawMessages, count_changes, part_block
+from pgsluice.spool.segments.block import InForce, RelationInForce, relations_of
+from pgsluice.spool.segments.chain import ChainEnd
+from pgsluice.spool.segments.header import PartHeader, PreparedHeader, ReferenceHeader
+from pgsluice.spool.segments.parts import TransactionInParts, WrittenPart
+from pgsluice.spool.segments.prepared import PreparedTransactions
+from pgsluice.spool.segments.reader import SegmentInfo, relations_after, roots_of
+from pgsluice.spool.segments.scan import Counts, RawMessages, count_changes, part_block
 
 Facts = Mapping[int, RelationFacts | None]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from pgsluice.spool.header import PartReference, PreparedHeader
 from pgsluice.spool.layout import PREPARED, PreparedName
-from pgsluice.spool.objects import Objects
+from pgsluice.spool.segments.header import PartReference, PreparedHeader
+from pgsluice.spool.segments.objects import Objects
 
 
 class PreparedTransactions:

@@ -2,7 +2,7 @@
 
 Columns: ``lsn`` (int64, WAL start of the message's frame) and ``message`` (large_binary, the
 pgoutput message without its frame header). Everything else is in the header
-(:mod:`pgsluice.spool.header`), under the key ``pgsluice`` of the schema's metadata.
+(:mod:`pgsluice.spool.segments.header`), under the key ``pgsluice`` of the schema's metadata.
 
 The columns are three *blocks*: the LSNs, the messages' offsets, and their bytes. The header has the
 checksum and, by the number of messages, the size of each. Readers take nothing else from Arrow's
@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.formats import RESTORE_OBJECT, checksum, damaged
-from pgsluice.spool.header import (
+from pgsluice.spool.segments.header import (
     Header,
     PartHeader,
     SegmentHeader,
     decode_header,
     encode_header,
 )
-from pgsluice.spool.scan import RawMessages
+from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.types.buffers import fixed_width, spans
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("message", pa.large_binary())])

@@ -1,0 +1,1 @@
+"""The subscriptions' records, and how far their copies are."""

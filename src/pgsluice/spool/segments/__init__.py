@@ -1,0 +1,1 @@
+"""The chain: files of raw messages, written in commit order and read between two positions."""
