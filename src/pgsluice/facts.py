@@ -44,6 +44,19 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    """The row of a dropped column in pg_attribute: its name and its type are gone.
+
+    Attributes:
+        length, align: pg_type.typlen and typalign of the type that it had.
+    """
+
+    attnum: int
+    length: int
+    align: str
+
+
+@dataclass(frozen=True, slots=True)
 class RelationFacts:
     """What the catalog says of one relation.
 
@@ -57,6 +70,9 @@ class RelationFacts:
         replica_identity: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
         filenode: pg_class.relfilenode, 0 for a partitioned table.
         columns: not dropped ones, in attnum order.
+        dropped: the others, likewise; None: not known, in facts of earlier versions.
+        above: of a leaf, each partitioned table above it, and the attnums that ``columns`` have
+            there.
         types: every type that is not built in and that the columns need, also indirectly.
     """
 
@@ -73,6 +89,8 @@ class RelationFacts:
     filenode: int
     columns: tuple[ColumnFacts, ...]
     types: tuple[TypeDefinition, ...] = ()
+    dropped: tuple[DroppedColumn, ...] | None = None
+    above: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def type_definitions(self) -> dict[int, TypeDefinition]:
         """The types by OID, as the type registry takes them."""
@@ -87,9 +105,19 @@ class RelationFacts:
             identity_key=self.identity_key if published.issuperset(self.identity_key) else (),
         )
 
+    def without_numbers(self) -> RelationFacts:
+        """Without anything that tells columns apart beside their names."""
+        columns = tuple(replace(column, attnum=0) for column in self.columns)
+        return replace(self, columns=columns, dropped=None, above=())
+
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        raw = asdict(self)
+        if self.dropped is None:
+            del raw["dropped"]
+        if not self.above:
+            del raw["above"]
+        return json.dumps(raw, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> RelationFacts:
@@ -119,6 +147,9 @@ def _facts_of(text: str) -> RelationFacts:
         )
         raw["primary_key"] = tuple(raw["primary_key"])
         raw["identity_key"] = tuple(raw["identity_key"])
+        raw["above"] = tuple((oid, tuple(numbers)) for oid, numbers in raw.pop("above", ()))
+        if (dropped := raw.pop("dropped", None)) is not None:
+            raw["dropped"] = tuple(DroppedColumn(**column) for column in dropped)
         return RelationFacts(**raw, columns=columns, types=types)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("not the JSON of a relation's facts") from error

@@ -48,7 +48,10 @@ def test_a_plain_table(each_server: EmbeddedServer, database) -> None:
     ]
     assert [c.not_null for c in facts.columns] == [True, False, True, False]
     assert [c.identity for c in facts.columns] == ["", "", "a", ""]
-    assert facts.types == ()
+    assert [column.attnum for column in facts.dropped or ()] == [2]
+    assert (facts.dropped or ())[0].length == 4
+    assert (facts.dropped or ())[0].align == "i"
+    assert (facts.types, facts.above) == ((), ())
     assert RelationFacts.from_json(facts.to_json()) == facts
 
 
@@ -185,6 +188,25 @@ def test_partitions_know_their_root(each_server: EmbeddedServer, database) -> No
         assert {names[oid] for oid in nodes[root.oid]} == {"leaf", "other"}
         assert nodes[leaf.root_oid][leaf.oid].in_snapshot == leaf.filenode
         assert set(nodes[child.oid]) == {child.oid}
+
+
+def test_a_leaf_has_the_numbers_of_its_columns_above(each_server: EmbeddedServer, database) -> None:
+    db = database(each_server)
+    db.execute(
+        "CREATE TABLE t (x int, id int, a text) PARTITION BY LIST (id)",
+        "ALTER TABLE t DROP x",
+        "CREATE TABLE mid (a text, id int) PARTITION BY LIST (id)",
+        "CREATE TABLE leaf (y int, id int, z int, a text)",
+        "ALTER TABLE leaf DROP y, DROP z",
+        "ALTER TABLE mid ATTACH PARTITION leaf FOR VALUES IN (1)",
+        "ALTER TABLE t ATTACH PARTITION mid FOR VALUES IN (1)",
+    )
+    root, mid, leaf = _facts(db, "public.t", "public.mid", "public.leaf")
+    assert [(column.name, column.attnum) for column in leaf.columns] == [("id", 2), ("a", 4)]
+    assert [column.attnum for column in leaf.dropped or ()] == [1, 3]
+    assert leaf.above == ((mid.oid, (2, 1)), (root.oid, (2, 3)))
+    assert root.above == ()
+    assert RelationFacts.from_json(leaf.to_json()) == leaf
 
 
 def test_a_rewrite_shows_under_an_older_snapshot(each_server: EmbeddedServer, database) -> None:

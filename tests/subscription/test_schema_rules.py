@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,6 @@ from pgsluice.schema_rules import (
     reconcile_target,
     rows_of_partitions,
     sends_every_change,
-    with_former_names,
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
 
@@ -109,7 +109,7 @@ def test_nothing_is_concluded_from_what_an_older_record_does_not_have() -> None:
         ({1: "id", 2: "b"}, 2, CopyAgain),  # renamed
         ({1: "id", 3: "a"}, 3, CopyAgain),  # dropped, and added again
         ({2: "id", 1: "a"}, 2, CopyAgain),  # names swapped
-        ({1: "id", 2: "a", 4: "b"}, 4, CopyAgain),  # added, filled, dropped, added again
+        ({1: "id", 2: "a", 4: "b"}, 4, ColumnsAdded),  # behind one that came and went
     ],
 )
 def test_a_column_is_its_number(
@@ -122,7 +122,7 @@ def test_a_column_is_its_number(
 def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
     added = {"columns": {1: ID, 3: A}, "attnums": 3}
     dropped = replace(BEFORE, columns={1: ID}).following(BEFORE)
-    assert dropped.former_names == {"a"}
+    assert dropped.gone == {2: "a"}
     assert isinstance(look(dropped, **added), CopyAgain)
     again = dropped.following(dropped)
     assert SourceFingerprint.parse(again.to_text()) == again == dropped
@@ -130,16 +130,38 @@ def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
     assert look(dropped, columns=other, attnums=3) == ColumnsAdded({"other": None})
     capital = {1: ID, 3: ColumnState("A", 9)}
     assert isinstance(look(dropped, columns=capital, attnums=3), CopyAgain)
-    left_out = SourceFingerprint.parse(with_former_names(BEFORE.to_text(), ["b"]))
-    assert left_out == replace(BEFORE, former_names=frozenset({"b"}))
-    assert with_former_names("", ["b"]) == ""
-    # Between two looks, a column was added and dropped: it may have had any name.
-    gone = replace(BEFORE, attnums=3).following(BEFORE)
-    assert gone.unnamed == 1
-    assert look(gone, attnums=3) == Same()
-    assert isinstance(
-        look(gone, columns={**COLUMNS, 4: A._replace(name="b")}, attnums=4), CopyAgain
-    )
+
+
+def test_what_an_earlier_version_knew_of_dropped_columns() -> None:
+    raw = json.loads(BEFORE.to_text())
+    for name in ("gone", "settled", "open_numbers"):
+        del raw[name]
+    before = SourceFingerprint.parse(json.dumps({**raw, "former_names": ["b"], "unnamed": 1}))
+    assert before == replace(BEFORE, gone={-1: "b"}, open_numbers=None)
+    added = {"columns": {**COLUMNS, 3: ColumnState("b", 9)}, "attnums": 3}
+    assert isinstance(look(before, **added), CopyAgain)
+
+
+def test_which_columns_changes_that_are_not_applied_may_have() -> None:
+    """Those that were dropped after all applied changes."""
+    three = {**COLUMNS, 3: ColumnState("b", 9)}
+    first = replace(BEFORE, columns=three, attnums=3).following(BEFORE, {"b": None})
+    assert (first.settled, first.open_numbers) == (0, set())
+    caught_up = replace(BEFORE, attnums=3).following(first, is_caught_up=True)
+    assert (caught_up.gone, caught_up.settled) == ({3: "b"}, 3)
+    assert caught_up.open_numbers == {3}
+    one = replace(BEFORE, columns={1: ID}, attnums=3)
+    assert one.following(caught_up).open_numbers == {2, 3}
+    assert one.following(caught_up, is_caught_up=True).open_numbers == {2}
+    assert one.following(replace(caught_up, open_numbers=None)).open_numbers is None
+    known = known_columns(one.following(caught_up, is_caught_up=True).to_text())
+    assert known is not None
+    assert [known.name_at_target(number) for number in (1, 2, 3, 4)] == ["id", "a", "b", None]
+    assert [known.was_there(n, is_later=False) for n in (1, 2, 3, 4)] == [True, True, False, False]
+    assert [known.was_dropped(n, is_later=False) for n in (1, 2, 3, 4)] == [
+        False, False, True, False,
+    ]  # fmt: skip
+    assert [known.was_dropped(n, is_later=True) for n in (1, 2, 3, 4)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -244,12 +266,16 @@ def test_what_a_look_knows_goes_on_with_later_looks() -> None:
     fingerprint = now.following(BEFORE, {"b": "7"})
     known = known_columns(fingerprint.to_text())
     assert known == KnownColumns(
-        {"id": (23, -1), "a": (25, -1), "b": (23, -1)}, {"b": "7"}, ("id",), has_unnamed=False
+        {"id": (23, -1), "a": (25, -1), "b": (23, -1)},
+        {"b": "7"},
+        ("id",),
+        {1: "id", 2: "a", 3: "b"},
+        attnums=3,
     )
     vacuumed = replace(now, filenodes=NEW_FILE).following(fingerprint)
     assert vacuumed.added == {"b": "7"}
     dropped = BEFORE.following(vacuumed)
-    assert (dropped.added, dropped.former_names) == ({"b": "7"}, {"b"})
+    assert (dropped.added, dropped.gone) == ({"b": "7"}, {3: "b"})
     assert known_columns("") is None
 
 
@@ -511,7 +537,6 @@ SMALL, LARGE = pa.field("n", pa.decimal128(6, 2)), pa.field("n", pa.decimal128(1
         (None, B, (20, -1), None, AddColumns((B,))),  # never copied
         (None, B.with_name("new"), (20, -1), KNOWN, LookFirst),
         (None, B.with_name("gone"), (20, -1), KNOWN, AddColumns),  # dropped before its changes came
-        (None, B.with_name("x"), (20, -1), replace(KNOWN, has_unnamed=True), LeaveOut()),
         (B, B, (20, -1), None, Same()),
         (LARGE, SMALL, (1700, 5), KNOWN, Same()),  # from before it was wider
         (SMALL, LARGE, (1700, 99), KNOWN, Widen(LARGE)),

@@ -192,12 +192,13 @@ class FactsSource:
 
 
 def _if_like(facts: RelationFacts | None, relation: Relation | None) -> RelationFacts | None:
-    """The facts, if they have the columns that the announcement has."""
+    """The facts, if they have the columns that the announcement has. Columns of the same names may
+    be others there, so that the numbers say nothing."""
     if facts is None or relation is None:
         return None
     known = {(column.name, column.type_oid, column.typmod) for column in facts.columns}
     sent = {(column.name, column.type_oid, column.typmod) for column in relation.columns}
-    return facts if sent <= known else None
+    return facts.without_numbers() if sent <= known else None
 
 
 def _json(facts: RelationFacts | None) -> str | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 
 from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
-from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.facts import ColumnFacts, DroppedColumn, RelationFacts
 from pgsluice.types.definition import TypeDefinition, TypeField
 
 #: Types with OIDs below are the same on every server; definitions of others are looked up.
@@ -33,7 +34,7 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
         return {}
     wanted = sorted(set(oids))
     columns = _columns(connection, wanted)
-    type_oids = {column.type_oid for some in columns.values() for column in some}
+    type_oids = {column.type_oid for some in columns.values() for column in some.kept}
     types = _types(connection, type_oids)
     facts = {}
     for row in connection.execute(_relations_query(connection), [wanted]).fetchall():
@@ -50,8 +51,10 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
             identity_key=tuple(row[8] or ()),
             replica_identity=row[9],
             filenode=int(row[10]),
-            columns=tuple(columns[oid]),
-            types=_needed(types, (column.type_oid for column in columns[oid])),
+            columns=tuple(columns[oid].kept),
+            types=_needed(types, (column.type_oid for column in columns[oid].kept)),
+            dropped=tuple(columns[oid].dropped),
+            above=columns[oid].numbers_above(),
         )
     return facts
 
@@ -72,7 +75,26 @@ LEFT JOIN keys k ON k.relid = c.oid
 """  # noqa: S608 - fragments are constants of ours
 
 
-def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFacts]]:
+@dataclass(slots=True)
+class _Columns:
+    """The columns of one relation.
+
+    Attributes:
+        above: of each of ``kept``, its attnum in the partitioned tables above, by their OIDs.
+    """
+
+    kept: list[ColumnFacts] = field(default_factory=list)
+    dropped: list[DroppedColumn] = field(default_factory=list)
+    above: list[dict[int, int]] = field(default_factory=list)
+
+    def numbers_above(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """See :class:`pgsluice.facts.RelationFacts`."""
+        above = self.above[0] if self.above else {}
+        return tuple((oid, tuple(numbers.get(oid, 0) for numbers in self.above)) for oid in above)
+
+
+def _columns(connection: Connection, oids: list[int]) -> dict[int, _Columns]:
+    """The columns; one query, so that names at a leaf and above it are of one snapshot."""
     version = connection.info.server_version
     generated = "a.attgenerated::text" if version >= 120000 else "''"
     # The array has one element; array_to_string() returns that element's text.
@@ -82,15 +104,33 @@ def _columns(connection: Connection, oids: list[int]) -> dict[int, list[ColumnFa
         else "NULL::text"
     )
     query = f"""
-SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull,
+WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid),
+{ROOTS_CTE},
+numbers AS (
+    SELECT x.oid, p.attname, array_agg(x.ancestor::bigint ORDER BY x.depth) AS oids,
+           array_agg(p.attnum::int ORDER BY x.depth) AS attnums
+    FROM ancestors x
+    JOIN pg_catalog.pg_attribute p ON p.attrelid = x.ancestor AND p.attnum > 0
+    WHERE x.depth > 0
+    GROUP BY x.oid, p.attname
+)
+SELECT a.attrelid, a.attisdropped, a.attlen, a.attalign::text, n.oids, n.attnums,
+       a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull,
        {generated}, a.attidentity::text, {missing}, a.xmin::text::bigint
 FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN numbers n ON n.oid = a.attrelid AND n.attname = a.attname
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0
 ORDER BY a.attrelid, a.attnum
 """  # noqa: S608 - fragments are constants of ours
-    columns: defaultdict[int, list[ColumnFacts]] = defaultdict(list)
-    for oid, *column in connection.execute(query, [oids]).fetchall():
-        columns[oid].append(ColumnFacts(*column))  # in the order of the fields
+    columns: defaultdict[int, _Columns] = defaultdict(_Columns)
+    for oid, is_dropped, length, align, above, numbers, *column in connection.execute(
+        query, [oids, oids]
+    ).fetchall():
+        if is_dropped:
+            columns[oid].dropped.append(DroppedColumn(column[1], length, align))
+            continue
+        columns[oid].kept.append(ColumnFacts(*column))  # in the order of the fields
+        columns[oid].above.append(dict(zip(above or (), numbers or (), strict=True)))
     return columns
 
 

@@ -1,6 +1,7 @@
 """Decodes a segment of the spool to typed Arrow columns, one whole column at a time."""
 
 from pgsluice.columnar.changes import RelationChanges, Tuples
+from pgsluice.columnar.definitions import Definition
 from pgsluice.columnar.segment import decode_segment
 
-__all__ = ["RelationChanges", "Tuples", "decode_segment"]
+__all__ = ["Definition", "RelationChanges", "Tuples", "decode_segment"]

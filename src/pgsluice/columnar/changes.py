@@ -90,6 +90,7 @@ class RelationChanges:
         old_index: row in ``old``, or -1.
         old_kinds: KEY_ONLY, WHOLE_ROW, or 0 where there is no old tuple. In a KEY_ONLY tuple
             only the key columns have values; the others are null and absent.
+        doubt: see :class:`pgsluice.columnar.definitions.Definition`.
     """
 
     relation: Relation
@@ -105,6 +106,7 @@ class RelationChanges:
     old: Tuples
     old_index: Int64s
     old_kinds: Bytes
+    doubt: str = ""
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -19,10 +19,17 @@ from pgsluice.wire import Message, Relation, decode_message
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A relation, and what the catalog said about it; ``relation`` is None before the first R."""
+    """A relation, and what the catalog said about it; ``relation`` is None before the first R.
+
+    Attributes:
+        left_out: names of the relation's columns that are not decoded.
+        doubt: why the names may be those of other columns, for people; empty: they are not.
+    """
 
     relation: Relation | None
     facts: RelationFacts | None
+    left_out: frozenset[str] = frozenset()
+    doubt: str = ""
 
 
 def column_types(

@@ -5,7 +5,7 @@ A *run* is the changes of one relation as long as its definition stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,6 +77,7 @@ def decode_segment(
     *,
     unfit_texts: bool = False,
     columns: Collection[str] | None = None,
+    identify: Callable[[Definition, int], Definition] | None = None,
 ) -> Iterator[RelationChanges]:
     """Decode a segment's changes.
 
@@ -89,6 +90,8 @@ def decode_segment(
             (``Tuples.texts``); for calls with one relation.
         unfit_texts: return the text of every column that has unfit values, too.
         columns: names of the columns to decode; all others are null. None for all.
+        identify: gives the columns of a definition other names, given the position of the first
+            change that it holds for; all other arguments go by these names.
 
     Yields:
         the runs, ordered by their first change. The changes of one relation come in commit
@@ -101,6 +104,9 @@ def decode_segment(
     runs = [run for oid, messages in _by_relation(view, oids) for run in _runs(view, oid, messages)]
     runs.sort(key=lambda run: int(run.messages[0]))
     for run in runs:
+        if identify is not None:
+            first = int(view.block.positions[run.messages[0]])
+            run = _Run(run.messages, identify(run.definition, first))
         yield _decode_run(view, run, options, overrides, texts, columns, unfit_texts=unfit_texts)
 
 
@@ -185,7 +191,7 @@ def _decode_run(
         partial(text_type, relation, definition.facts),
         _indexes(relation, texts),
         unfit_texts=unfit_texts,
-        wanted=None if columns is None else _indexes(relation, columns),
+        wanted=_wanted(definition, columns),
     )
     actions = block.tags[messages]
     markers = _markers(reader, messages, actions)
@@ -205,7 +211,7 @@ def _decode_run(
     new, new_ends = reader.read(messages[with_new], new_starts[with_new])
     trailing = new_ends != block.ends[messages[with_new]]
     reader.refuse(messages[with_new], new_ends, trailing, "bytes follow the new tuple")
-    return RelationChanges(
+    changes = RelationChanges(
         relation=relation,
         facts=definition.facts,
         schema=_schema(relation, reader),
@@ -219,7 +225,19 @@ def _decode_run(
         old=old,
         old_index=_index(count, with_old),
         old_kinds=markers * has_old,
+        doubt=definition.doubt,
     )
+    return changes.without(definition.left_out)
+
+
+def _wanted(definition: Definition, columns: Collection[str] | None) -> set[int] | None:
+    """The indexes of the columns to decode; None: all."""
+    relation, left_out = definition.relation, definition.left_out
+    assert relation is not None
+    if columns is None and not left_out:
+        return None
+    names = {column.name for column in relation.columns} if columns is None else {*columns}
+    return _indexes(relation, names - left_out)
 
 
 def _indexes(relation: Relation, names: Collection[str]) -> set[int]:

@@ -9,6 +9,7 @@ Answers are values (:mod:`.verdicts`); who asked acts on them: the subscription'
 or a sink. A new rule is one entry here and its test.
 """
 
+from pgsluice.schema_rules.alignment import Slot, alignments
 from pgsluice.schema_rules.known import (
     ALL_ACTIONS,
     ColumnState,
@@ -20,7 +21,6 @@ from pgsluice.schema_rules.known import (
     rows_of_partitions,
     sends_every_change,
     sent_leaves,
-    with_former_names,
 )
 from pgsluice.schema_rules.source import (
     Look,
@@ -67,6 +67,7 @@ __all__ = [
     "Park",
     "ReplacePartitions",
     "Same",
+    "Slot",
     "SourceFingerprint",
     "SourceVerdict",
     "Verdict",
@@ -74,6 +75,7 @@ __all__ = [
     "Widen",
     "added_columns",
     "added_partitions",
+    "alignments",
     "cause_of_copy",
     "copied_again",
     "holds",
@@ -90,5 +92,4 @@ __all__ = [
     "rows_of_partitions",
     "sends_every_change",
     "sent_leaves",
-    "with_former_names",
 ]

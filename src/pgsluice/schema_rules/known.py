@@ -45,6 +45,10 @@ def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
     return {int(number): ColumnState(*state) for number, state in raw.items()}
 
 
+def _names(raw: Mapping[str, str]) -> dict[int, str]:
+    return {int(number): name for number, name in raw.items()}
+
+
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "filenodes": _by_number,
     "attachments": _by_number,
@@ -58,7 +62,8 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
         ("actions", "lacking", "sent", "truncates", "listings", "publications", "row_types"),
         frozenset,
     ),
-    **dict.fromkeys(("kept_logged", "former_names", "fixed"), frozenset),
+    **dict.fromkeys(("kept_logged", "open_numbers", "fixed"), frozenset),
+    "gone": _names,
 }
 """How JSON's values of fields are read that JSON has no type for; None stays None."""
 
@@ -94,9 +99,11 @@ class SourceFingerprint:
         fixed: those of ``bounds`` that are true for no other row, whichever other partitions there
             are; None: not known.
         parents: of ``bounds``, those below another one -> the partition right above.
-        former_names: columns that were dropped since the copy; the target may have them.
-        unnamed: columns that were added and dropped between two looks since the copy, so that
-            nobody knows their names; the target may have them, too.
+        gone: columns that were dropped since the copy: attnum -> the name that they have at the
+            target. One that came and went between two looks is never at the target.
+        settled: how many attnums there were before all changes that were not applied when the
+            look came.
+        open_numbers: those of ``gone`` that were dropped since, and not before; None: any.
         key: the columns that tell the target's rows apart; None: not known.
         added: columns that came since the copy -> the value, as text, of rows from before them.
         written: another text when a row of the catalog that describes it or its key was written.
@@ -121,14 +128,19 @@ class SourceFingerprint:
     bounds: Mapping[int, str] = field(default_factory=dict)
     fixed: frozenset[int] | None = None
     parents: Mapping[int, int] = field(default_factory=dict)
-    former_names: frozenset[str] = frozenset()
-    unnamed: int = 0
+    gone: Mapping[int, str] = field(default_factory=dict)
+    settled: int = 0
+    open_numbers: frozenset[int] | None = frozenset()
     key: tuple[str, ...] | None = None
     added: Mapping[str, str | None] = field(default_factory=dict)
     written: str = ""
 
     def following(
-        self, before: SourceFingerprint, added: Mapping[str, str | None] | None = None
+        self,
+        before: SourceFingerprint,
+        added: Mapping[str, str | None] | None = None,
+        *,
+        is_caught_up: bool = False,
     ) -> SourceFingerprint:
         """This look's fingerprint as the next look is compared with it: with the columns that
         the target may have, though the table has them no longer.
@@ -136,15 +148,25 @@ class SourceFingerprint:
         Args:
             before: the look's before.
             added: columns that are new at this look -> the value of rows from before them.
+            is_caught_up: all changes from before that look are applied.
         """
         dropped = before.columns.keys() - self.columns.keys()
-        names = frozenset(before.columns[number].name for number in dropped)
-        return replace(
+        names = {number: c.name for number in dropped if (c := before.columns[number]).is_sent}
+        following = replace(
             self,
-            former_names=before.former_names | names,
-            unnamed=before.unnamed + unnamed_columns(before, self),
+            gone={**before.gone, **names},
+            settled=before.settled,
+            open_numbers=before.open_numbers,
             added={**before.added, **(added or {})},
         )
+        if following == before:
+            return following
+        if is_caught_up:
+            numbers = before.attnums or max(before.columns, default=0)
+            return replace(following, settled=numbers, open_numbers=frozenset(dropped))
+        if before.open_numbers is None:
+            return following
+        return replace(following, open_numbers=before.open_numbers | dropped)
 
     def with_leaves_of(self, later: SourceFingerprint) -> SourceFingerprint:
         """The same, with the leaves that a later look has found besides, whose rows the target may
@@ -206,9 +228,14 @@ class SourceFingerprint:
 @lru_cache(maxsize=10_000)
 def _parsed(text: str) -> SourceFingerprint:
     """The same for the same text: a look asks several times, and few tables change in between."""
+    raw = json.loads(text)
+    if "gone" not in raw:  # of an earlier version, which knew former columns by their names only
+        raw.pop("unnamed", None)
+        raw["gone"] = {-at: name for at, name in enumerate(raw.pop("former_names", ()), 1)}
+        raw["open_numbers"] = None
     values = {
         name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
-        for name, value in json.loads(text).items()
+        for name, value in raw.items()
     }
     return SourceFingerprint(**values)
 
@@ -218,13 +245,6 @@ def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[Col
     if not before.columns:
         return []
     return [now.columns[number] for number in now.columns.keys() - before.columns.keys()]
-
-
-def unnamed_columns(before: SourceFingerprint, now: SourceFingerprint) -> int:
-    """How many columns were added and dropped between two looks."""
-    if not before.attnums:
-        return 0
-    return now.attnums - before.attnums - len(added_columns(before, now))
 
 
 def rows_of_partitions(
@@ -271,14 +291,45 @@ class KnownColumns:
     Attributes:
         types: name -> type OID and typmod, of the columns that are sent.
         added: see :class:`SourceFingerprint`.
-        key: likewise.
-        has_unnamed: columns came and went between two looks; nobody knows their names.
+        key, gone, settled, open_numbers: likewise.
+        names: attnum -> name, of all columns; empty: not known.
+        unsent: the attnums of those that are not sent.
+        attnums: how many the table has had.
     """
 
     types: Mapping[str, tuple[int, int]]
     added: Mapping[str, str | None] = field(default_factory=dict)
     key: tuple[str, ...] | None = None
-    has_unnamed: bool = False
+    names: Mapping[int, str] = field(default_factory=dict)
+    unsent: frozenset[int] = frozenset()
+    attnums: int = 0
+    gone: Mapping[int, str] = field(default_factory=dict)
+    settled: int = 0
+    open_numbers: frozenset[int] | None = frozenset()
+
+    def name_at_target(self, number: int) -> str | None:
+        """What the target calls a column of an attnum; None: it does not have it."""
+        if number in self.names:
+            return self.names[number]
+        name = self.gone.get(number)
+        is_taken = name is None or name.casefold() in {n.casefold() for n in self.names.values()}
+        return None if is_taken else name
+
+    def was_there(self, number: int, *, is_later: bool) -> bool:
+        """Whether a column was there before a change: it had come, and it was not dropped.
+
+        Args:
+            is_later: the change is from after the last look.
+        """
+        if is_later:
+            return number in self.names
+        is_open = self.open_numbers is None or number in self.open_numbers
+        return number <= self.settled and (number in self.names or is_open)
+
+    def was_dropped(self, number: int, *, is_later: bool) -> bool:
+        """Whether a column had been dropped before a change; arguments as above."""
+        had_come = number <= (self.attnums if is_later else self.settled)
+        return had_come and not self.was_there(number, is_later=is_later)
 
 
 @lru_cache(maxsize=10_000)
@@ -287,16 +338,18 @@ def known_columns(fingerprint: str) -> KnownColumns | None:
     known = SourceFingerprint.parse(fingerprint)
     if known is None:
         return None
-    types = {c.name: (c.type_oid, c.typmod) for c in known.columns.values() if c.is_sent}
-    return KnownColumns(types, known.added, known.key, known.unnamed > 0)
-
-
-def with_former_names(fingerprint: str, names: Collection[str]) -> str:
-    """A fingerprint, as the record keeps it, with more columns that the target may have."""
-    known = SourceFingerprint.parse(fingerprint)
-    if known is None:
-        return fingerprint
-    return replace(known, former_names=known.former_names | frozenset(names)).to_text()
+    columns = known.columns
+    return KnownColumns(
+        types={c.name: (c.type_oid, c.typmod) for c in columns.values() if c.is_sent},
+        added=known.added,
+        key=known.key,
+        names={number: column.name for number, column in columns.items()},
+        unsent=frozenset(number for number, column in columns.items() if not column.is_sent),
+        attnums=known.attnums or max(columns, default=0),
+        gone=known.gone,
+        settled=known.settled,
+        open_numbers=known.open_numbers,
+    )
 
 
 def cause_of_copy(reason: str, fingerprint: str) -> str:

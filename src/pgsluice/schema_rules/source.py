@@ -13,7 +13,7 @@ new file and another type of a column   ALTER TABLE rewrote the rows with other 
 a name has another number, or a number  a column is its number: the target has other values
 another name                            under that name
 a new column has the name of one that   the target's column of this name has the dropped
-was dropped, or may have                column's values
+was dropped                             column's values
 a column is sent that was not           its values of before have not come
 an added column, with a new file or      no change carries its values for existing rows, and
 with another value in each leaf         there is no one value for all
@@ -70,7 +70,6 @@ from pgsluice.schema_rules.known import (
     ColumnState,
     SourceFingerprint,
     added_columns,
-    unnamed_columns,
 )
 from pgsluice.schema_rules.types import prints_all
 from pgsluice.schema_rules.verdicts import (
@@ -221,9 +220,8 @@ def _has_renamed_column(look: Look) -> bool:
 
 def _has_reused_name(look: Look) -> bool:
     added = added_columns(look.before, look.now)
-    unnamed = look.before.unnamed + unnamed_columns(look.before, look.now)
-    former_names = {name.casefold() for name in look.before.former_names}
-    return any(unnamed or column.name.casefold() in former_names for column in added)
+    gone = {name.casefold() for name in look.before.gone.values()}
+    return any(column.name.casefold() in gone for column in added)
 
 
 def _has_newly_sent_column(look: Look) -> bool:
@@ -338,7 +336,7 @@ def _has_leaves_of_unknown_rows(look: Look) -> bool:
 RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
     (_has_renamed_column, "has a column that was renamed, or dropped and made again"),
-    (_has_reused_name, "has a new column, and the target may have a dropped one of this name"),
+    (_has_reused_name, "has a new column of the name of a dropped one"),
     (_has_newly_sent_column, "has a column that was not sent before"),
     (_has_filled_columns, "has a new column with several values in existing rows"),
     (_has_another_type, "has a column that is printed otherwise, or larger than the target's"),

@@ -13,8 +13,6 @@ in both, of two types, and dropped since    leave   what its type was may be gon
 in both, of two types otherwise             look    every value may have changed
 only in the batch, known to the last look   add     with the value that the look found in rows
                                                     from before it
-only in the batch, while columns came and   leave   it is one of them: no look will find its
-went between two looks                      out     values any more
 only in the batch otherwise                 look    rows from before it may hold a value that no
                                                     change carries
 only at the target                          same    dropped: old values stay, new rows have NULL;
@@ -67,7 +65,8 @@ def reconcile_column(
     *,
     is_dropped: bool = False,
 ) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
-    """What a column of a batch means for the target. Pure.
+    """What a column of a batch means for the target. Pure. Batch and target call a column of one
+    number by one name (:mod:`pgsluice.subscription.column_identity`).
 
     Args:
         table: ``schema.table``, for messages.
@@ -82,8 +81,6 @@ def reconcile_column(
     if target is None:
         if known is None or name in known.types or name in known.added:
             return AddColumns((now,))
-        if known.has_unnamed:
-            return LeaveOut()
         return LookFirst(f"column {name!r} of {table} came before a look at the catalog found it")
     if holds(target.type, now.type):
         return Same()

@@ -304,5 +304,5 @@ def _result(
         rows_skipped=applied.rows_skipped,
         skipped=applied.skipped,
         decode_s=decode_s,
-        left_out=columns.left_out,
+        doubt=columns.doubt,
     )

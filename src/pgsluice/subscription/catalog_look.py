@@ -241,6 +241,7 @@ class CatalogLook:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
+        is_caught_up = known.applied_through >= known.looked_at
         if before is None:
             return LookedSame("", known.relations, *self._looked)
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
@@ -260,19 +261,19 @@ class CatalogLook:
             case CopyAgain(why):
                 return LookedCopy(why)
             case ReplacePartitions(came, gone):
-                fingerprint = now.following(before).to_text()
+                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
                 return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
-                fingerprint = now.following(before).to_text()
+                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
                 return LookedSuspicious(fingerprint, table.relations, *self._looked, why)
             case ColumnsAdded(values):
-                fingerprint = now.following(before, values).to_text()
+                fingerprint = now.following(before, values, is_caught_up=is_caught_up).to_text()
                 facts = table.facts.to_json()
                 return LookedColumns(fingerprint, table.relations, *self._looked, facts)
             case Same():
-                fingerprint = now.following(before).to_text()
+                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
                 return LookedSame(fingerprint, table.relations, *self._looked)
 
     def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:

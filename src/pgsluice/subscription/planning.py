@@ -33,6 +33,7 @@ class TableWork:
         leaves: those that the server sent at the last look; empty: not known.
         known: what the last look at the table knows of its columns; None without a look.
         looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
+        looked_at: see :class:`pgsluice.spool.TableRecord`.
         alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
         size_bytes: of the changes, at most: the segments may have some that are applied.
         merge_s: how long the table's last merge took; 0: it has not been merged yet.
@@ -52,6 +53,7 @@ class TableWork:
     known: KnownColumns | None = None
     alter_facts: str = ""
     looked_through: Lsn = _NOWHERE
+    looked_at: Lsn = _NOWHERE
     leaves: frozenset[int] = frozenset()
     size_bytes: int = 0
     merge_s: float = 0.0
@@ -77,7 +79,8 @@ class TaskResult:
         skipped: the target had it all before.
         decode_s, merge_s: how long it took to make the net changes, and to write them.
         is_altered: the target has the columns that were due.
-        left_out: columns that the source's table has no longer, and that the target did not get.
+        doubt: why it is not proven which columns the changes have, so that the table has to be
+            compared with the source; empty: it is.
     """
 
     committed: Lsn
@@ -88,7 +91,7 @@ class TaskResult:
     decode_s: float = 0.0
     merge_s: float = 0.0
     is_altered: bool = False
-    left_out: frozenset[str] = frozenset()
+    doubt: str = ""
 
     def after(self, before: TaskResult) -> TaskResult:
         """Two pieces of one table's work as one result."""
@@ -99,7 +102,7 @@ class TaskResult:
             skipped=before.skipped and self.skipped,
             decode_s=before.decode_s + self.decode_s,
             merge_s=before.merge_s + self.merge_s,
-            left_out=before.left_out | self.left_out,
+            doubt=before.doubt or self.doubt,
         )
 
 
@@ -201,6 +204,7 @@ def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, 
         is_complete=sends_every_change(table.fingerprint),
         known=known_columns(table.fingerprint),
         looked_through=record.looked_through,
+        looked_at=table.looked_at,
         leaves=sent_leaves(table.fingerprint),
         size_bytes=sum(changed.values()),
         merge_s=table.merge_s,

@@ -175,7 +175,7 @@ class SharedBatch:
             done,
             decode_s=decode_s,
             merge_s=time.monotonic() - started - decode_s,
-            left_out=columns.left_out,
+            doubt=columns.doubt,
         )
 
     def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:

@@ -14,12 +14,13 @@ import numpy as np
 
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
-from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.columnar import Definition, RelationChanges, decode_segment
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
+from pgsluice.subscription.column_identity import identified
 from pgsluice.subscription.planning import TableWork
 from pgsluice.subscription.target_columns import TargetColumns
 
@@ -170,7 +171,19 @@ class TableChanges:
         work = self.work
         overrides = self.options.column_overrides(work.namespace, work.name)
         for view in views:
-            yield from decode_segment(view, work.oids, self.options.types, overrides, texts)
+            yield from decode_segment(
+                view,
+                work.oids,
+                self.options.types,
+                overrides,
+                texts,
+                identify=self._identified,
+            )
+
+    def _identified(self, definition: Definition, first: int) -> Definition:
+        work = self.work
+        is_later = first > work.looked_at
+        return identified(definition, work.known, work.relation_oid, is_later=is_later)
 
 
 def _cuts(

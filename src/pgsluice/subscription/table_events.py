@@ -16,7 +16,6 @@ from typing import ClassVar
 from pgsluice.errors import Failure, Remedy
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import with_former_names
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.planning import TaskResult
@@ -244,10 +243,12 @@ class BatchApplied(SimpleEvent):
         result = self.result
         if result.is_altered:
             table = replace(table, alter_after=_NOWHERE, alter_facts="")
-        if result.left_out:
-            # Should a later look find a column of such a name, old rows lack its values.
-            fingerprint = with_former_names(table.fingerprint, result.left_out)
-            table = replace(table, fingerprint=fingerprint)
+        if result.doubt:
+            table = replace(
+                table,
+                to_verify=result.doubt,
+                verification_number=table.verification_number + 1,
+            )
         return replace(
             table,
             applied_through=max(table.applied_through, self.through),

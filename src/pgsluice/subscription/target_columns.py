@@ -47,6 +47,7 @@ class TargetColumns:
         added, widened: what the target lacks.
         missing: columns -> what rows from before them have at the source.
         left_out: columns of the changes that the target does not get.
+        doubt: why the changes may have other columns, for people; empty: they have not.
     """
 
     table: TargetTable
@@ -55,6 +56,7 @@ class TargetColumns:
     widened: tuple[pa.Field, ...]
     missing: Mapping[str, pa.Scalar]
     left_out: frozenset[str]
+    doubt: str = ""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ def columns_of(
         widened=tuple(columns.widened.values()),
         missing=columns.missing,
         left_out=frozenset(columns.left_out),
+        doubt=next((run.doubt for run in runs if run.doubt), ""),
     )
 
 

@@ -142,6 +142,10 @@ SWAP_NAMES = """
 BEGIN; ALTER TABLE {t} RENAME a TO old; ALTER TABLE {t} RENAME c TO a;
 ALTER TABLE {t} RENAME old TO c; COMMIT
 """
+ADD_FILL_RENAME = """
+BEGIN; ALTER TABLE {t} ADD x int; UPDATE {t} SET x = id; ALTER TABLE {t} RENAME x TO y;
+UPDATE {t} SET b = 'y' WHERE id = 6; COMMIT
+"""
 
 
 COLUMNS = (
@@ -220,6 +224,46 @@ COLUMNS = (
         at={Moment.SEVERAL_POLLS: EQUAL}, moments=OUTSIDE_TRANSACTIONS),
     Row("rename the key's column", ("ALTER TABLE {t} RENAME id TO number",), EQUAL,
         after="UPDATE {t} SET a = 9 WHERE number = 2; DELETE FROM {t} WHERE number = 3"),
+    # Each column of these comes and has another name before the next look; a look in between
+    # sees a rename, as above.
+    Row("add fill rename and update one row",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} RENAME x TO y",
+            "UPDATE {t} SET b = 'y' WHERE id = 6"), ADDED, at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill and rename",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} RENAME x TO y"),
+        ADDED, after="", at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill rename and add under the old name",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} RENAME x TO y",
+            "ALTER TABLE {t} ADD x int DEFAULT 4", "UPDATE {t} SET b = 'y' WHERE id IN (6, 7)"),
+        ADDED, at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill and rename in one transaction",
+        (ADD_FILL_RENAME,),
+        ADDED, moments=OUTSIDE_TRANSACTIONS),
+    Row("add a default write rename and drop the default",
+        ("ALTER TABLE {t} ADD x text DEFAULT 'd'", "UPDATE {t} SET x = 'w' WHERE id IN (6, 7, 8)",
+            "ALTER TABLE {t} RENAME x TO y", "ALTER TABLE {t} ALTER y DROP DEFAULT",
+            "INSERT INTO {t} (id) VALUES (103)"), ADDED, at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill and rename to another case",
+        ('ALTER TABLE {t} ADD "X" int', 'UPDATE {t} SET "X" = id',
+            'ALTER TABLE {t} RENAME "X" TO x'), ADDED, at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill drop and add another",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} DROP x",
+            "ALTER TABLE {t} ADD y int"), EQUAL),
+    Row("add fill drop another and rename to it",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = -id", "ALTER TABLE {t} DROP a",
+            "ALTER TABLE {t} RENAME x TO a"), EQUAL),
+    Row("add fill and rename in leaves",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} RENAME x TO y"),
+        ADDED, setup=PARTS, after=AFTER, at={Moment.SEVERAL_POLLS: EQUAL}),
+    Row("add fill and rename in leaves of other numbers",
+        ("ALTER TABLE {t} ADD x int", "UPDATE {t} SET x = id", "ALTER TABLE {t} RENAME x TO y",
+            "ALTER TABLE {t} ADD x int DEFAULT 4", "UPDATE {t} SET b = 'y' WHERE id < 7"),
+        ADDED, setup=PARTS + """
+CREATE TABLE {t}_odd (z int, b text, a int, id int PRIMARY KEY);
+ALTER TABLE {t}_odd DROP z;
+ALTER TABLE {t} ATTACH PARTITION {t}_odd FOR VALUES FROM (5000) TO (6000);
+INSERT INTO {t} VALUES (5001, 1, 'odd'), (5002, 2, 'odd');
+""", at={Moment.SEVERAL_POLLS: EQUAL}),
     typed("longer varchar", "varchar(10)", "varchar(20)", IN_PLACE),
     typed("varchar to text", "varchar(10)", "text", IN_PLACE),
     typed("text to varchar", "text", "varchar", IN_PLACE),

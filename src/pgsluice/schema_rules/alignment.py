@@ -1,0 +1,170 @@
+"""Which numbers in the catalog the columns of a Relation message have.
+
+The message has names and types, in the order of the numbers (pg_attribute.attnum). A name says
+little, since a column may have had another one before the catalog was read. But numbers are never
+given again, columns only come behind the others, and all of them are sent. So the columns of a
+message are an ordered subsequence of the catalog's numbers, of which
+
+- a column that was there before the message and is there in the catalog is not left out;
+- nor is one that is there in the catalog, if one behind it was there already;
+- a dropped one may be left out. What its values needed in a row (length and alignment of the type)
+  is known of it, and no name and no type.
+
+If that can be done in one way only, it is proof. Source: RemoveAttributeById() in heap.c,
+logicalrep_write_attrs() in proto.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+FIRST_UNKNOWN_TYPE_OID = 10000
+"""Types from here on are not the same on every server."""
+_MOST = 64
+"""So many alignments are listed: with more than one there is no proof anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A number of the catalog.
+
+    Attributes:
+        name: the column's; empty: it was dropped.
+        type_oid: 0 of a dropped column.
+        storage: length and alignment of a dropped column's type; None: not known.
+        was_there: the column was there before the message.
+        is_sent: the publications send the column; of those that they do not send, the server may
+            send some.
+    """
+
+    name: str
+    type_oid: int = 0
+    storage: tuple[int, str] | None = None
+    was_there: bool = False
+    is_sent: bool = True
+
+    def fits(self, name: str, type_oid: int) -> bool:
+        """Whether a column of a message may be this one. A type may have become another one without
+        a new file: then the values are stored alike."""
+        if not self.name:
+            storage = STORAGE.get(type_oid)
+            return storage is None or self.storage is None or storage == self.storage
+        return self.name == name or _are_stored_alike(self.type_oid, type_oid)
+
+
+@lru_cache(maxsize=10_000)
+def alignments(
+    sent: tuple[tuple[str, int], ...], slots: tuple[Slot, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """All ways to give a message's columns the numbers of the catalog, as indexes into ``slots``.
+
+    Those that give more columns the number that has their name now come first. None: the message is
+    of another table, or of other publications.
+
+    Args:
+        sent: name and type OID of each column of the message.
+        slots: in the order of their numbers.
+    """
+    if tuple(slot.name for slot in slots) == tuple(name for name, _ in sent):
+        return (tuple(range(len(slots))),)
+    found = _Search(sent, slots).run()
+
+    def renamed(ways: tuple[int, ...]) -> int:
+        return sum(slots[at].name != name for at, (name, _) in zip(ways, sent, strict=True))
+
+    return tuple(sorted(found, key=lambda ways: (renamed(ways), ways))) or _by_name(sent, slots)
+
+
+def _by_name(sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> tuple[tuple[int, ...], ...]:
+    """Where columns are left out that are there: a publication of a partition lists only some."""
+    places = {slot.name: at for at, slot in enumerate(slots) if slot.name}
+    named = tuple(places.get(name, -1) for name, _ in sent)
+    is_ordered = all(at < behind for at, behind in pairwise(named))
+    return (named,) if -1 not in named and is_ordered else ()
+
+
+class _Search:
+    """Goes through the slots in their order; each takes the next column or is left out."""
+
+    def __init__(self, sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> None:
+        self._sent, self._slots = sent, slots
+        self._ends = self._ends_from_each()
+
+    def run(self) -> list[tuple[int, ...]]:
+        """The alignments, those with equal names first; at most :data:`_MOST`."""
+        found: list[tuple[int, ...]] = []
+        waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        while waiting and len(found) < _MOST:
+            at, taken = waiting.pop()
+            if not self._ends[at][len(taken)]:
+                continue
+            if at == len(self._slots):
+                found.append(taken)
+                continue
+            ways = []
+            if self._may_leave_out(at, len(taken)):
+                ways.append((at + 1, taken))
+            if self._may_take(at, len(taken)):
+                ways.append((at + 1, (*taken, at)))
+            waiting += ways
+        return found
+
+    def _ends_from_each(self) -> list[list[bool]]:
+        """Whether the slots from one on can take the columns from one on."""
+        count = len(self._sent)
+        ends = [[False] * count + [True]]
+        for at in reversed(range(len(self._slots))):
+            after = ends[-1]
+            ends.append(
+                [
+                    (self._may_take(at, column) and after[column + 1])
+                    or (after[column] and self._may_leave_out(at, column))
+                    for column in range(count)
+                ]
+                + [after[count] and self._may_leave_out(at, count)]
+            )
+        return ends[::-1]
+
+    def _may_take(self, at: int, column: int) -> bool:
+        return column < len(self._sent) and self._slots[at].fits(*self._sent[column])
+
+    def _may_leave_out(self, at: int, column: int) -> bool:
+        slot = self._slots[at]
+        if not slot.name or not slot.is_sent:
+            return True
+        return not slot.was_there and column == len(self._sent)
+
+
+def _are_stored_alike(one: int, other: int) -> bool:
+    if one == other or max(one, other) >= FIRST_UNKNOWN_TYPE_OID:
+        return True
+    return any(one in kind and other in kind for kind in _STORED_ALIKE)
+
+
+_STORED_ALIKE = (
+    frozenset({25, 1042, 1043, 142}),  # text, char(n), varchar, xml
+    frozenset({869, 650}),  # inet, cidr
+    frozenset({1560, 1562}),  # bit, varbit
+    frozenset({1114, 1184}),  # timestamp, timestamptz
+    frozenset({23, 26, 24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191}),
+)
+"""Types between which ALTER TABLE may leave the file as it is; the last ones are OIDs."""
+
+STORAGE = {
+    **dict.fromkeys((16, 18), (1, "c")),  # boolean, "char"
+    21: (2, "s"),
+    **dict.fromkeys((*_STORED_ALIKE[-1], 28, 29, 700, 1082), (4, "i")),  # xid, cid, real, date
+    829: (6, "i"),
+    774: (8, "i"),
+    **dict.fromkeys((20, 701, 790, 1083, 1114, 1184, 3220), (8, "d")),
+    1266: (12, "d"),
+    **dict.fromkeys((600, 1186), (16, "d")),  # point, interval
+    2950: (16, "c"),  # uuid
+    **dict.fromkeys((25, 1042, 1043, 142, 17, 114, 3802, 1700, 869, 650, 1560, 1562), (-1, "i")),
+    **dict.fromkeys((1000, 1005, 1007, 1009, 1015, 1021, 1182, 1231, 2951, 3807), (-1, "i")),
+    **dict.fromkeys((1016, 1022, 1115, 1185), (-1, "d")),  # arrays of wider elements
+}
+"""pg_type.typlen and typalign of the types of most columns; any storage fits the others."""
