@@ -57,8 +57,9 @@ class BatchFinished:
         rows: the number of changes, over all tables.
         seconds: from planning to the last table's commit.
         tables: how many tables had changes.
-        lag_bytes: WAL on the server past the position; 0: no change waits.
-        lag_s: the age of the oldest change that waits; 0: none waits.
+        lag_bytes: received WAL from the oldest change on that a target lacks; 0: none lacks any.
+        lag_s: the age of that change.
+        behind: the tables (schema and name) that lack changes from before the position.
     """
 
     subscription: str
@@ -68,6 +69,7 @@ class BatchFinished:
     tables: int
     lag_bytes: int = 0
     lag_s: float = 0.0
+    behind: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,6 +35,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.records.copy_status import CopyStatus, write_copy_status
 
 
@@ -51,6 +53,7 @@ def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> It
     assert pgsluice("capture", path, "--once").code == 0
     spool = path.parent / "spool"
     begin = SpoolReader(spool).frontier()
+    ((oid,),) = shop.execute("SELECT 't'::regclass::oid::bigint")
     record = SubscriptionRecord(
         name="lake",
         owner=Owner.CONFIG,
@@ -59,7 +62,7 @@ def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> It
         registered=begin,
         position=begin,
         tables={
-            1: TableRecord("public", "t", TableState.READY, begin, rows=7),
+            oid: TableRecord("public", "t", TableState.READY, begin, rows=7),
             2: TableRecord("public", "bad", TableState.PARKED, begin, error="why"),
         },
     )
@@ -67,6 +70,27 @@ def captured(shop: Database, pgsluice: Command, write_config: WriteConfig) -> It
     shop.execute("INSERT INTO t VALUES (1)")
     assert pgsluice("capture", path, "--once").code == 0
     return path
+
+
+def _table_t(record: SubscriptionRecord) -> TableRecord:
+    return next(table for table in record.tables.values() if table.name == "t")
+
+
+def _has_applied_all(path: Path, **errors: str) -> Lsn:
+    """Have the subscription apply all that was received, but for tables with errors; where those
+    stand."""
+    spool = path.parent / "spool"
+    record = find_record(spool, "lake")
+    assert record is not None
+    position = SpoolReader(spool).position()
+    tables = {
+        oid: replace(table, error=errors[table.name], deferred=True)
+        if table.name in errors
+        else replace(table, applied_through=position)
+        for oid, table in record.tables.items()
+    }
+    RecordStore.create(spool, replace(record, position=position, tables=tables))
+    return record.position
 
 
 def _status(pgsluice: Command, path: Path) -> dict[str, Any]:
@@ -183,7 +207,80 @@ class TestStatus:
         assert "capture reconnecting, 12 times in a row: refused" in outcome.out
         assert _status(pgsluice, captured)["capture"] == {
             "running": True, "phase": "reconnecting", "message": "refused", "times": 12,
+            "reported_at": again.written_at,
         }  # fmt: skip
+
+    def test_a_capture_that_hangs_knows_nothing_of_the_server(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        long_ago = CaptureHealth(
+            os.getpid(), CapturePhase.STREAMING, time.time() - 3600, server_end=str(Lsn(2**62))
+        )
+        write_health(captured.parent / "spool", long_ago)
+        status = _status(pgsluice, captured)
+        assert status["capture"]["running"], "its process is there"
+        flush, (lake,) = Lsn.parse(status["source"]["flush_lsn"]), status["subscriptions"]
+        assert lake["lag_bytes"] == flush - Lsn.parse(lake["position"])
+        assert f"process {os.getpid()} has reported nothing since" in status["capture"]["message"]
+
+    def test_says_that_capture_does_not_run_and_what_is_not_received(
+        self, pgsluice: Command, captured: Path, shop: Database
+    ) -> None:
+        shop.execute("INSERT INTO t VALUES (2)")
+        out = pgsluice("status", captured).out
+        assert re.search(
+            r"capture does not run since .* UTC; .* of the server's WAL are not received", out
+        )
+        _has_applied_all(captured)
+        out = pgsluice("status", captured).out
+        assert re.search(r"all that was received is applied, .* are not received", out)
+
+    def test_changes_that_a_target_lacks_are_lag_wherever_the_subscription_is(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        """Its store is away: batches go on, and the table waits."""
+        begin = _has_applied_all(captured, t="the store is away")
+        status = _status(pgsluice, captured)
+        (lake,) = status["subscriptions"]
+        bad, waiting = lake["tables"]
+        lag_bytes = Lsn.parse(status["source"]["flush_lsn"]) - begin
+        assert (lake["lag_bytes"], waiting["lag_bytes"]) == (lag_bytes, lag_bytes)
+        assert lake["lag_s"] > 0
+        assert waiting["lag_s"] == lake["lag_s"]
+        assert time.time() - 3600 < waiting["waits_since"] < time.time()
+        assert (waiting["state"], waiting["waits_for"]) == ("f", "the store is away")
+        assert (bad["lag_s"], bad["waits_since"], bad["waits_for"]) == (0, None, "why")
+        out = pgsluice("status", captured).out
+        assert "no lag" not in out
+        assert re.search(r"public\.t: waits since .* UTC: the store is away", out)
+        assert re.search(r"public\.t +catching up", out)
+
+    def test_says_whether_a_run_is_active_and_what_waits_for_one(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        (lake,) = _status(pgsluice, captured)["subscriptions"]
+        good = lake["tables"][1]
+        assert (lake["running"], good["state"]) == (False, "r"), "it is at the position"
+        assert (good["lag_s"] > 0, good["waits_for"]) == (True, "no run is active")
+        out = pgsluice("status", captured).out
+        assert "behind; no run is active" in out
+        assert re.search(r"public\.t waits since .* UTC: no run is active", out)
+        with subscription_lock(captured.parent / "spool", "lake"):
+            (lake,) = _status(pgsluice, captured)["subscriptions"]
+            assert (lake["running"], lake["tables"][1]["waits_for"]) == (True, None)
+            assert "no run is active" not in pgsluice("status", captured).out
+
+    def test_tables_that_wait_for_a_copy_are_not_without_lag(
+        self, pgsluice: Command, captured: Path
+    ) -> None:
+        record = find_record(spool := captured.parent / "spool", "lake")
+        assert record is not None
+        position = SpoolReader(spool).position()
+        late = TableRecord("public", "late", TableState.INITIALISE)
+        RecordStore.create(spool, replace(record, position=position, tables={9: late}))
+        (lake,) = _status(pgsluice, captured)["subscriptions"]
+        assert (lake["tables"][0]["lag_s"], lake["lag_s"]) == (None, 0)
+        assert "1 table to copy" in pgsluice("status", captured).out
 
     def test_says_who_keeps_the_spool_and_since_when(
         self, pgsluice: Command, captured: Path, shop: Database
@@ -198,7 +295,8 @@ class TestStatus:
         record = find_record(spool, "lake")
         assert record is not None
         position = SpoolReader(spool).position()
-        tables = {**record.tables, 1: replace(record.tables[1], applied_through=position)}
+        moved = replace(_table_t(record), applied_through=position)
+        tables = {oid: moved if t.name == "t" else t for oid, t in record.tables.items()}
         RecordStore.create(spool, replace(record, position=position, tables=tables))
         held = _status(pgsluice, captured)["spool"]["held"]
         assert (held["table"], held["position"]) == ("public.bad", str(record.position))
@@ -227,7 +325,7 @@ class TestStatus:
         spool = captured.parent / "spool"
         record = find_record(spool, "lake")
         assert record is not None
-        copied = replace(record.tables[1], state=TableState.DATA_COPY)
+        copied = replace(_table_t(record), state=TableState.DATA_COPY)
         planned = replace(copied, name="planned")
         RecordStore.create(spool, replace(record, tables={1: copied, 5: planned}))
         amount = CopyAmount(12, 40, 1_200_000, 3 << 28, 10 << 28, 60_000, 1 << 25)

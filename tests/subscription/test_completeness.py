@@ -48,7 +48,7 @@ def test_no_usable_identity(replica_identity: str, identity_key: tuple[str, ...]
         FACTS, replica_identity=replica_identity, identity_key=identity_key, primary_key=()
     )
     (why,) = reasons(table(facts, frozenset({"insert", "truncate"})))
-    assert why == "its updates and deletes are not sent: it has no replica identity"
+    assert why == "inserts only: its updates and deletes are not sent: it has no replica identity"
     # The server refuses the application's updates then: nothing is lost.
     assert reasons(table(facts)) == []
 

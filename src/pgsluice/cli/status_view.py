@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table
@@ -12,8 +11,9 @@ from rich.text import Text
 
 from pgsluice.hints import with_config
 from pgsluice.monitor.copies_status import CopiesStatus, TableCopyStatus
+from pgsluice.monitor.lags import utc
 from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
-from pgsluice.monitor.status import CaptureStatus, SourceStatus, Status, SubscriptionStatus
+from pgsluice.monitor.status import SourceStatus, Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
     format_amount,
@@ -25,8 +25,11 @@ from pgsluice.monitor.wording import (
     tables_of,
 )
 from pgsluice.shown import shown, shown_lines
+from pgsluice.spool import TableRecord
 
 _RECENT_S = 60.0
+_NAMED = 5
+"""How many tables a line names."""
 
 
 def show(status: Status, console: Console, config: str) -> None:
@@ -41,7 +44,7 @@ def show(status: Status, console: Console, config: str) -> None:
     console.print(_spool_line(status.spool, config), soft_wrap=True, highlight=False)
     if (held := held_line(status.spool.held)) is not None:
         console.print(held, soft_wrap=True, highlight=False)
-    if (capture := _capture_line(status.capture, config)) is not None:
+    if (capture := _capture_line(status, config)) is not None:
         console.print(capture, soft_wrap=True, highlight=False)
     for subscription in status.subscriptions:
         console.print()
@@ -56,9 +59,13 @@ def show(status: Status, console: Console, config: str) -> None:
 
 
 def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
+    yield from _waiting(subscription)
     for table in subscription.tables:
         if table.error:
-            yield _reason(table.title, with_config(table.error, config), "red")
+            since = subscription.lag_of(table).since
+            waits = "" if since is None else f"waits since {utc(since)}: "
+            error = with_config(table.error, config).removeprefix(f"{table.title}: ")
+            yield _reason(table.title, waits + error, "red")
         if table.copy_words:
             yield _reason(table.title, with_config(table.copy_words, config), "cyan")
         for why in table.incomplete:
@@ -70,6 +77,25 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             yield _reason(table.title, with_config(advice, config), "cyan")
     for name, left in sorted(subscription.former.items()):
         yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
+
+
+def _waiting(subscription: SubscriptionStatus) -> Iterator[Text]:
+    """The tables that wait without an error, those with one reason together."""
+    waiting: dict[str, list[TableRecord]] = {}
+    for table in subscription.tables:
+        lag = subscription.lag_of(table)
+        if not table.error and lag.since is not None and lag.waits_for:
+            waiting.setdefault(lag.waits_for, []).append(table)
+    for reason, tables in waiting.items():
+        sinces = [subscription.lag_of(table).since for table in tables]
+        since = utc(min(each for each in sinces if each is not None))
+        names = ", ".join(table.title for table in tables[:_NAMED])
+        more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
+        verb = "waits" if len(tables) == 1 else "wait"
+        line = f"  {names}{more} {verb} since {since} for {reason}"
+        if subscription.is_running is False or not subscription.is_enabled:
+            line = f"  {names}{more} {verb} since {since}: {reason}"
+        yield Text(shown_lines(line), style="yellow")
 
 
 def _reason(title: str, why: str, style: str) -> Text:
@@ -114,7 +140,7 @@ def held_line(held: HeldSpool | None) -> Text | None:
     if held is None or time.time() - held.since < _RECENT_S:
         return None
     of_table = f", table {held.table}" if held.table is not None else ""
-    since = datetime.fromtimestamp(held.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    since = utc(held.since)
     return Text(
         shown(
             f"        keeps {format_bytes(held.bytes)} of changes since {since}, "
@@ -123,16 +149,22 @@ def held_line(held: HeldSpool | None) -> Text | None:
     )
 
 
-def _capture_line(capture: CaptureStatus, config: str) -> Text | None:
-    """What is in capture's way; None if nothing is."""
-    if capture.message is None:
+def _capture_line(status: Status, config: str) -> Text | None:
+    """What is in capture's way, or that it does not run; None if it runs, or never ran."""
+    capture, text = status.capture, Text("capture ", style="bold")
+    if capture.message is not None:
+        often = f", {capture.times} times in a row" if capture.times > 1 else ""
+        message = shown_lines(
+            f"{capture.phase or 'stopped'}{often}: {with_config(capture.message, config)}"
+        )
+        return text.append(message, style="yellow" if capture.is_running else "red")
+    if capture.is_running or capture.reported_at is None or status.spool.frontier is None:
         return None
-    text = Text("capture ", style="bold")
-    often = f", {capture.times} times in a row" if capture.times > 1 else ""
-    message = shown_lines(
-        f"{capture.phase or 'stopped'}{often}: {with_config(capture.message, config)}"
-    )
-    return text.append(message, style="yellow" if capture.is_running else "red")
+    text.append(f"does not run since {utc(capture.reported_at)}", style="yellow")
+    if status.source.flush_lsn is not None and status.source.flush_lsn > status.spool.frontier:
+        missing = format_bytes(status.source.flush_lsn - status.spool.frontier)
+        text.append(f"; {missing} of the server's WAL are not received", style="yellow")
+    return text
 
 
 def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> Text:
@@ -149,12 +181,30 @@ def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> T
         words = "not started yet" if is_known else "unknown, since the spool cannot be read"
         return text.append(f"  {words}", style="yellow")
     text.append(f"  at {subscription.position}, ", style="default")
-    if subscription.lag_bytes is None:
-        return text.append("lag unknown", style="yellow")
-    if not subscription.lag_bytes and not subscription.lag_s:
-        return text.append("no lag", style="green")
-    lag = f"{format_bytes(subscription.lag_bytes)} and {format_seconds(subscription.lag_s)} behind"
-    return text.append(lag, style="default")
+    return _append_lag(text, subscription)
+
+
+def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
+    """How far the subscription is behind, and whether a run is active."""
+    lag_bytes, lag_s = subscription.lag_bytes, subscription.lag_s
+    uncopied = sum(table.is_to_copy for table in subscription.tables)
+    if lag_s:
+        lag = f"{format_bytes(lag_bytes)} and " if lag_bytes is not None else ""
+        text.append(f"{lag}{format_seconds(lag_s)} behind", style="default")
+    elif lag_bytes is None:
+        text.append("lag unknown", style="yellow")
+    elif lag_bytes:
+        received = f"all that was received is applied, {format_bytes(lag_bytes)} are not received"
+        text.append(received, style="default")
+    elif uncopied:
+        text.append("no lag of the tables that are copied", style="default")
+    else:
+        text.append("no lag", style="green")
+    if uncopied:
+        text.append(f"; {tables_of(uncopied)} to copy", style="default")
+    if subscription.is_running is False:
+        text.append("; no run is active", style="yellow")
+    return text
 
 
 def _copies_line(copies: CopiesStatus) -> Text | None:
@@ -179,10 +229,11 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     table.add_column("  table")
     table.add_column("state")
     table.add_column("applied through", justify="right")
+    table.add_column("lag", justify="right")
     table.add_column("rows", justify="right")
     for row in subscription.tables:
         state = subscription.state_of(row, row.shown_state)
-        words = state_words(state, is_incomplete=bool(row.incomplete))
+        words = state_words(state, row.incomplete)
         copy = subscription.copies.tables.get(row.target_name)
         amount = None if copy is None else copy.amount
         if amount is not None:
@@ -191,10 +242,11 @@ def _tables(subscription: SubscriptionStatus) -> Table:
             Text(f"  {row.title}"),
             Text(words, style="red" if row.is_parked else "yellow" if row.incomplete else ""),
             str(row.applied_through),
+            format_seconds(subscription.lag_of(row).seconds),
             format_count(row.rows if amount is None else amount.rows),
         )
     for namespace, name in sorted(subscription.former):
         table.add_row(
-            Text(shown(f"  {namespace}.{name}")), Text(STATES["u"], style="yellow"), "-", "-"
+            Text(shown(f"  {namespace}.{name}")), Text(STATES["u"], style="yellow"), "-", "-", "-"
         )
     return table

@@ -41,6 +41,7 @@ from pgsluice.monitor.live_picture import (
 )
 from pgsluice.monitor.wording import (
     STATES,
+    WAITS,
     format_amount,
     format_bytes,
     format_count,
@@ -50,6 +51,7 @@ from pgsluice.monitor.wording import (
     tables_of,
 )
 from pgsluice.shown import shown
+from pgsluice.subscription.completeness import INSERTS_ONLY
 
 _LINE_EVERY_S = 1.0
 _PROGRESS_EVERY_S = 10.0
@@ -165,6 +167,9 @@ class LiveView(Display):
 
     def _on_batch(self, event: BatchFinished) -> None:
         self._view.batches[event.subscription] = event
+        for (subscription, *name), row in self._view.tables.items():
+            if subscription == event.subscription:
+                row.is_behind = tuple(name) in event.behind
         if self.is_drawn or not event.rows:
             return
         pending = self._pending.setdefault(event.subscription, _Pending())
@@ -217,10 +222,14 @@ class LiveView(Display):
         if changed and (error or event.state == "p" or (event.state == "i" and not is_again)):
             name = shown(f"{event.schema}.{event.table}: ")
             reason = f": {error.removeprefix(name)}" if error else ""
-            self._line(f"{title} {STATES.get(event.state, event.state)}{reason}")
+            words = WAITS if event.state in ("f", "r") else STATES.get(event.state, event.state)
+            self._line(f"{title} {words}{reason}")
         for why in incomplete if is_new else ():
-            state = "stands still" if event.state == "u" else "is incomplete"
-            self._line(f"{title} {state}: {why}")
+            is_gap = not why.startswith(INSERTS_ONLY)
+            state = (
+                "stands still:" if event.state == "u" else "is incomplete:" if is_gap else "gets"
+            )
+            self._line(f"{title} {state} {why}")
 
     def _on_copy(self, event: CopyProgress) -> None:
         row, amount = self._row(event), event.amount

@@ -56,6 +56,7 @@ class TableView:
         copy: the progress of the copy that runs; None while none does.
         changed: rises with each event, over all tables.
         copy_words: see :class:`pgsluice.events.TableStateChanged`.
+        is_behind: it lacks changes from before the subscription's position.
     """
 
     state: str = ""
@@ -67,6 +68,7 @@ class TableView:
     copy: CopyProgress | None = None
     changed: int = 0
     copy_words: str = ""
+    is_behind: bool = False
 
 
 @dataclass(slots=True)
@@ -230,12 +232,18 @@ def _interest(entry: tuple[TableName, TableView]) -> tuple[bool, bool, int]:
 
 
 def _words(row: TableView) -> str:
-    return state_words(_state(row), is_incomplete=bool(row.incomplete))
+    return state_words(_state(row), row.incomplete)
 
 
 def _state(row: TableView) -> str:
-    """A run does not report the state of a table that is copied: its progress says it."""
-    return row.state if row.copy is None else "d"
+    """A run does not report the state of a table that is copied: its progress says it.
+
+    One that was ready and lacks changes is not: see
+    :meth:`pgsluice.monitor.status.SubscriptionStatus.state_of`.
+    """
+    if row.copy is not None:
+        return "d"
+    return "f" if row.state == "r" and (row.is_behind or row.error) else row.state
 
 
 def _style(row: TableView) -> str:

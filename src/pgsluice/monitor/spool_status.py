@@ -112,16 +112,7 @@ def _held(
     if record is not None and lowest.table != ALL_TABLES:
         held = record.tables.get(int(lowest.table))
         table = held.title if held is not None else None
-    return HeldSpool(lowest.subscription, table, lowest.lsn, first_commit_s(kept[0]), _bytes(kept))
-
-
-def first_commit_s(segment: SegmentInfo) -> float:
-    """Seconds since 1970 of the segment's first commit; of its writing if that is unknown."""
-    try:
-        first = segment.header.first_commit_timestamp
-    except PgsluiceError:
-        first = None
-    return segment.written_at if first is None else first / 1e6
+    return HeldSpool(lowest.subscription, table, lowest.lsn, kept[0].committed_from, _bytes(kept))
 
 
 def _open_bytes(reader: SpoolReader, segments: Sequence[SegmentInfo]) -> int:

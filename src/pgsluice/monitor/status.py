@@ -19,10 +19,12 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.copies_status import CopiesStatus, read_copies
-from pgsluice.monitor.spool_status import SpoolStatus, first_commit_s, read_spool
+from pgsluice.monitor.lags import Lags, TableLag, utc
+from pgsluice.monitor.spool_status import SpoolStatus, read_spool
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import (
     FormerTarget,
+    Owner,
     Spool,
     SpoolReader,
     SubscriptionRecord,
@@ -30,10 +32,17 @@ from pgsluice.spool import (
     TableState,
     TargetName,
 )
+from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
 
 _TIMEOUT_S = 5.0
 _POLL_S = 0.1
+_SILENT_S = 60.0
+"""Capture writes its state each second; while it connects, less often."""
+_SILENT = (
+    "process {} has reported nothing since {}: it is stopped, or hangs\n"
+    "  → kill it: an active run starts it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,7 @@ class CaptureStatus:
         server_end: how far it knows the server to have sent everything; None if it does not stream.
         message: what is in its way; None if nothing is.
         times: how often in a row it was so.
+        reported_at: when it last said anything, in seconds since 1970; None: it never did.
     """
 
     is_running: bool = False
@@ -81,6 +91,7 @@ class CaptureStatus:
     server_end: Lsn | None = None
     message: str | None = None
     times: int = 1
+    reported_at: float | None = None
 
     @classmethod
     def read(cls, config: Config) -> CaptureStatus:
@@ -89,14 +100,17 @@ class CaptureStatus:
         if health is None:
             return cls()
         is_running = health.is_alive() and health.phase is not CapturePhase.STOPPED
-        streams = is_running and health.phase is CapturePhase.STREAMING
+        is_silent = is_running and time.time() - health.written_at > _SILENT_S
+        streams = is_running and health.phase is CapturePhase.STREAMING and not is_silent
         error = error_of(health.error) if health.error else None
+        message = _SILENT.format(health.pid, utc(health.written_at)) if is_silent else None
         return cls(
             is_running,
             str(health.phase) if is_running or error else None,
             Lsn.parse(health.server_end) if streams else None,
-            str(error) if error is not None else health.message,
+            str(error) if error is not None else message or health.message,
             health.times,
+            health.written_at,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -105,6 +119,7 @@ class CaptureStatus:
             "phase": self.phase,
             "message": self.message,
             "times": self.times,
+            "reported_at": self.reported_at,
         }
 
 
@@ -115,10 +130,14 @@ class SubscriptionStatus:
     Attributes:
         position: None before its first start.
         lag_bytes: None if the server's position is unknown.
-        lag_s: 0 if everything received is applied.
+        lag_s: the age of the oldest change that a target lacks; 0: all that was received is
+            applied.
+        is_running: a run applies it; None: not known, as of a stream of Spark.
         former: targets that stand still, because a renamed table left them.
         advice: by the tables' ``schema.table``: what another setting of the sink would gain.
         copies: how far the copies are.
+        lags: how far each table is behind, by its target's name.
+        behind: the tables that lack changes from before the subscription's position.
     """
 
     name: str
@@ -133,15 +152,25 @@ class SubscriptionStatus:
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
     copies: CopiesStatus = field(default_factory=CopiesStatus)
+    lags: Mapping[TargetName, TableLag] = field(default_factory=dict)
+    behind: frozenset[TargetName] = frozenset()
+    is_running: bool | None = None
 
     def state_of(self, table: TableRecord, state: TableState) -> str:
         """A table's state as PostgreSQL has it (pg_subscription_rel.srsubstate).
 
         A copied table (``f``) is ``s`` while its position is past the subscription's: it waits for
-        the stream to reach it.
+        the stream to reach it. A table that was ready (``r``) is ``f`` while it lacks changes from
+        before the subscription's position.
         """
+        if state is TableState.READY and table.target_name in self.behind:
+            return str(TableState.COPIED)
         is_ahead = self.position is not None and table.applied_through > self.position
         return "s" if state is TableState.COPIED and is_ahead else str(state)
+
+    def lag_of(self, table: TableRecord) -> TableLag:
+        """How far a table is behind."""
+        return self.lags.get(table.target_name, TableLag())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -154,6 +183,7 @@ class SubscriptionStatus:
             "tables": [
                 {
                     **_table_json(table),
+                    **self.lag_of(table).to_json(),
                     "state": self.state_of(table, table.state),
                     "advice": self.advice.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
@@ -166,6 +196,7 @@ class SubscriptionStatus:
                 {"schema": schema, "table": table, "target": left.target, "why": left.why}
                 for (schema, table), left in sorted(self.former.items())
             ],
+            "running": self.is_running,
             "enabled": self.is_enabled,
             "configured": self.is_configured,
         }
@@ -207,8 +238,8 @@ def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
         records = reader.spool.subscriptions()
         configured = {each.name: each.enabled for each in config.subscriptions}
         spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
-        lags = _Lags(source, spool, reader, capture.server_end)
-        subscriptions = _subscriptions(config, records, lags)
+        lags = Lags(source.flush_lsn, spool, reader, capture.server_end)
+        subscriptions = _subscriptions(config, records, reader, lags)
     except PgsluiceError as error:
         return Status(source, SpoolStatus(error=str(error)), _unstarted(config), capture)
     return Status(source, spool, subscriptions, capture)
@@ -238,54 +269,8 @@ def _read_source(source: SourceConfig) -> SourceStatus:
         return SourceStatus(source.slot, error=error.what)
 
 
-class _Lags:
-    """The lag of a position behind the server, in bytes and seconds."""
-
-    def __init__(
-        self,
-        source: SourceStatus,
-        spool: SpoolStatus,
-        reader: SpoolReader,
-        server_end: Lsn | None,
-    ) -> None:
-        self.source = source
-        self.spool = spool
-        self.reader = reader
-        self.server_end = server_end
-
-    def in_bytes(self, position: Lsn) -> int | None:
-        """The server's flush LSN minus the position, or minus the frontier if all is applied.
-
-        While capture streams, it knows up to where the server has sent everything of ours. WAL
-        of other databases before that is not our lag.
-        """
-        flushed, received = self.source.flush_lsn, self.spool.position
-        if flushed is None:
-            return None
-        ours = max(received - position, 0) if received and self._has_unapplied(position) else 0
-        if self.server_end is not None:
-            return ours + max(flushed - max(self.server_end, self.spool.frontier or Lsn(0)), 0)
-        reached = position if ours else max(position, self.spool.frontier or Lsn(0))
-        return max(flushed - reached, 0)
-
-    def in_seconds(self, position: Lsn) -> float | None:
-        """The age of the oldest received transaction that is not applied; 0 if there is none.
-
-        WAL beyond the frontier need not be ours (a checkpoint, another database): only
-        ``lag_bytes`` counts it.
-        """
-        if self._has_unapplied(position):
-            for segment in self.reader.all_segments():
-                if segment.end > position:
-                    return max(time.time() - first_commit_s(segment), 0.0)
-        return 0.0
-
-    def _has_unapplied(self, position: Lsn) -> bool:
-        return self.spool.position is not None and position < self.spool.position
-
-
 def _subscriptions(
-    config: Config, records: list[SubscriptionRecord], lags: _Lags
+    config: Config, records: list[SubscriptionRecord], reader: SpoolReader, lags: Lags
 ) -> tuple[SubscriptionStatus, ...]:
     """The configured subscriptions in their order, then others that the spool knows."""
     known = {record.name: record for record in records}
@@ -295,9 +280,9 @@ def _subscriptions(
         if record is None:
             subscriptions.append(configured)
         else:
-            started = _started(record, lags, configured)
+            started = _started(record, reader, lags, configured)
             subscriptions.append(replace(started, advice=_advice(subscription.sink, record)))
-    return (*subscriptions, *(_started(record, lags, None) for record in known.values()))
+    return (*subscriptions, *(_started(record, reader, lags, None) for record in known.values()))
 
 
 def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
@@ -328,22 +313,40 @@ def _advice(sink: SinkConfig, record: SubscriptionRecord) -> dict[str, str]:
 
 
 def _started(
-    record: SubscriptionRecord, lags: _Lags, configured: SubscriptionStatus | None
+    record: SubscriptionRecord,
+    reader: SpoolReader,
+    lags: Lags,
+    configured: SubscriptionStatus | None,
 ) -> SubscriptionStatus:
     tables = sorted(record.tables.values(), key=lambda table: (table.namespace, table.name))
+    is_enabled = configured is None or configured.is_enabled
+    is_running = None
+    if record.owner is Owner.CONFIG:
+        is_running = subscription_lock(reader.spool.path, record.name).is_held()
+    lag = lags.of(record, _why_stopped(is_enabled=is_enabled, is_running=is_running))
     return SubscriptionStatus(
         name=record.name,
         mode=record.mode,
         sink=record.sink if configured is None else configured.sink,
         position=record.position,
-        lag_bytes=lags.in_bytes(record.position),
-        lag_s=lags.in_seconds(record.position),
+        lag_bytes=lag.bytes,
+        lag_s=lag.seconds,
         tables=tuple(tables),
-        is_enabled=configured is None or configured.is_enabled,
+        is_enabled=is_enabled,
         is_configured=configured is not None,
+        is_running=is_running,
         former=record.former,
-        copies=read_copies(lags.reader, record),
+        copies=read_copies(reader, record),
+        lags={record.tables[oid].target_name: each for oid, each in lag.tables.items()},
+        behind=frozenset(record.tables[oid].target_name for oid in lag.behind),
     )
+
+
+def _why_stopped(*, is_enabled: bool, is_running: bool | None) -> str:
+    """Why no table of a subscription is applied now; empty: a run is active, or not known."""
+    if not is_enabled:
+        return "the subscription is disabled"
+    return "no run is active" if is_running is False else ""
 
 
 def _table_json(table: TableRecord) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgsluice.events import CopyAmount
+from pgsluice.subscription.completeness import INSERTS_ONLY
 
 STATES = {
     "i": "to copy",
     "d": "copying",
-    "f": "copied",
+    "f": "catching up",
     "s": "synchronized",
     "r": "ready",
     "p": "parked",
@@ -16,10 +19,22 @@ STATES = {
 """PostgreSQL's relation states (pg_subscription_rel.srsubstate), ``p`` and ``u``, as words."""
 
 
-def state_words(state: str, *, is_incomplete: bool) -> str:
-    """What a table's state is called."""
-    is_ready = state in ("f", "s", "r")
-    return f"{STATES.get(state, state)}{', incomplete' * (is_ready and is_incomplete)}"
+WAITS = "cannot be applied"
+"""A copied table with an error."""
+
+
+def state_words(state: str, incomplete: Sequence[str] = ()) -> str:
+    """What a table's state is called, and in a word what its target lacks.
+
+    Args:
+        incomplete: what its target does not get; see :class:`pgsluice.spool.TableRecord`.
+    """
+    words = STATES.get(state, state)
+    if state not in ("f", "s", "r") or not incomplete:
+        return words
+    others = [why for why in incomplete if not why.startswith(INSERTS_ONLY)]
+    lacks = [INSERTS_ONLY] * (len(others) < len(incomplete)) + ["incomplete"] * bool(others)
+    return ", ".join([words, *lacks])
 
 
 _LEAST_FIRST = ("rows_per_s", "ranges", "bytes_per_s", "rows", "bytes", "left")

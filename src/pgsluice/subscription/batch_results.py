@@ -16,8 +16,9 @@ from pgsluice.errors import Failure
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
-from pgsluice.spool import SpoolReader, TableRecord, TableState
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.cadence import merge_pause_s, next_cut, steady_now
+from pgsluice.subscription.lacking import LackingChanges
 from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
@@ -47,6 +48,7 @@ class BatchResults:
         self._tables = tables
         self._reader = reader
         self._report = report
+        self._lacking = LackingChanges(reader)
         self._last_cut = time.monotonic()
 
     def record(self, end: Lsn, outcomes: Sequence[Outcome], started: float) -> None:
@@ -158,14 +160,18 @@ class BatchResults:
                 changes,
                 time.monotonic() - started,
                 len(outcomes),
-                *self._lag(record.position),
+                *self._lag(record),
             )
         )
 
-    def _lag(self, position: Lsn) -> tuple[int, float]:
-        """Bytes and seconds that the spool is ahead; the server may be further."""
-        waiting = [info for info in self._reader.all_segments() if info.end > position]
-        if not waiting:
-            return 0, 0.0
-        oldest = min(info.written_at for info in waiting)
-        return self._reader.frontier() - position, max(0.0, time.time() - oldest)
+    def _lag(self, record: SubscriptionRecord) -> tuple[int, float, frozenset[tuple[str, str]]]:
+        """Bytes and seconds from the oldest change that a target lacks to what is received, and
+        the tables that lack changes up to the position; the server may be further."""
+        lacking = self._lacking.of(record)
+        if not lacking:
+            return 0, 0.0, frozenset()
+        oldest = min(each.after for each in lacking.values())
+        since = min(each.since for each in lacking.values())
+        behind = (oid for oid, each in lacking.items() if each.after < record.position)
+        names = frozenset(record.tables[oid].target_name for oid in behind)
+        return self._reader.frontier() - oldest, max(0.0, time.time() - since), names

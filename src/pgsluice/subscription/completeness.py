@@ -16,6 +16,8 @@ from pgsluice.spool import TableRecord, TargetName
 from pgsluice.sql import quote_identifier
 from pgsluice.subscription.discovery import ReplicatedTable
 
+INSERTS_ONLY = "inserts only"
+"""How the sentence begins of a table whose updates and deletes are not sent."""
 _ORDER = ("insert", "update", "delete", "truncate")
 
 
@@ -38,14 +40,17 @@ def why_incomplete(
     has_identity = facts.replica_identity == "f" or (
         facts.replica_identity != "n" and bool(facts.identity_key)
     )
+    sent = f"its {_listed(missing)} are not sent" if missing else ""
+    if {"updates", "deletes"} <= set(missing) and "insert" in actions:
+        sent = f"{INSERTS_ONLY}: {sent}"
     if {"updates", "deletes"} & set(missing) and not has_identity:
         reasons.append(
-            f"its {_listed(missing)} are not sent: it has no replica identity\n"
+            f"{sent}: it has no replica identity\n"
             f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or REPLICA IDENTITY USING INDEX …"
         )
     elif missing:
         reasons.append(
-            f"its {_listed(missing)} are not sent: the publications leave them out\n"
+            f"{sent}: the publications leave them out\n"
             "  → ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')"
         )
     if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:

@@ -15,6 +15,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
+from pgsluice.spool.segments.header import ChainHeader
 
 _NOWHERE = Lsn(0)
 
@@ -135,18 +136,40 @@ def plan_tables(
     if not tables:
         return []
     begin = min(table.applied_through for table in tables.values())
-    owners = {oid: owner for owner, table in record.tables.items() for oid in table.relations}
-    sizes: dict[int, dict[int, int]] = {}
+    owners, sizes = owners_of(record), dict[int, dict[int, int]]()
     for info in reader.segments(begin, end):
-        counts = info.header.counts.relations
-        for oid, root in info.header.roots.items():
-            owner = owners.get(oid)
-            if owner is None and root in tables and not tables[root].relations:
-                owner = root
-            if owner in tables and info.end > tables[owner].applied_through:
+        for owner, relations in changed_tables(info.header, tables, owners).items():
+            if info.end > tables[owner].applied_through:
                 changed = sizes.setdefault(owner, {})
-                changed[oid] = changed.get(oid, 0) + counts[oid].size_bytes
+                for oid, size in relations.items():
+                    changed[oid] = changed.get(oid, 0) + size
     return [_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
+
+
+def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
+    """The tables of the relations that do not belong to the table of their root."""
+    return {oid: owner for owner, table in record.tables.items() for oid in table.relations}
+
+
+def changed_tables(
+    header: ChainHeader, among: Mapping[int, TableRecord], owners: Mapping[int, int]
+) -> dict[int, dict[int, int]]:
+    """Which of these tables have changes in a segment: the bytes of each of their relations.
+
+    Args:
+        header: the segment's.
+        among: the tables that are asked for.
+        owners: see :func:`owners_of`.
+    """
+    changed: dict[int, dict[int, int]] = {}
+    counts = header.counts.relations
+    for oid, root in header.roots.items():
+        owner = owners.get(oid)
+        if owner is None and root in among and not among[root].relations:
+            owner = root
+        if owner is not None and owner in among:
+            changed.setdefault(owner, {})[oid] = counts[oid].size_bytes
+    return changed
 
 
 def plan_alterations(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pgsluice.errors import ProtocolError, SpoolError, SpoolHole
+from pgsluice.errors import PgsluiceError, ProtocolError, SpoolError, SpoolHole
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import RESTORE_OBJECT
@@ -76,6 +76,15 @@ class SegmentInfo:
                     else self._objects.header(self.name, SegmentHeader)
                 )
         return self._header
+
+    @property
+    def committed_from(self) -> float:
+        """Its first commit in seconds since 1970; when it was written, if that is not known."""
+        try:
+            first = self.header.first_commit_timestamp
+        except PgsluiceError:
+            first = None
+        return self.written_at if first is None else first / 1e6
 
     @property
     def size_bytes(self) -> int:
