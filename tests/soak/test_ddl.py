@@ -18,7 +18,7 @@ from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.batch import run_rows
 from tests.support.ddl.page import PAGE, judge, schema_changes, to_markdown
 from tests.support.ddl.promotion import FailoverDatabase
-from tests.support.ddl.row import DURING_COPIES, Moment, Publisher, Row
+from tests.support.ddl.row import DURING_COPIES, FIRST_COPIES, Moment, Publisher, Row
 from tests.support.ddl.table import ROWS
 from tests.support.pipeline import MakePipeline
 from tests.support.standby import Standby
@@ -77,7 +77,9 @@ def failover() -> Iterator[Callable[[int], FailoverDatabase]]:
 
 @pytest.mark.parametrize("version", VERSIONS, ids="pg{}".format)
 @pytest.mark.parametrize(
-    "moment", [m for m in Moment if m not in DURING_COPIES], ids=lambda moment: moment.name.lower()
+    "moment",
+    [moment for moment in Moment if moment not in DURING_COPIES | FIRST_COPIES],
+    ids=lambda moment: moment.name.lower(),
 )
 @pytest.mark.parametrize("publisher", PUBLISHERS)
 @pytest.mark.usefixtures("engine")

@@ -167,7 +167,9 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
             timeout_s: how long ``progress`` may stay the same; without it, the whole wait.
         """
         deadline, before = 0.0, object()
+        asked = time.monotonic()
         while not what():
+            took = time.monotonic() - asked
             now = progress()
             if now != before:
                 before, deadline = now, time.monotonic() + timeout_s
@@ -176,7 +178,8 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
             if ended or time.monotonic() > deadline:
                 errors = "".join("".join(format_exception(error)) for error in self.errors)
                 pytest.fail(f"never: {why}\n{errors}{self.log()[-4000:]}")
-            time.sleep(0.05)
+            time.sleep(max(0.05, 2 * took))  # asking may not be what the machine is busy with
+            asked = time.monotonic()
 
     def wait_applied(
         self, timeout_s: float = HANGS_S, *, meanwhile: Callable[[], object] = lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +160,9 @@ class Settling:
         return _number(lsn)
 
     def _frontier(self) -> int:
-        return _number(self._status()["spool"]["frontier"])
+        """As ``status`` says, which reads everything else, too."""
+        path = self._pipeline.spool / "frontier.json"
+        return _number(json.loads(path.read_text())["frontier"]) if path.exists() else -1
 
     def _status(self) -> dict[str, Any]:
         return read_status(self._pipeline.config).to_json()

@@ -21,7 +21,7 @@ from tests.support.ddl.held_copies import (
 )
 from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
-from tests.support.ddl.row import UNDONE, Moment, Publisher, Row
+from tests.support.ddl.row import FIRST_COPIES, UNDONE, Moment, Publisher, Row
 from tests.support.ddl.seen import Seen, TargetSeen
 from tests.support.oracle import compare_exact, count_rows
 from tests.support.pipeline import MakePipeline, Pipeline
@@ -37,15 +37,18 @@ LONG_POLL_S = 12
 _LOAD_PAUSE_S = 0.02
 SESSIONS = 60
 """How many rows commit at the same time; the server has 100 connections."""
-COPIED_AT_ONCE = {Moment.BEFORE_LOCK: 50, Moment.AFTER_LOCK: 20}
+COPIED_AT_ONCE = {
+    Moment.BEFORE_LOCK: 50, Moment.BEFORE_FIRST_LOCK: 50,
+    Moment.AFTER_LOCK: 20, Moment.AFTER_FIRST_LOCK: 20,
+}  # fmt: skip
 """How many rows have copies that are held at the same time; those with a lock have connections."""
 _LOCK_TIMEOUT = "10s"
 _SERVER_WAITS = """
 SELECT 1 FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'
 AND wait_event = 'relation'
 """
-Errors = Mapping[tuple[str, str], str]
-"""(subscription, table) -> why it is parked."""
+Tables = Mapping[tuple[str, str], Mapping[str, Any]]
+"""(subscription, table) -> the table in ``pgsluice status --json``."""
 _SPOOL = 'max_bytes = "4 GiB"'
 """What the disk happens to have left is not the question here."""
 _WITNESSES = "witnesses"
@@ -112,6 +115,8 @@ class Batch:
             case Moment.BEFORE_LOCK | Moment.AFTER_LOCK:
                 self._poll_every(LONG_POLL_S)
                 self._live(self._during_copies)
+            case Moment.BEFORE_FIRST_LOCK | Moment.AFTER_FIRST_LOCK:
+                self._live(self._during_copies)
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
             case Moment.PROMOTION:
@@ -177,11 +182,12 @@ class Batch:
     def _during_copies(self) -> None:
         """Some rows at a time."""
         at_once = COPIED_AT_ONCE[self.moment]
-        has_lock = self.moment is Moment.AFTER_LOCK
+        has_lock = self.moment in (Moment.AFTER_LOCK, Moment.AFTER_FIRST_LOCK)
+        hold = self._hold_first_copies if self.moment in FIRST_COPIES else self._hold_copies
         with held_copies(has_lock=has_lock) as held, self._load():
             for first in range(0, len(self.rows), at_once):
                 rows = self.rows[first : first + at_once]
-                copying = self._hold_copies(held, rows)
+                copying = hold(held, rows)
                 if has_lock:
                     self._after_the_lock(held, rows, copying)
                 else:
@@ -207,6 +213,27 @@ class Batch:
             request_copy(self.one.spool / "subscriptions" / subscription, oid)
         self.one.wait_until(held.are_held, why="the copies are held")
         return {(name, oid): self.one.record(name).tables[oid].copy_number for name, oid in wanted}
+
+    def _hold_first_copies(
+        self, held: HeldCopies, rows: Sequence[Row]
+    ) -> dict[tuple[str, int], int]:
+        """Make the rows' tables, and wait until their first copies are held.
+
+        Returns:
+            subscription and table -> the number of the copy.
+        """
+        with self.database.connect() as connection, connection.transaction():
+            self._make(connection, rows)
+            titles = [title for row in rows for title in self._titles(row, row.tables)]
+            oids = [
+                oid
+                for title in titles
+                for (oid,) in connection.execute("SELECT %s::regclass::oid::int8", [title])
+            ]
+            held.hold(oids)
+        self.one.wait_until(held.are_held, why="the first copies are held")
+        tables = self.one.record().tables
+        return {("lake", oid): tables[oid].copy_number for oid in oids}
 
     def _before_the_lock(self, held: HeldCopies, rows: Sequence[Row]) -> None:
         """All statements are executed, and then the copies read. A statement with CONCURRENTLY
@@ -343,15 +370,11 @@ class Batch:
     # Setting up
 
     def _set_up(self) -> None:
-        publications = []
         prepare(self.database)
         with self.database.connect() as connection:
-            for row in self.rows:
-                try:
-                    execute(connection, row, row.setup)
-                except psycopg.Error as error:
-                    raise AssertionError(f"{row.name}: {error}") from error
-                publications += [row.sql(name) for name in row.publications]
+            if self.moment not in FIRST_COPIES:
+                self._make(connection, self.rows)
+            publications = [row.sql(name) for row in self.rows for name in row.publications]
             if self.is_of_server:
                 connection.execute(f"CREATE PUBLICATION {_WITNESSES} FOR TABLE ONLY filler")
         if self.moment is Moment.PREPARED:
@@ -360,6 +383,13 @@ class Batch:
                 f"ALTER DATABASE \"{self.database.name}\" SET logical_decoding_work_mem = '64kB'"
             )
         self._write(publications)
+
+    def _make(self, connection: psycopg.Connection[Any], rows: Sequence[Row]) -> None:
+        for row in rows:
+            try:
+                execute(connection, row, row.setup)
+            except psycopg.Error as error:
+                raise AssertionError(f"{row.name}: {error}") from error
 
     def _write(self, publications: Sequence[str]) -> None:
         ours = [row for row in self.rows if row.publisher is Publisher.OURS]
@@ -428,23 +458,25 @@ class Batch:
 
     def _looks(self, rows: Sequence[Row]) -> dict[str, Seen]:
         """By the row's name."""
-        errors = {
-            (subscription, f"{table['schema']}.{table['table']}"): table["error"]
+        # A name may have been that of a table before.
+        tables = {
+            (subscription, f"{table['schema']}.{table['table']}"): table
+            for is_active in (False, True)
             for subscription in ("lake", _OURS)
             for table in self.settling.tables(subscription)
-            if table["state"] == "p"
+            if (table["state"] in "fsrp") is is_active
         }
         with self.database.connect() as connection:
-            return {row.name: self._look(connection, row, errors) for row in rows}
+            return {row.name: self._look(connection, row, tables) for row in rows}
 
-    def _look(self, connection: psycopg.Connection[Any], row: Row, errors: Errors) -> Seen:
+    def _look(self, connection: psycopg.Connection[Any], row: Row, found: Tables) -> Seen:
         """What became of a row's targets."""
         if row.name in self.failed:
             return Seen(failure=self.failed[row.name])
         is_undone = self.moment in UNDONE
         tables = row.first if is_undone and row.first is not None else row.tables
         titles = self._titles(row, tables)
-        seen = [self._look_at(connection, row, title, errors) for title in titles]
+        seen = [self._look_at(connection, row, title, found) for title in titles]
         differences = []
         for title, count in row.standing.items() if not is_undone else ():
             (title,) = self._titles(row, [title])
@@ -460,10 +492,12 @@ class Batch:
         return Seen(tuple(seen), tuple(differences))
 
     def _look_at(
-        self, connection: psycopg.Connection[Any], row: Row, title: str, errors: Errors
+        self, connection: psycopg.Connection[Any], row: Row, title: str, found: Tables
     ) -> TargetSeen:
         target = self._target(row, title)
-        error = errors.get((_lake(row), title))
+        table = found.get((_lake(row), title), {})
+        error = table["error"] if table.get("state") == "p" else None
+        reason = table.get("copy_reason") or ""
         if target is None:
             return TargetSeen(title, error=error, is_missing=True)
         key = row.publisher.name, title
@@ -481,7 +515,7 @@ class Batch:
             difference += (
                 f"{'; ' * bool(difference)}has {len(extra)} or more other rows, e.g. {extra[0]}"
             )
-        return TargetSeen(title, len(copies), tuple(added), error, difference)
+        return TargetSeen(title, len(copies), tuple(added), error, difference, reason=reason)
 
 
 def prepare(database: Database) -> None:

@@ -34,6 +34,9 @@ class Moment(Enum):
     AFTER_LOCK = "during a copy, after its lock"
     """One range of the table is about to be read when the first statement comes; another one is
     read behind that statement; then the others follow."""
+    BEFORE_FIRST_LOCK = "around a first copy, before its lock"
+    """The table is made while a run is live; its first copy stands still as above."""
+    AFTER_FIRST_LOCK = "around a first copy, after its lock"
     LOST = "lost by a promotion"
     """All statements run where the standby has not got them, a run looks at the catalog, and the
     standby is promoted: they never happened."""
@@ -110,7 +113,9 @@ UPDATE {t} SET b = 'after' WHERE id = 2;
 DELETE FROM {t} WHERE id = 3;
 INSERT INTO {t} (id) VALUES (101);
 """
-ALL = frozenset(Moment)
+FIRST_COPIES = frozenset({Moment.BEFORE_FIRST_LOCK, Moment.AFTER_FIRST_LOCK})
+"""For sequences (tests/support/sequences): a row of the table has its first copy behind it."""
+ALL = frozenset(Moment) - FIRST_COPIES
 DURING_COPIES = frozenset({Moment.BEFORE_LOCK, Moment.AFTER_LOCK})
 UNDONE = frozenset({Moment.ROLLED_BACK, Moment.LOST})
 """When the statements have no effect in the end."""
@@ -190,7 +195,7 @@ class Row:
         """What has to come of it at that moment."""
         default = {Moment.ROLLED_BACK: Outcome.NOTHING, Moment.LOST: Outcome.EQUAL}
         # Copied anyway, or not told from a copy.
-        is_open = moment is Moment.UNCONFIRMED or moment in DURING_COPIES
+        is_open = moment is Moment.UNCONFIRMED or moment in DURING_COPIES | FIRST_COPIES
         if is_open and self.expected is not Outcome.PARKED:
             return Outcome.EQUAL
         return self.at.get(moment, default.get(moment, self.expected))

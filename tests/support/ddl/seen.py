@@ -18,6 +18,7 @@ class TargetSeen:
         error: why its table is parked.
         difference: from the source; empty when equal.
         is_missing: there is none.
+        reason: why it was copied again, or rows of it were read again.
     """
 
     title: str
@@ -26,6 +27,7 @@ class TargetSeen:
     error: str | None = None
     difference: str = ""
     is_missing: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,32 @@
+"""Two hundred sequences of statements on columns, in one run.
+
+``make soak AREA=sequences`` has thousands, at all moments.
+"""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+from tests.support.databases import MakeDatabase
+from tests.support.ddl.row import Moment
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.pipeline import MakePipeline
+from tests.support.sequences import columns
+from tests.support.sequences.known_gaps import is_known
+from tests.support.sequences.running import render, run_drawn
+
+COUNT = 200
+SEED = 1
+
+
+@pytest.mark.usefixtures("local_spark")
+@pytest.mark.pg(">= 12")
+def test_sequences_on_columns(database: MakeDatabase, pipeline: MakePipeline) -> None:
+    source = database()
+    version = int(source.server.version.partition(".")[0])
+    drawn = (columns.draw(SEED, number, Moment.STOPPED, version) for number in count())
+    chosen = list(islice((one for one in drawn if not is_known(one)), COUNT))
+    verdicts = run_drawn(pipeline, source, chosen, Moment.STOPPED)
+    failed = [render(one, Moment.STOPPED, version) for one in verdicts if one.fault is not None]
+    assert not failed, "\n".join(failed)
