@@ -23,7 +23,6 @@ from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, TableState, find_record
-from pgsluice.spool.layout import subscription_folder
 
 TRANSACTIONS_PER_S = 500
 TABLES = 10
@@ -158,11 +157,7 @@ def _is_ready(config: Config, process: subprocess.Popen[bytes], tables: int) -> 
         record = find_record(config.spool.path, "lake")
     if record is None or len(record.tables) < tables:
         return False
-    copied = all(
-        one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values()
-    )
-    offsets = subscription_folder(config.spool.path, "lake") / "checkpoint" / "offsets"
-    return copied and offsets.exists()
+    return all(one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values())
 
 
 def _load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Floats:
@@ -211,7 +206,7 @@ def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None
 def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
     """The whole run's CPU with nothing to do: Spark's, its workers' and capture's."""
     time.sleep(IDLE_S / 2)  # the last batch's echo
-    before, batches = cpu_s(process), _batches(config)
+    before = cpu_s(process)
     time.sleep(IDLE_S)
     after = cpu_s(process)
     used = sum(after[pid] - before.get(pid, 0.0) for pid in after)
@@ -220,7 +215,6 @@ def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
         "< 3 %",
         "idle, of one core",
         f"{used:.2f} CPU s in {IDLE_S} s",
-        f"{_batches(config) - batches} batches",
     )
 
 
@@ -233,9 +227,3 @@ def cpu_s(process: subprocess.Popen[bytes]) -> dict[int, float]:
             times = one.cpu_times()
             found[one.pid] = times.user + times.system
     return found
-
-
-def _batches(config: Config) -> int:
-    """The number of the newest batch."""
-    folder = subscription_folder(config.spool.path, "lake") / "checkpoint" / "commits"
-    return max((int(path.name) for path in folder.glob("[0-9]*")), default=-1)

@@ -30,7 +30,6 @@ class Part(StrEnum):
     JVM = "Spark's JVM"
     JAVA = "java -version"
     DAEMON = "the daemon of Spark's Python workers"
-    PLANNER = "the planner of the query's batches"
     KEEPER = "the keeper of the snapshot of copies"
 
 
@@ -38,7 +37,6 @@ _NEXT = {
     Part.CAPTURE: "it is started again",
     Part.JVM: "Spark is started again",
     Part.DAEMON: "Spark starts another one",
-    Part.PLANNER: "the query is started again",
     Part.KEEPER: "the copies that have not ended begin again",
 }
 """Of those that a run watches."""

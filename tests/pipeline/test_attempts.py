@@ -92,7 +92,7 @@ def test_attempted_twice_at_once_and_once_more_late(
     assert one.delta("t").version() == version + 1
     one.assert_equal("t")
 
-    # The query's own batch finds the work done, whatever the record knew.
+    # The run's own batch finds the work done, whatever the record knew.
     one.once()
     assert one.delta("t").version() == version + 1
     assert one.table("t").committed == end

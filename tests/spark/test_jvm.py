@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import await_that
 
 from pgsluice.spark import jvm
-from pgsluice.spark.starting_session import _is_refusal
+from pgsluice.spark.starting_context import _is_refusal
 
 
 @pytest.fixture
@@ -156,13 +156,13 @@ import sys
 from pathlib import Path
 from pgsluice.errors import SparkFailed
 from pgsluice.spark import jvm
-from pgsluice.spark.starting_session import StartingSession
+from pgsluice.spark.starting_context import StartingContext
 
 jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
 for long in ("", "x" * 200_000):  # Linux lets no variable be so long
     os.environ["LONG"] = long
     settings = {"spark.master": "local"}
-    session = StartingSession(settings, "t", Path(sys.argv[2]), owns_process=True)
+    session = StartingContext(settings, "t", Path(sys.argv[2]), owns_process=True)
     try:
         session.wait(lambda: None)
     except SparkFailed as error:

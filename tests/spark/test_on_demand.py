@@ -1,16 +1,15 @@
-"""A session that is started when it is first needed."""
+"""A context that is started when it is first needed."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pgsluice.errors import SparkFailed
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 
 
 def test_it_starts_once_whoever_asks() -> None:
@@ -18,10 +17,10 @@ def test_it_starts_once_whoever_asks() -> None:
     asked = Barrier(3)
 
     def start() -> Any:
-        begun.append(SimpleNamespace(sparkContext=None))
+        begun.append(object())
         return begun[-1]
 
-    session = SessionOnDemand(start)
+    session = ContextOnDemand(start)
     assert session.running is None
     assert begun == []
 
@@ -34,23 +33,6 @@ def test_it_starts_once_whoever_asks() -> None:
     assert len(begun) == 1
 
 
-def test_its_context_is_there_before_it() -> None:
-    asked: list[str] = []
-
-    def start() -> Any:
-        asked.append("session")
-        return SimpleNamespace(sparkContext="its context")
-
-    def start_context() -> Any:
-        asked.append("context")
-        return "a context"
-
-    early = SessionOnDemand(start, start_context)
-    assert (early.context(), early.running, asked) == ("a context", "a context", ["context"])
-    given = SessionOnDemand(start)
-    assert (given.context(), given.running) == ("its context", "its context")
-
-
 def test_all_who_ask_get_the_error_of_its_start() -> None:
     """Two subscriptions ask; a second JVM must not start while the run ends for the first one."""
     begun: list[str] = []
@@ -59,7 +41,7 @@ def test_all_who_ask_get_the_error_of_its_start() -> None:
         begun.append("start")
         raise SparkFailed("Spark's JVM ended while it started")
 
-    session = SessionOnDemand(start)
+    session = ContextOnDemand(start)
     for _ in range(2):
         with pytest.raises(SparkFailed, match="ended while it started"):
             session()

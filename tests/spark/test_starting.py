@@ -1,4 +1,4 @@
-"""A session that starts in a thread, in a process of its own."""
+"""A context that starts in a thread, in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ import threading
 import time
 from pathlib import Path
 
-from pgsluice.spark import starting_session
-from pgsluice.spark.starting_session import StartingSession
+from pgsluice.spark import starting_context
+from pgsluice.spark.starting_context import StartingContext
 
-build_session, is_made = starting_session.build_session, threading.Event()
+build_session, is_made = starting_context.build_session, threading.Event()
 
 def build(*settings):
     is_made.set()
-    while not starting.has_ended:  # end() waits for the session
+    while not starting.has_ended:  # end() waits for the context
         time.sleep(0.01)
     return build_session(*settings)
 
-starting_session.build_session = build
+starting_context.build_session = build
+starting_context.has_jvm = lambda: True  # as in a program of the user's
 settings = {"spark.master": "local[1]"}
-starting = StartingSession(settings, "t", Path(sys.argv[1]), owns_process=False)
-starting.wait_for_context(lambda: None)
+starting = StartingContext(settings, "t", Path(sys.argv[1]), owns_process=False)
+starting.begin()
 threading.Thread(target=starting.wait, args=[lambda: None], daemon=True).start()
 is_made.wait()
 starting.end()
@@ -44,8 +45,7 @@ assert not starting.is_alive()
 """
 
 
-def test_a_session_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
-    """A run may end when its tables are copied, and only its query waits for the session."""
+def test_a_context_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
     imports = tmp_path / "imports"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path / "spark.log"],
@@ -64,11 +64,11 @@ import sys
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
-from pgsluice.spark.starting_session import StartingSession
+from pgsluice.spark.starting_context import StartingContext
 
-starting = StartingSession({"spark.master": "local[x]"}, "t", Path(sys.argv[1]), owns_process=True)
+starting = StartingContext({"spark.master": "local[x]"}, "t", Path(sys.argv[1]), owns_process=True)
 try:
-    starting.wait_for_context(lambda: None)
+    starting.wait(lambda: None)
 except ConfigError as error:
     print(error.what)
 """

@@ -8,7 +8,7 @@ from typing import Any, cast
 from tests.support.local_spark import LocalSession
 
 from pgsluice.lsn import Lsn
-from pgsluice.subscription.batch_work import apply_works, divide
+from pgsluice.subscription.batch_work import divide, run_works
 from pgsluice.subscription.planning import TableWork
 
 SMALL = TableWork(1, "public", "t", Lsn(1), Lsn(2), Lsn(1), 1, (1,), size_bytes=100)
@@ -49,7 +49,7 @@ def test_a_job_is_described_by_its_tables_and_the_range_of_their_changes() -> No
     spark = cast("Any", LocalSession())
     tables = [replace(SMALL, name=f"t{n}", after=Lsn(n), through=Lsn(16)) for n in range(1, 8)]
     for works_ in (tables[:2], tables):
-        apply_works(lambda: spark, cast("Any", Task()), works_)
+        run_works(lambda: spark, cast("Any", Task()), works_)
     names = "public.t1, public.t2, public.t3, public.t4, public.t5"
     assert spark.descriptions == [
         "pgsluice: apply public.t1, public.t2 in (0/1, 0/10]",

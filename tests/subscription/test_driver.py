@@ -16,7 +16,7 @@ from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 from pgsluice.spool import (
     OldTarget,
     Owner,
@@ -82,6 +82,7 @@ def driver_of(
     tables: Mapping[int, TableRecord] | None = None,
     report: Callable[[MetricsEvent], None] = lambda _: None,
     config: Config | None = None,
+    spark: ContextOnDemand | None = None,
     **keys: Any,
 ) -> SubscriptionDriver:
     """A driver of a subscription with two tables; ``orders`` has all the changes."""
@@ -91,9 +92,8 @@ def driver_of(
         "lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START), known
     )
     store = RecordStore.create(maker.path, record)
-    spark = SessionOnDemand(cast(Any, None))  # nobody asks for it
     return SubscriptionDriver(
-        spark,
+        spark or ContextOnDemand(cast(Any, None)),  # nobody asks for that one
         config,
         config.subscription("lake"),
         store,
@@ -117,49 +117,27 @@ def failed(end: Lsn, remedy: Remedy, message: str, oid: int = OID) -> Outcome:
 
 def take(driver: SubscriptionDriver, end: Lsn, *outcomes: Outcome) -> SubscriptionRecord:
     driver._results.record(end, outcomes, time.monotonic())
-    saved = find_record(driver._config.spool.path, "lake")
+    saved = find_record(driver._reader.spool.path, "lake")
     assert saved == driver.tables.record
     return saved
 
 
-def test_segments_in_which_no_table_has_changes_need_no_query(maker: SpoolMaker) -> None:
-    driver = driver_of(maker)
-    end = maker.segment([])
-    driver.pass_quiet_segments()
-    assert driver.tables.position == end
-    assert not driver.has_waiting_segments()
-    maker.segment(orders(1))
-    driver.pass_quiet_segments()
-    assert driver.tables.position == end
-    assert driver.has_waiting_segments()
-
-
-def test_little_is_applied_while_the_query_starts(
-    maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_without_changes_of_tables_need_no_spark(maker: SpoolMaker) -> None:
     asked: list[Any] = []
 
     def start() -> Any:
-        asked.append("session")
+        asked.append("context")
         raise SourceUnreachable("no Spark here")
 
-    driver = driver_of(maker, max_rows_per_batch=2)
-    driver._spark = SessionOnDemand(start)
-    driver.apply_little()
+    driver = driver_of(maker, spark=ContextOnDemand(start))
+    assert not driver.batches.run_next()
     end = maker.segment([])
-    driver.apply_little()
+    assert driver.batches.run_next()
     assert (driver.tables.position, asked) == (end, []), "nothing waits that needs Spark"
     maker.segment(orders(1))
     with pytest.raises(SourceUnreachable):
-        driver.apply_little()
-    assert asked == ["session"]
-    maker.segment(orders(2, 3))  # more rows than a batch may have: the query divides them
-    driver.apply_little()
-    driver = driver_of(maker)
-    driver._spark = SessionOnDemand(start)
-    monkeypatch.setattr("pgsluice.subscription.driver._LITTLE_BYTES", 1)
-    driver.apply_little()
-    assert asked == ["session"]
+        driver.batches.run_next()
+    assert (driver.tables.position, asked) == (end, ["context"])
 
 
 def test_a_barrier_is_answered_when_all_up_to_it_is_applied(maker: SpoolMaker) -> None:
@@ -167,10 +145,10 @@ def test_a_barrier_is_answered_when_all_up_to_it_is_applied(maker: SpoolMaker) -
     driver = driver_of(maker)
     with BarrierOwner(subscription_folder(maker.path, "lake"), ()) as owner:
         owner.move(end)
-        driver.answer_barrier()
+        driver.batches.answer_barrier()
         assert owner.answer() is None, "a segment is not applied"
         take(driver, end, applied(end))
-        driver.answer_barrier()
+        driver.batches.answer_barrier()
         answer = owner.answer()
         assert answer is not None
         assert (answer.position, answer.is_passed) == (end, False)
@@ -184,10 +162,10 @@ def test_a_barrier_behind_the_position_is_passed(maker: SpoolMaker) -> None:
     take(driver, end, applied(end))
     with BarrierOwner(subscription_folder(maker.path, "lake"), ()) as owner:
         owner.hold()
-        driver.answer_barrier()
+        driver.batches.answer_barrier()
         assert owner.answer() is None, "a hold has no position"
         owner.move(Lsn(int(end) - 1))
-        driver.answer_barrier()
+        driver.batches.answer_barrier()
         answer = owner.answer()
         assert answer is not None
         assert answer.is_passed
@@ -259,7 +237,7 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
         # Also when a cut is overdue.
         assert record.tables[OID].deferred, attempt
         assert record.tables[OID].state is TableState.READY
-        assert not driver.is_behind()
+        assert not driver.batches.is_behind()
     record = take(driver, end, failed(end, Remedy.RETRY, "full"))
     assert record.tables[OID].is_parked
 
@@ -271,7 +249,7 @@ def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> Non
         driver = driver_of(maker, {OID: deferred}, cut_interval_s=cut_interval_s)
         record = take(driver, end)
         assert record.tables[OID].deferred is not is_due
-        assert driver.is_behind() is is_due
+        assert driver.batches.is_behind() is is_due
 
 
 def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: SpoolMaker) -> None:
@@ -293,7 +271,7 @@ def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: Spoo
         needs_more = any((is_marked, is_altered, is_waiting, has_work)) and not table.is_parked
         assert QUIET not in driver.tables.unfinished
         assert OID in driver.tables.unfinished or not needs_more, fields
-        assert bool(has_work) or not driver.is_behind() or bool(is_altered), fields
+        assert bool(has_work) or not driver.batches.is_behind() or bool(is_altered), fields
         assert driver.copies.pending() == ([OID] if awaits_copy(table) else []), fields
         assert list(driver.suspicious.marked()) == ([OID] if is_marked else []), fields
 

@@ -29,7 +29,7 @@ from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.apply import ApplyTables
-from pgsluice.subscription.batch_work import apply_works
+from pgsluice.subscription.batch_work import run_works
 from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.shared_batch import SharedBatch
 from pgsluice.wire import (
@@ -107,7 +107,7 @@ def work(through: Lsn) -> TableWork:
 
 def apply(task: ApplyTables, work: TableWork) -> TaskResult | Failure:
     """Apply the work, in a session of two cores."""
-    [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [work])
+    [(_, outcome)] = run_works(lambda: cast("Any", LocalSession()), task, [work])
     return outcome
 
 
@@ -269,7 +269,7 @@ def test_inserts_into_a_table_without_a_key_are_shared(maker: SpoolMaker, tmp_pa
     for task in tasks(maker, tmp_path):
         known = KnownColumns({"id": (INT4, -1), "quantity": (INT4, -1), "note": (TEXT, -1)}, key=())
         begun = replace(work(end), committed=Lsn(0), copy_number=0, known=known)
-        [(_, outcome)] = apply_works(lambda: cast("Any", LocalSession()), task, [begun])
+        [(_, outcome)] = run_works(lambda: cast("Any", LocalSession()), task, [begun])
         assert isinstance(outcome, TaskResult), outcome
         assert outcome.changes == 26
         assert [row["id"] for row in rows_of(task)] == sorted([*range(20), 4, 4])

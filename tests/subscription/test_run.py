@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkRuntimeError, StreamingQueryException
+from pyspark.errors import PySparkRuntimeError
 from tests.subscription.test_driver import QUIET, config_of, driver_of, ready
 from tests.support.capturing import configure, insert, inserted, numbers, phase
 from tests.support.databases import MakeDatabase
@@ -36,7 +36,7 @@ from pgsluice.errors import (
     TargetUnreachable,
 )
 from pgsluice.lsn import Lsn
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 from pgsluice.spool import TableState
 from pgsluice.subscription.cadence import steady_now
 from pgsluice.subscription.loop import RunLoop
@@ -171,27 +171,6 @@ def test_what_spark_fails_asks_for_another_session(maker: SpoolMaker) -> None:
         loop._side_by_side(lambda _: failing(AssertionError("a bug"))())
 
 
-class FailedQuery:
-    """A streaming query that failed, as PySpark shows it: waiting for its end raises."""
-
-    isActive = False  # noqa: N815
-
-    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802
-        raise self.exception()
-
-    def exception(self) -> StreamingQueryException:
-        return StreamingQueryException("[STREAM_FAILED] Query terminated with an exception")
-
-
-def test_a_query_that_failed_has_ended_and_says_why(maker: SpoolMaker) -> None:
-    query = driver_of(maker).query
-    query._query = cast(Any, FailedQuery())
-    query._error = "the target cannot be used"
-    assert query.await_end(1)
-    with pytest.raises(SparkFailed, match="query of lake failed: the target cannot be used"):
-        query.raise_failure()
-
-
 class Working:
     """A capture that works."""
 
@@ -219,10 +198,10 @@ def loop_of(
     )
 
 
-def started(session: object) -> SessionOnDemand:
-    """A session that runs already."""
-    on_demand = SessionOnDemand(lambda: cast(Any, session))
-    on_demand.context()
+def started(session: object) -> ContextOnDemand:
+    """A context that runs already."""
+    on_demand = ContextOnDemand(lambda: cast(Any, session))
+    on_demand()
     return on_demand
 
 
@@ -231,11 +210,10 @@ def wait_for(event: threading.Event) -> None:
 
 
 class Session:
-    """A Spark session that counts interrupts."""
+    """A Spark context that counts interrupts."""
 
     def __init__(self) -> None:
         self.interrupts = 0
-        self.sparkContext = self
 
     def cancelJobsWithTag(self, _: str) -> None:  # noqa: N802
         self.interrupts += 1
@@ -342,7 +320,6 @@ def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
     running = RunningSubscription(
         config_of(maker), driver_of(maker, {**others, **parked}), threading.Event()
     )
-    running.driver.query._query = cast(Any, SimpleNamespace(isActive=True))
     lines = 0
 
     def count(frame: FrameType, event: str, _: object) -> Any:
@@ -368,19 +345,6 @@ def standing_clock() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: now)
         yield
-
-
-def test_spark_is_asked_once_a_second_whether_the_query_runs(maker: SpoolMaker) -> None:
-    query = driver_of(maker).query
-    assert not query.is_active()  # it was never started
-    spark = SimpleNamespace(isActive=True)
-    query._query = cast(Any, spark)
-    with standing_clock():
-        assert query.is_active()
-        spark.isActive = False
-        assert query.is_active(), "it was asked a moment ago"
-    query._ask_at = 0.0  # a second later
-    assert not query.is_active()
 
 
 def test_an_idle_turn_costs_the_same_for_one_table_and_for_many(maker: SpoolMaker) -> None:

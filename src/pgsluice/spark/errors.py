@@ -32,10 +32,8 @@ def summarize_error(error: BaseException) -> str:
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", cause).strip() or type(error).__name__
 
 
-def is_lost_planner(error: BaseException) -> bool:
-    """Whether a streaming query failed because the Python process that plans its batches is gone.
+def is_without_jvm(error: BaseException) -> bool:
+    """Whether a call of Spark failed because its JVM is gone: no later call can succeed."""
+    from py4j.protocol import Py4JNetworkError
 
-    Spark says only that its connection broke, or nothing.
-    """
-    stack = str(getattr(getattr(error, "_cause", None), "_stackTrace", ""))
-    return stack.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in stack
+    return isinstance(error, Py4JNetworkError | ConnectionError)

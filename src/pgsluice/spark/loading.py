@@ -23,11 +23,9 @@ MODULES = (
     "pyspark.sql.datasource",
     "pyspark.sql.pandas.map_ops",
     "pyspark.sql.pandas.types",
-    "pyspark.sql.streaming.datasource",
-    "pyspark.sql.streaming.query",
     "pyspark.testing.utils",  # PySpark imports it when it first calls the JVM
 )
-"""What a run uses of PySpark, and what PySpark imports when a session is made."""
+"""What a run uses of PySpark, and what PySpark imports when a context is made."""
 
 
 def load_pyspark(*, owns_process: bool) -> None:

@@ -41,7 +41,7 @@ DEFAULTS: Mapping[str, str] = {
     # Each task of a batch works on one table; shuffles are small.
     "spark.sql.shuffle.partitions": "2",
     # Python processes that connect to a JVM which is busy wait longer than 15 s for its answer.
-    # How long the JVM waits for theirs cannot be set: ten seconds, then a query fails.
+    # How long the JVM waits for theirs cannot be set: ten seconds, then a streaming query fails.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.streaming.stopTimeout": "60s",
     # An idle query reports its progress every 10 s.

@@ -45,11 +45,12 @@ SPARK_LOG = "spark.log"
 FILES = (START, FRONTIER, EPOCH, RELEASED, CAPTURE_HEALTH, WRITER_LOCK, SPARK_LOG, IDENTITY)
 """The identity is deleted last: a folder without it is not recognised as a spool."""
 
-CHECKPOINT = "checkpoint"
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
+REGISTERED = ("registered", "checkpoint")
+"""Either tells that the subscription had a record once; earlier versions made the second."""
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two are those of the first round of copies: see :func:`copy_files`."""

@@ -26,10 +26,10 @@ _A_TASK_S = 0.2
 """A task is worth starting for so much work: to start it takes about a tenth of a second."""
 
 
-def apply_works(
+def run_works(
     context: Callable[[], SparkContext], task: ApplyTables, works: Sequence[TableWork]
 ) -> list[Outcome]:
-    """Apply tables' work: in one Spark job, and then large batches of one table by several tasks.
+    """Run tables' work: in one Spark job, and then large batches of one table by several tasks.
 
     Args:
         context: Spark's, which is not asked for without work.
@@ -42,7 +42,7 @@ def apply_works(
         return []
     spark = context()
     with described(spark, _description(works)):
-        return _apply(spark, task, works)
+        return _run(spark, task, works)
 
 
 def _description(works: Sequence[TableWork]) -> str:
@@ -50,12 +50,12 @@ def _description(works: Sequence[TableWork]) -> str:
     return f"pgsluice: apply {names_of([work.title for work in works])} in ({start}, {end}]"
 
 
-def _apply(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
+def _run(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
     most_tasks = tasks_at_once(spark)
     batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
     shared = [batch for batch in batches if batch is not None]
     large = [batch.work for batch in shared]
-    outcomes = _apply_alone(spark, task, [work for work in works if work not in large])
+    outcomes = _run_each(spark, task, [work for work in works if work not in large])
     left: list[TableWork] = []
     for batch in shared:
         result = batch.apply(spark)
@@ -63,12 +63,10 @@ def _apply(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -
             left.append(batch.work)
         else:
             outcomes.append((batch.work, result))
-    return outcomes + _apply_alone(spark, task, left)
+    return outcomes + _run_each(spark, task, left)
 
 
-def _apply_alone(
-    spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]
-) -> list[Outcome]:
+def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
     """Apply tables' work, each table's in one task."""
     if not works:
         return []

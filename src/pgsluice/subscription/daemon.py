@@ -19,7 +19,6 @@ _LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pgsluice.sinks.delta.sink",
-    "pgsluice.subscription.batch_reader",
     "pgsluice.copy",
     "pgsluice.subscription.apply",
 )

@@ -20,7 +20,7 @@ from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
@@ -46,7 +46,7 @@ class RunLoop:
     def __init__(
         self,
         config: Config,
-        session: SessionOnDemand,
+        session: ContextOnDemand,
         capture: CaptureProcess,
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
@@ -141,12 +141,10 @@ class RunLoop:
 
     def _end(self, threads: Sequence[_Thread]) -> None:
         """Interrupt what still runs, and wait for its end."""
-        drivers = [subscription.driver for subscription in self._subscriptions]
+        running = self._subscriptions
 
         def is_working() -> bool:
-            return any(thread.is_alive() for thread in threads) or any(
-                driver.copies.is_running or driver.query.is_beginning for driver in drivers
-            )
+            return any(one.is_alive() for one in threads) or any(one.is_working for one in running)
 
         if is_working():
             self._ending.set()
@@ -161,16 +159,11 @@ class RunLoop:
             deadline = time.monotonic() + _END_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
-            for driver in drivers:
-                with suppress(Exception):
-                    driver.query.stop()
-                driver.suspicious.stop()
-                driver.copies.join(max(0.0, deadline - time.monotonic()))
+            for subscription in running:
+                subscription.driver.suspicious.stop()
+                subscription.join(max(0.0, deadline - time.monotonic()))
             if not is_working():
                 break
-        for driver in drivers:
-            with driver.tables.lock:
-                pass  # a batch that has its results may still record them
 
     # Once
 
@@ -196,7 +189,7 @@ class RunLoop:
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
             driver.copies.run(stop=self._ending)
-            driver.drain()
+            driver.batches.drain()
 
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
         """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""

@@ -1,10 +1,10 @@
-"""Run a whole configuration: capture as a process of its own, and a query a subscription.
+"""Run a whole configuration: capture in a child process; batches and copies as Spark tasks.
 
 The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
 each subscription registers durably, so that the spool keeps what it will need; then capture
-streams; then tables are copied, the first ones under the slot's own snapshot. Spark's JVM starts
-beside all that, and beside the import of most of our own modules. The queries start beside the
-first copies. Everything is safe to be cut off anywhere: the next start finds what is missing.
+streams; then tables are copied, the first ones under the slot's own snapshot, and batches run
+beside the copies. Spark's JVM starts beside all that, and beside the import of most of our own
+modules. Everything is safe to be cut off anywhere: the next start finds what is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
 from pgsluice.spark.java import require_java
 from pgsluice.spark.loading import load_pyspark
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 from pgsluice.spark.session import require_spark
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.run_session import RunSession
@@ -115,7 +115,7 @@ def _run(
             raise PgsluiceError("asked to stop while Spark started")
         capture.check()
 
-    def apply(spark: SessionOnDemand) -> None:
+    def apply(spark: ContextOnDemand) -> None:
         report(RunStep("looking at the tables"))
         turns = CopyTurns()
         receives_once = ReceivedOnce(config, capture, stop) if once else None

@@ -12,9 +12,9 @@ from pgsluice.config import Config
 from pgsluice.errors import SparkFailed
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.processes import Part, say_next
-from pgsluice.spark.on_demand import SessionOnDemand
+from pgsluice.spark.on_demand import ContextOnDemand
 from pgsluice.spark.session import build_session, refuse_spark_errors
-from pgsluice.spark.starting_session import StartingSession
+from pgsluice.spark.starting_context import StartingContext
 from pgsluice.spool.layout import SPARK_LOG
 
 if TYPE_CHECKING:
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DAEMON = "pgsluice.subscription.daemon"
-_SETTINGS = {
-    "spark.python.daemon.module": _DAEMON,
-    # A batch's query reads no row: to compile it would take most of a second at the start.
-    "spark.sql.codegen.wholeStage": "false",
-}
+_SETTINGS = {"spark.python.daemon.module": _DAEMON}
 _SESSIONS = 3
 """How many sessions in a row may come no further before the run ends."""
 
@@ -70,7 +66,7 @@ class RunSession:
 
     def work(
         self,
-        work: Callable[[SessionOnDemand], None],
+        work: Callable[[ContextOnDemand], None],
         look: Callable[[], None],
         reached: Callable[[], object],
     ) -> None:
@@ -87,7 +83,7 @@ class RunSession:
         restarting(lambda: self._session(look), work, reached, is_ours=self.is_ours)
 
     @contextmanager
-    def _session(self, look: Callable[[], None]) -> Iterator[SessionOnDemand]:
+    def _session(self, look: Callable[[], None]) -> Iterator[ContextOnDemand]:
         """A session for the block.
 
         Raises:
@@ -95,7 +91,9 @@ class RunSession:
         """
         if not self.is_ours:
             with explained():
-                yield SessionOnDemand(lambda: build_session(self._settings, "pgsluice"))
+                yield ContextOnDemand(
+                    lambda: build_session(self._settings, "pgsluice").sparkContext
+                )
             return
         if self._starting.has_ended:  # another one is needed, and starts at once
             self._starting = self._new()
@@ -104,23 +102,23 @@ class RunSession:
 
         def context() -> SparkContext:
             self._report(RunStep("starting Spark"))
-            context = starting.wait_for_context(look)
+            context = starting.wait(look)
             self._report(RunStep(""))
             return context
 
         try:
             with explained():
-                yield SessionOnDemand(lambda: starting.wait(look), context, starting.look_after)
+                yield ContextOnDemand(context, starting.look_after)
         except SparkFailed:
             starting.forget()
             raise
         finally:
             starting.end()
 
-    def _new(self) -> StartingSession:
+    def _new(self) -> StartingContext:
         log = self._config.spool.path / SPARK_LOG
         is_daemon_ours = self._settings["spark.python.daemon.module"] == _DAEMON
-        return StartingSession(
+        return StartingContext(
             self._settings,
             "pgsluice",
             log,
@@ -130,8 +128,8 @@ class RunSession:
 
 
 def restarting(
-    session: Callable[[], AbstractContextManager[SessionOnDemand]],
-    work: Callable[[SessionOnDemand], None],
+    session: Callable[[], AbstractContextManager[ContextOnDemand]],
+    work: Callable[[ContextOnDemand], None],
     reached: Callable[[], object],
     *,
     is_ours: bool,

@@ -1,8 +1,8 @@
 """One subscription at work, in a thread of its own: a look at the tables, then turns until the end.
 
-What takes long (a batch, a server that does not answer) delays only this subscription. Copies run
-in another thread and delay nothing. The lock of the tables is held while a batch runs, so only
-these threads and Spark's callbacks wait for it.
+What takes long (a batch, a server that does not answer) delays only this subscription. Batches and
+copies run in other threads. The lock of the tables is held while a batch runs, so only these
+threads wait for it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from pgsluice.errors import (
 )
 from pgsluice.events import RunStep
 from pgsluice.snapshots import Snapshot
-from pgsluice.spark.errors import spark_errors, summarize_error
+from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
+from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.batch_thread import LONG_POLL_S, BatchThread
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.requests import pending_requests
 from pgsluice.subscription.table_events import LOOKS
@@ -32,10 +34,6 @@ TURN_S = 0.25
 """The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
 _RETRY_S = 5.0
 """The pause after the source could not be asked for tables or copies."""
-_RESTARTS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-_FIRST_COPIES_S = 10.0
-"""For how long the query is not started while the first copies are made. Spark takes as much CPU
-for it as for small tables, and changes are applied without it."""
 
 
 class RunningSubscription:
@@ -52,16 +50,11 @@ class RunningSubscription:
         self._has_begun = False
         self._ending = ending
         self._poll_s = config.source.catalog_poll_s
+        self._spool = config.spool.path
         self._folder = subscription_folder(config.spool.path, driver.subscription.name)
         self._is_look_due = threading.Event()
         self._looked_at = time.monotonic()
-        self._restarts = 0
-        """How often in a row the query was started again without finishing a batch."""
-        self._restart_at = 0.0
-        """When the query is started again, by the monotonic clock; 0: it runs."""
-        self._begins_by = 0.0
-        """By when the query is started for the first time, if tables are copied; 0: it was, or
-        nobody waits for it."""
+        self._batches = BatchThread(driver, ending)
         self._retry_at = 0.0
         """Until when the source is not asked again."""
 
@@ -69,6 +62,18 @@ class RunningSubscription:
     def needs_first_snapshot(self) -> bool:
         """Whether the first copies may still read a new slot's own snapshot."""
         return not self._has_begun or self.driver.copies.uses_first_snapshot
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a batch or a copy may still run."""
+        return self._batches.is_alive() or self.driver.copies.is_running
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of batches and copies, so long at most."""
+        deadline = time.monotonic() + timeout_s
+        if self._batches.ident is not None:
+            self._batches.join(timeout_s)
+        self.driver.copies.join(max(0.0, deadline - time.monotonic()))
 
     def look_soon(self) -> None:
         """Have the next turn read the whole catalog; from any thread."""
@@ -79,7 +84,7 @@ class RunningSubscription:
 
         Args:
             snapshot: a new slot's own, while it is there.
-            follows: the query starts beside them, and they only begin here.
+            follows: batches run beside them, and they only begin here.
 
         Raises:
             SinkError, SourceRefused, ConfigError: the run cannot start.
@@ -90,7 +95,6 @@ class RunningSubscription:
         if follows:
             self._with_source(self.driver.looks.look)
             self.driver.copies.tend(self._ending, snapshot)
-            self._begins_by = time.monotonic() + _FIRST_COPIES_S
         else:
             attempts = iter([snapshot])  # it ends with the connection that exported it
             self._with_source(lambda: self._look_and_copy(next(attempts, None)))
@@ -132,25 +136,28 @@ class RunningSubscription:
         driver = self.driver
         # Capture may have added tables to the publications since the first look.
         self._with_source(self._look_and_copy)
-        driver.catch_up(with_deferred=True)
-        driver.pass_quiet_segments()
-        if driver.has_waiting_segments():  # Spark and a query take seconds to start
-            driver.query.start(once=True)
-            while not driver.query.await_end(1) and not self._ending.is_set():
-                driver.answer_barrier()
+        driver.batches.catch_up(with_deferred=True)
+        self._run_batches()
         driver.raise_failure()
-        driver.query.raise_failure()
-        # What the cadence deferred during the query, what failed once, and what the stream
+        # What the cadence deferred, what failed once, and what the stream
         # could not tell.
         for _ in range(LOOKS + 1):
             if driver.tables.needs_look:
                 self._with_source(driver.looks.look)
-            driver.drain()
+            driver.batches.drain()
             if not driver.tables.needs_look:
                 break
         self._with_source(lambda: driver.copies.run(stop=self._ending))
-        driver.drain()
-        driver.answer_barrier()
+        driver.batches.drain()
+        driver.batches.answer_barrier()
+
+    def _run_batches(self) -> None:
+        """Run batches up to the spool's present position."""
+        driver = self.driver
+        end = SpoolReader(self._spool).position()
+        while driver.tables.position < end and not self._ending.is_set():
+            if not driver.batches.run_next(LONG_POLL_S):
+                driver.batches.answer_barrier()
 
     def run_until_ending(self) -> None:
         """Apply what comes until the run ends.
@@ -158,21 +165,14 @@ class RunningSubscription:
         Raises:
             PgsluiceError: what cannot be helped by waiting.
         """
-        self.driver.catch_up()
+        self._batches.start()
         while not self._ending.wait(TURN_S):
             self._turn()
 
     def _turn(self) -> None:
-        """Look after the query, requests, copies and deferred tables once."""
+        """Look after requests, copies and deferred tables once."""
         driver = self.driver
-        if self._begins_by:
-            if not driver.copies.is_running or time.monotonic() >= self._begins_by:
-                self._begins_by = 0.0
-                driver.query.begin()
-        elif not driver.query.runs_or_begins():
-            self._restart()
-        elif self._restarts and driver.query.has_applied_batch():
-            self._restarts = 0
+        self._batches.raise_error()
         for path, oid in pending_requests(self._folder):
             driver.tables.request_copy(oid)
             path.unlink()
@@ -187,11 +187,9 @@ class RunningSubscription:
         if time.monotonic() >= self._retry_at:
             is_look = is_poll or driver.tables.needs_look
             self._try(lambda: self._copy(is_look=is_look))
-        if time.monotonic() >= self._retry_at and driver.is_behind():
-            self._try(driver.catch_up)
-        if time.monotonic() >= self._retry_at and not driver.query.has_applied_batch():
-            self._try(driver.apply_little)
-        self._try(driver.answer_barrier)
+        if time.monotonic() >= self._retry_at and driver.batches.is_behind():
+            self._try(driver.batches.catch_up)
+        self._try(driver.batches.answer_barrier)
         driver.promote_copied()
         driver.suspicious.tend()
 
@@ -201,10 +199,8 @@ class RunningSubscription:
             self.driver.log_once(None)
         self.driver.copies.tend(self._ending)
 
-    def _try(self, work: Callable[[], None]) -> None:
+    def _try(self, work: Callable[[], object]) -> None:
         """Do work whose failure only delays it, and does not end the run."""
-        from py4j.protocol import Py4JNetworkError
-
         try:
             work()
         except (
@@ -220,27 +216,11 @@ class RunningSubscription:
             # force stay.
             message = str(error)
         except spark_errors() as error:
-            # A job broke, with its workers perhaps; a query would be started again, too.
-            without_jvm = Py4JNetworkError, ConnectionError
-            if self._ending.is_set() or isinstance(error, without_jvm):
+            # A job broke, with its workers perhaps.
+            if self._ending.is_set() or is_without_jvm(error):
                 raise
             message = f"a Spark job failed and is tried again: {summarize_error(error)}"
         else:
             return
         self.driver.log_once(message)
         self._retry_at = time.monotonic() + _RETRY_S
-
-    def _restart(self) -> None:
-        """Start a query that broke again, a little later each time."""
-        driver, now = self.driver, time.monotonic()
-        if not self._restart_at:
-            driver.raise_failure()
-            failure = driver.query.failure()
-            if failure is not None:
-                driver.log_once(f"the query failed and is started again: {failure}")
-            pause_s = _RESTARTS_S[min(self._restarts, len(_RESTARTS_S) - 1)]
-            self._restarts += 1
-            self._restart_at = now + pause_s
-        elif now >= self._restart_at:
-            self._restart_at = 0.0
-            driver.query.begin()

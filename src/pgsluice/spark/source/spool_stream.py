@@ -14,7 +14,6 @@ Its rules follow from how Spark drives a Python source:
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import threading
@@ -40,6 +39,7 @@ from pgsluice.spark.source.retry import retry_transient
 from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.layout import SEGMENTS
 from pgsluice.spool.notices import FolderNotices
+from pgsluice.spool.segments.batch_limits import BatchLimits
 
 Offset = dict[str, str]
 
@@ -120,10 +120,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def look_after_capture(self) -> None:
         """Keep the query's own capture process running, if it has one."""
 
-    def end_at_barrier(self, start: Lsn, end: Lsn) -> Lsn:
-        """An earlier end for the batch (start, end]; ``start`` for no batch now."""
-        return end
-
     def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
         """Where a batch ends that may not take all rows of a segment.
 
@@ -165,9 +161,6 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = retry_transient(lambda: self._pending_segments(begin))
         self.look_after_capture()
         end = retry_transient(lambda: self._end_within_limits(begin, infos, limit))
-        if end > begin:
-            # After the listing: a barrier is set before what it holds back can be listed.
-            end = retry_transient(lambda: self.end_at_barrier(begin, end))
         self._end = max(begin, end)
         return self._offset(self._end)
 
@@ -251,32 +244,23 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_within_limits(self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
         """The end of the last transaction within the limits; a batch takes at least one."""
-        rows, size, files = self._limits(limit)
-        end = start
-        for info in infos:
-            if info.header.counts.changes > rows:
-                return self.end_inside(info, end, int(rows), is_first=end == start)
-            rows -= info.header.counts.changes
-            size -= info.size_bytes
-            files -= 1
-            end = info.end
-            if rows <= 0 or size <= 0 or files <= 0:
-                break
-        return end
+        end, next_segment, rows = self._limits(limit).take(start, infos)
+        if next_segment is None:
+            return end
+        return self.end_inside(next_segment, end, int(rows), is_first=end == start)
 
-    def _limits(self, limit: ReadLimit) -> tuple[float, float, float]:
-        """Rows, bytes and segments of one batch."""
+    def _limits(self, limit: ReadLimit) -> BatchLimits:
         match limit:
             case ReadAllAvailable():
-                return math.inf, math.inf, math.inf
+                return BatchLimits()
             case ReadMaxBytes():
-                return math.inf, limit.max_bytes, math.inf
+                return BatchLimits(size_bytes=limit.max_bytes)
             case ReadMaxFiles():
-                return math.inf, math.inf, limit.max_files
+                return BatchLimits(segments=limit.max_files)
             case ReadMaxRows():
-                return limit.max_rows, self._max_bytes, math.inf
+                return BatchLimits(limit.max_rows, self._max_bytes)
             case _:
-                return self._max_rows, self._max_bytes, math.inf
+                return BatchLimits(self._max_rows, self._max_bytes)
 
 
 def _stop_on_sigterm() -> None:

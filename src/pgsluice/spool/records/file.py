@@ -25,7 +25,7 @@ from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json, missing
 from pgsluice.spool.identity import read_identity
-from pgsluice.spool.layout import CHECKPOINT, record_path
+from pgsluice.spool.layout import REGISTERED, record_path
 from pgsluice.spool.records.codec import RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
@@ -110,7 +110,7 @@ class RecordReader:
                     self._record = self._read(file)
                     self._status = seen
         except FileNotFoundError:
-            if (self.path.parent / CHECKPOINT).exists():  # a query has run with a record
+            if any((self.path.parent / name).exists() for name in REGISTERED):
                 raise missing(str(self.path)) from None
             self._status = self.content = self._record = None
         except OSError as error:
@@ -266,5 +266,6 @@ class RecordStore:
         }
         line = encode_json({**first, **encode_change(None, record)}) + b"\n"
         LocalStorage(self._path.parent).replace(self._path.name, line)
+        (self._path.parent / REGISTERED[0]).touch(mode=0o600)  # so that a lost record is noticed
         self._first_bytes = len(line)
         self._status = (self._path.stat().st_ino, len(line))

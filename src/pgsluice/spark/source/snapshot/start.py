@@ -42,6 +42,7 @@ from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
 from pgsluice.spark.source.snapshot.rows import SnapshotRows
 from pgsluice.spark.source.snapshot.table import TableSelection, hints_of_a_read, refuse_standby
 from pgsluice.spool import SpoolIdentity
+from pgsluice.spool.segments.batch_limits import BatchLimits
 from pgsluice.spool.snapshot_files import CompleteSnapshot, SnapshotFiles
 from pgsluice.types import TypeOptions
 
@@ -123,18 +124,18 @@ class SnapshotStart:
         self._attempts = 0
 
     def next(
-        self, start: Lsn, stage: Stage, registration: str, limits: tuple[float, float, float]
+        self, start: Lsn, stage: Stage, registration: str, limits: BatchLimits
     ) -> tuple[Lsn, Stage]:
         """Where the next batch ends.
 
         Args:
             start: the position of the last one.
-            limits: of rows, bytes and files; a batch takes one file at least.
+            limits: of a batch, which takes one file at least.
         """
         complete = self._complete(registration)
         if complete is None:
             return start, Stage(_STAGING, stage.number + 1)
-        rows, size, files = limits
+        rows, size, files = limits.rows, limits.size_bytes, limits.segments
         number = stage.delivered
         for file in complete.files[stage.delivered :]:
             if number > stage.delivered and (rows < file.rows or size <= 0 or files <= 0):

@@ -1,4 +1,4 @@
-"""A session that starts in a thread, beside other work: the JVM, its context, then the session."""
+"""A Spark context that starts in a thread, beside other work: first the JVM, then the context."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ from pgsluice.spark.session import (
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 _LOOK_INTERVAL_S = 0.1
 
 
-class StartingSession(threading.Thread):
-    """A session that starts in a thread, from :meth:`begin` on.
+class StartingContext(threading.Thread):
+    """A context that starts in a thread, from :meth:`begin` on.
 
     The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
     it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
-    SIGINT. The context, which is all that jobs of tasks need, is made first, and the session when
-    somebody waits for it.
+    SIGINT.
 
     Args:
         settings: as for :func:`build_session`.
@@ -69,16 +67,15 @@ class StartingSession(threading.Thread):
         self._has_begun = False
         self._has_ended = False
         self._context: SparkContext | None = None
-        self._has_context, self._has_session = threading.Event(), threading.Event()
-        self._is_wanted = threading.Event()
-        self._session: SparkSession | None = None
+        self._is_over = threading.Event()
+        """The start has ended, with a context or an error."""
         self._error: BaseException | None = None
         self._why = ""
 
     def begin(self) -> None:
-        """Start the session, if nobody has: first the JVM, and beside it PySpark is imported.
+        """Start the context, if nobody has: first the JVM, and beside it PySpark is imported.
 
-        If that fails, those who wait for the session get the error.
+        If that fails, those who wait for the context get the error.
         """
         with self._lock:
             if self._has_begun:
@@ -129,48 +126,32 @@ class StartingSession(threading.Thread):
             self._why = _why(error)
             forget_session()
         finally:
-            self._end_waits()
+            self._is_over.set()
 
-    def _end_waits(self) -> None:
-        self._has_context.set()
-        self._has_session.set()
-
-    def wait(self, look: Callable[[], object]) -> SparkSession:
-        """The session once it has started.
+    def wait(self, look: Callable[[], object]) -> SparkContext:
+        """The context once it has started.
 
         Args:
             look: called a few times per second meanwhile. If it raises, the wait ends, and the
-                session is stopped once it has started.
+                context is stopped once it has started.
 
         Raises:
             ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
             SparkFailed: the JVM could not be started, or ended before it had started.
             PgsluiceError: ``look`` raised it.
         """
-        self._is_wanted.set()
-        self._wait(self._has_session, look)
-        if self._session is None:
-            self._raise_error()
-        assert self._session is not None
-        return self._session
-
-    def wait_for_context(self, look: Callable[[], object]) -> SparkContext:
-        """The context once it has started; arguments and errors as for :meth:`wait`."""
-        self._wait(self._has_context, look)
-        if self._context is None:
-            self._raise_error()
-        assert self._context is not None
-        return self._context
-
-    def _wait(self, event: threading.Event, look: Callable[[], object]) -> None:
         self.begin()
-        while not event.is_set():
+        while not self._is_over.is_set():
             try:
                 look()
             except BaseException:
                 self.end()
                 raise
-            event.wait(_LOOK_INTERVAL_S)
+            self._is_over.wait(_LOOK_INTERVAL_S)
+        if self._context is None:
+            self._raise_error()
+        assert self._context is not None
+        return self._context
 
     def run(self) -> None:
         try:
@@ -179,23 +160,15 @@ class StartingSession(threading.Thread):
             self._fail(error)
 
     def _start(self) -> None:
-        if self._launch is not None:
-            self._context = self._launch.context()
-            self._has_context.set()
-            self._is_wanted.wait()
-            if self._has_ended:
-                if self._context is not None:
-                    self._context.stop()
-                self._error = PgsluiceError("the run ended before it had a Spark session")
-                self._end_waits()
-                return
-        session = build_session(self._settings, self._app_name)
+        context = self._launch.context() if self._launch is not None else None
+        if context is None:
+            context = build_session(self._settings, self._app_name).sparkContext
         with self._lock:
-            self._context, self._session = session.sparkContext, session
+            self._context = context
             is_needed = not self._has_ended
         if not is_needed:
-            session.stop()
-        self._end_waits()
+            context.stop()
+        self._is_over.set()
 
     @property
     def has_ended(self) -> bool:
@@ -203,33 +176,31 @@ class StartingSession(threading.Thread):
         return self._has_ended
 
     def end(self) -> None:
-        """Stop the session: now, or once it has started.
+        """Stop the context: now, or once it has started.
 
-        In a process of the user's, what comes next must not find a session that is about to end.
+        In a process of the user's, what comes next must not find one that is about to end.
         """
         with self._lock:
             if self._has_ended:
                 return
-            self._has_ended, session = True, self._session
-        self._is_wanted.set()  # the thread goes on, to its end
+            self._has_ended, context = True, self._context
         self._close_daemon()
-        if session is not None:
-            session.stop()
-        elif self._context is None:
+        if context is not None:
+            context.stop()
+        else:
             if self._launch is not None:
                 self._launch.end()
-        elif not self._owns_process:
-            self.join()
+            if not self._owns_process and self.is_alive():
+                self.join()
 
     def forget(self) -> None:
-        """Let this process start another session after this one failed, and end its JVM."""
+        """Let this process start another context after this one failed, and end its JVM."""
         with self._lock:
             has_begun, self._has_ended = self._has_begun, True
             self._context = None  # its JVM ends, so nobody stops it
-        self._is_wanted.set()
         self._close_daemon()
         if has_begun:
-            forget_session(self._session)
+            forget_session()
             if self.is_alive():
                 self.join()  # what it waits for has ended with the JVM
 

@@ -1,8 +1,6 @@
-"""Works that need the bounds of truncated leaves: who gets them, and what becomes of the others."""
+"""Works that need the bounds of truncated partitions: which get them, and why others fail."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pytest
 from tests.support.databases import MakeDatabase
@@ -12,7 +10,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.planning import Outcome, TableWork, TaskResult
-from pgsluice.subscription.truncated_leaves import apply_truncated
+from pgsluice.subscription.truncated_bounds import find_bounds, lacks_bounds
 
 NOWHERE = "host=127.0.0.1 port=1 connect_timeout=2"
 
@@ -41,35 +39,28 @@ def lacking(oid: int, *leaves: int) -> Outcome:
     ],
 )
 def test_a_leaf_whose_bound_cannot_be_had(table: TableRecord, leaf: int, remedy: Remedy) -> None:
-    [(_, result)] = apply_truncated(NOWHERE, {1: table}, [lacking(1, leaf)], _never)
+    works, [(_, result)] = find_bounds(NOWHERE, {1: table}, [lacking(1, leaf)])
+    assert works == []
     assert isinstance(result, Failure)
     assert (result.remedy, result.leaves) == (remedy, frozenset())
     assert result.partitions == ({leaf} if remedy is Remedy.COPY else set())
 
 
-def test_works_are_tried_again_with_the_bounds_of_the_source(database: MakeDatabase) -> None:
-    """Another piece of the same work may find another leaf. Other works are left alone."""
+def test_works_get_the_bounds_that_the_source_explains(database: MakeDatabase) -> None:
+    """Another attempt at the same work may name another partition."""
     shop = database()
     shop.execute("CREATE TABLE t (id int PRIMARY KEY)")
     [(oid,)] = shop.execute("SELECT 't'::regclass::oid::int")
-    done = (lacking(5)[0], TaskResult(Lsn(2)))
-    tried: list[frozenset[int]] = []
-
-    def apply(works: Sequence[TableWork]) -> list[Outcome]:
-        [work] = works
-        tried.append(frozenset(work.leaf_bounds))
-        result = TaskResult(Lsn(2)) if len(tried) == 2 else lacking(oid, 8)[1]
-        return [(work, result)]
-
-    table = record({7: "id < 9", 8: "id >= 9"})
-    outcomes = apply_truncated(shop.dsn, {oid: table}, [done, lacking(oid, 7)], apply)
-    assert tried == [{7}, {7, 8}]
-    assert [type(result) for _, result in outcomes] == [TaskResult, TaskResult]
+    tables = {oid: record({7: "id < 9", 8: "id >= 9"})}
+    [first], refused = find_bounds(shop.dsn, tables, [lacking(oid, 7)])
+    assert (first.leaf_bounds.keys(), refused) == ({7}, [])
+    again = (first, lacking(oid, 8)[1])
+    assert lacks_bounds(again)
+    [second], refused = find_bounds(shop.dsn, tables, [again])
+    assert (second.leaf_bounds.keys(), refused) == ({7, 8}, [])
+    assert not lacks_bounds((second, TaskResult(Lsn(2))))
     unknown = record({7: "id < 9", 8: "nothing >= 9"})
-    [(_, result)] = apply_truncated(shop.dsn, {oid: unknown}, [lacking(oid, 7, 8)], _never)
+    works, [(_, result)] = find_bounds(shop.dsn, {oid: unknown}, [lacking(oid, 7, 8)])
+    assert works == []
     assert isinstance(result, Failure)
     assert result.remedy is Remedy.COPY
-
-
-def _never(works: Sequence[TableWork]) -> list[Outcome]:
-    raise AssertionError(f"{len(works)} works were tried again")
