@@ -72,8 +72,6 @@ class ParkReason(StrEnum):
     """The target can't have its columns."""
     RIGHTS = "rights"
     """The role may not read it, or not all of its rows."""
-    LOCK = "lock"
-    """Another session had locked it. Only earlier versions parked tables for it."""
     REWRITTEN = "rewritten"
     """It was rewritten, made again or renamed during each attempt of its copy."""
 

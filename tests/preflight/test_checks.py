@@ -39,7 +39,6 @@ from pgsluice.preflight.local import (
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
-    check_sinks,
     check_spool,
     check_targets,
 )
@@ -550,15 +549,6 @@ def test_targets() -> None:
     assert finding.level is Level.OK
     (finding,) = check_targets(replace(_LOCAL, targets=(replace(target, problem="full"),)))
     assert finding.what == 'subscription "lake", /lake: full'
-
-
-def test_settings_of_sinks_that_have_no_effect() -> None:
-    sink = '[[subscription]]\nname = "lake"\n'
-    sink += 'sink = { type = "delta", path = "l/{table}", engine = %s }'
-    (finding,) = check_sinks(replace(_LOCAL, config=_configured(sink % '"spark"')))
-    assert finding.level is Level.WARNING
-    assert finding.what.startswith('subscription "lake": engine = "spark" has no effect')
-    assert not list(check_sinks(replace(_LOCAL, config=_configured(sink % '"native"'))))
 
 
 @pytest.mark.parametrize(

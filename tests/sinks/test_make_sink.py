@@ -11,11 +11,8 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.delta.sink import DeltaSink, encode_name
 
 
-@pytest.mark.parametrize(
-    "engine", [{}, {"engine": "auto"}, {"engine": "native"}, {"engine": "spark"}]
-)
-def test_delta_is_written_natively(engine: dict[str, str]) -> None:
-    sink = make_sink({"type": "delta", "path": "/lake/{schema}/{table}", **engine})
+def test_delta_is_written_natively() -> None:
+    sink = make_sink({"type": "delta", "path": "/lake/{schema}/{table}"})
     assert sink == DeltaSink("/lake/{schema}/{table}")
     assert pickle.loads(pickle.dumps(sink)) == sink
 
@@ -26,8 +23,8 @@ def test_delta_is_written_natively(engine: dict[str, str]) -> None:
         ({"type": "postgres", "dsn": "x"}, '"type" = "postgres": only "delta" is supported yet'),
         ({"type": "iceberg"}, '"type" = "iceberg": only "delta" is supported yet'),
         (
-            {"type": "delta", "path": "x/{table}", "engine": "steam"},
-            'sink: "engine" is "steam"; it can be "auto", "native" or "spark"',
+            {"type": "delta", "path": "x/{table}", "engine": "spark"},
+            'sink: "engine" has no effect; remove it',
         ),
         (
             {"type": "delta", "path": "s3://lake/{table}", "merge": "on_read"},

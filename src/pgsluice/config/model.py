@@ -206,7 +206,7 @@ class SubscriptionConfig(Section):
     rename: Annotated[dict[str, str], _qualified(2, "public.t")] = Field(default_factory=dict)
     numeric: Annotated[str, After(_numeric)] = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
-    on_unrepresentable: Literal["reject", "fail"] = "reject"
+    on_unrepresentable: Literal["reject", "fail"] = "fail"
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
     deleted_column: Identifier | None = None

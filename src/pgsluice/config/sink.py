@@ -55,13 +55,6 @@ class SinkConfig(Section):
         """
         return None
 
-    def without_effect(self) -> tuple[str, ...]:
-        """A sentence for each setting that has no effect any more.
-
-        ``pgsluice check`` and ``run`` print them.
-        """
-        return ()
-
     def table_names(self) -> tuple[str, ...]:
         """The tables, as ``schema.table``, that settings of the sink name.
 

@@ -43,6 +43,7 @@ _UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
             _is_not("fail"),
             'only "fail" is supported yet: a value that its column cannot hold parks the table',
         ),
+        ("change_column_prefix", _is_not("_"), "targets have no change columns yet"),
         ("deleted_column", _always, "a column for deleted rows is not supported yet"),
     ),
 }

@@ -17,7 +17,6 @@ from pgsluice.preflight.local import (
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
-    check_sinks,
     check_spool,
     check_targets,
 )
@@ -80,7 +79,6 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
     check_capture,
     check_targets,
-    check_sinks,
     check_copy_cores,
     check_incomplete_targets,
     check_failing_tables,

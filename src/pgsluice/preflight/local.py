@@ -119,14 +119,6 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
             yield ok("target", f"{title} {can} {target.folder}")
 
 
-def check_sinks(facts: LocalFacts) -> Iterator[Finding]:
-    """Which settings of sinks have no effect."""
-    for subscription in facts.config.subscriptions:
-        for sentence in subscription.sink.without_effect():
-            what = f'subscription "{subscription.name}": {sentence}'
-            yield warning("sink", what, "take it from the configuration")
-
-
 def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
     """Whether copies leave the stream a core."""
     for subscription in facts.config.subscriptions:

@@ -62,9 +62,6 @@ from pgsluice.subscription.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
 
-_COME_AGAIN = frozenset({ParkReason.LOCK, ParkReason.REWRITTEN})
-"""Reasons that come again without another definition of the table."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
@@ -237,7 +234,7 @@ class CatalogLook:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
             cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
-            if cause != known.copied_for or known.parked_for in _COME_AGAIN:
+            if cause != known.copied_for or known.parked_for is ParkReason.REWRITTEN:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
@@ -309,8 +306,6 @@ class CatalogLook:
                 return rights.to_read(table.columns_read).may_read
             case ParkReason.REWRITTEN:
                 return table.facts.oid in self._settled
-            case ParkReason.LOCK:
-                return True
         return False
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:

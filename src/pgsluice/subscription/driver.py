@@ -90,8 +90,7 @@ class SubscriptionDriver:
         # What a run left that was killed: it may be as large as a transaction.
         folder = subscription_folder(config.spool.path, subscription.name)
         shutil.rmtree(folder / "staging", ignore_errors=True)
-        notices = *subscription.sink.without_effect(), too_many_copy_cores(config, subscription)
-        for sentence in filter(None, notices):
+        if sentence := too_many_copy_cores(config, subscription):
             logger.warning("%s: %s", subscription.name, sentence)
 
     def reread_publications(self, config: Config) -> Callable[[], None]:

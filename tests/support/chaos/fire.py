@@ -31,7 +31,7 @@ VICTIMS = ("capture", "driver", "worker", "jvm")
 SESSIONS = 3
 _IS_BUG = re.compile(r"bug in pgsluice|^Traceback")
 """An error of which nobody has thought."""
-_PASSES = frozenset({ParkReason.LOCK, ParkReason.REWRITTEN})
+_PASSES = frozenset({ParkReason.REWRITTEN})
 """A table that is parked for such a reason is taken up again without anybody's doing."""
 _FIRST_ROWS = 200
 

@@ -30,7 +30,6 @@ class DeltaSinkConfig(SinkConfig):
 
     Attributes:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
-        engine: has no effect: Spark's tasks share the work, and each writes by itself.
         history_retention: seconds that readers may go back; 0: only to the versions of cuts.
         merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
             ``on_read`` marks these rows as dead by deletion vectors, ``auto`` decides it by the
@@ -41,7 +40,6 @@ class DeltaSinkConfig(SinkConfig):
 
     type: Literal["delta"] = "delta"
     path: TargetPath
-    engine: Literal["auto", "native", "spark"] = "auto"
     history_retention: Seconds = Field(default=0.0, ge=0)
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
@@ -75,13 +73,6 @@ class DeltaSinkConfig(SinkConfig):
     def target(self) -> str:
         """Where the tables lie."""
         return self.path
-
-    def without_effect(self) -> tuple[str, ...]:
-        """``engine = "spark"`` was to have Spark's JVM merge large batches."""
-        if self.engine != "spark":
-            return ()
-        why = "Spark's tasks share large batches, and write the Delta tables themselves"
-        return (f'engine = "spark" has no effect: {why}',)
 
     def table_names(self) -> tuple[str, ...]:
         """Those of ``merge_tables``."""
