@@ -21,6 +21,7 @@ from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
 from pgsluice.preflight.facts import (
     ColumnType,
+    ConfiguredKey,
     ConnectionLimit,
     EnvironmentFacts,
     LocalFacts,
@@ -59,6 +60,7 @@ from pgsluice.preflight.server import (
 from pgsluice.preflight.slot import check_slot, check_timeline
 from pgsluice.preflight.tables import (
     check_column_names,
+    check_keys,
     check_privileges,
     check_replica_identity,
     check_row_security,
@@ -474,6 +476,36 @@ def test_replica_identities() -> None:
     assert not list(check_replica_identity(replace(full, config=_configured(keyed))))
     another = _configured(keyed + section.format("b", "b"))
     assert list(check_replica_identity(replace(full, config=another))) == [finding]
+
+
+def test_a_key_is_proposed_that_can_be_one() -> None:
+    keyless = replace(_TABLE, is_full=True, has_key=False)
+    proved = replace(keyless, name="u", unique_columns=("a", "b"))
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved)))
+    assert finding.todo == (
+        'set key = { "public.u" = ["a", "b"] } in the subscription\n'
+        "ALTER TABLE public.t ADD PRIMARY KEY (…);"
+    )
+
+
+def test_configured_keys() -> None:
+    key = ConfiguredKey("lake", "public", "t", ("a", "B"), "t_unique", is_shared=False)
+    (finding,) = check_keys(replace(_SOURCE, keys=(key,)))
+    assert finding.level is Level.OK
+    assert finding.what == '"lake": public.t (a, B) is unique by index t_unique'
+    (finding,) = check_keys(replace(_SOURCE, keys=(replace(key, index=None),)))
+    assert finding.level is Level.WARNING
+    assert finding.todo == (
+        'ALTER TABLE public.t ALTER a SET NOT NULL, ALTER "B" SET NOT NULL;\n'
+        'CREATE UNIQUE INDEX ON public.t (a, "B");'
+    )
+    of_parts = replace(key, columns=("a",), index=None, lacking=("B",))
+    (finding,) = check_keys(replace(_SOURCE, keys=(of_parts,)))
+    assert (finding.todo or "").startswith('name the partition columns in `key`, too: ["a", "B"];')
+    assert (finding.todo or "").endswith('CREATE UNIQUE INDEX ON public.t (a, "B");')
+    shared = replace(key, index=None, is_shared=True)
+    (finding,) = check_keys(replace(_SOURCE, keys=(shared,)))
+    assert (finding.level, "is not unique" in finding.what) == (Level.ERROR, True)
 
 
 def test_names_that_differ_only_in_case() -> None:

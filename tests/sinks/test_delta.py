@@ -813,3 +813,23 @@ def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> N
     assert {"kind", "a.b", "tags.list.element"} <= {*with_dictionary}
     assert not {"id", "ids.list.element"} & {*with_dictionary}
     assert pq.read_table(tmp_path / file["path"]).to_batches()[0].equals(batch)
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("action", ["update", "delete", "rekey"])
+def test_a_change_of_a_key_that_two_rows_have_changes_neither(sink: DeltaSink, action: str) -> None:
+    """A target of a version that took the user's word for the key."""
+    load(sink, row(1, 1), row(1, 2), row(2))
+    t = changes()
+    if action == "update":
+        t.update(row(1, 3))
+    elif action == "delete":
+        t.delete({"id": 1})
+    else:
+        t.update(row(3, 3), {"id": 1})
+    t.update(row(2, 5))
+    unproved = net(t, is_key_proved=False)
+    with pytest.raises(TableError, match=r"1 key \(id\) .* at 0/64: the key is not unique"):
+        writer_of(sink).apply(unproved, Lsn(200))
+    values = DeltaTable(location(sink)).to_pyarrow_table().column("a").to_pylist()
+    assert sorted(values) == [0, 1, 2]

@@ -27,6 +27,7 @@ from pgsluice.schema_rules import (
     Verdict,
     Verify,
     Widen,
+    is_key_proved,
     known_columns,
     raise_unless_possible,
     reconcile_column,
@@ -477,6 +478,37 @@ def test_what_lists_a_partition_goes_with_it() -> None:
     assert look(of_7, **gone) == ReplacePartitions(gone={7: ("id < 9",)})
     still = {**gone, "attachments": {7: 5, 8: 5}, "filenodes": {7: 100, 8: 100}}
     assert isinstance(look(of_7, **still), CopyAgain), "it was out of the publication"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ("t_pkey", "t_pkey", Same),
+        ("t_pkey", "t_other", Same),
+        ("t_pkey", "", Verify),
+        (None, "", Verify),  # earlier versions did not ask
+        (None, "t_pkey", Same),
+        ("", "", Same),
+        ("", "t_pkey", Same),
+    ],
+)
+def test_what_proves_the_key(before: str | None, now: str, expected: type[Answer]) -> None:
+    old = replace(BEFORE, key=("id",), key_index=before)
+    assert isinstance(look(old, key=("id",), key_index=now), expected)
+
+
+def test_a_proof_counts_for_changes_after_the_look_that_found_it() -> None:
+    copied = replace(BEFORE, key=("id",), key_index="")
+    proved = replace(copied, key_index="t_pkey")
+    found = proved.following(copied, looked_at=500)
+    later = proved.following(found, looked_at=900)
+    for fingerprint in (found, later):
+        text = fingerprint.to_text()
+        assert [is_key_proved(text, after) for after in (0, 499, 500)] == [False, False, True]
+    assert not is_key_proved(copied.to_text(), 10**9)
+    assert is_key_proved(proved.to_text(), 0)
+    assert is_key_proved(BEFORE.to_text(), 0)  # of an earlier version
+    assert is_key_proved("", 0)
 
 
 def test_a_column_that_is_sent_from_now_on() -> None:

@@ -17,8 +17,11 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import feather
 
+from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_rekeyed
+from pgsluice.changes.shared_keys import count_shared_keys
+from pgsluice.changes.unique import shared_keys_error
 from pgsluice.config import SinkConfig, TargetPath
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
@@ -93,6 +96,10 @@ class SnapshotHandle:
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         content = pa.Table.from_batches(list(rows), self._table.schema)
+        if not self._table.is_key_proved:
+            keys = content.select(self._table.key)
+            if count := count_shared_keys(lambda: [keys], len(keys)):
+                raise shared_keys_error(count, self._table.key, self._table.title, position)
         self._commit(content, position)
         return Applied(self._version, rows_inserted=len(content))
 
@@ -115,6 +122,9 @@ class SnapshotHandle:
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
         schema = self.schema() or changes.schema
         before = [] if self._rows is None else self._rows.to_pylist()
+        if changes.unproved is not None and self._rows is not None:
+            found = find_rows(self._rows.select(changes.key), changes.unproved.keys, changes.key)
+            changes.unproved.refuse_shared(found[found >= 0], self._table.title)
         before = [{name: row.get(name) for name in schema.names} for row in before]
         rows, counts = _changed(before, changes, schema)
         self._commit(pa.Table.from_pylist(rows, schema=schema), position)

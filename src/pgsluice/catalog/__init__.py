@@ -50,6 +50,7 @@ from pgsluice.catalog.tables import (
     tables_with_fresh_files,
     user_tables,
 )
+from pgsluice.catalog.unique_keys import UniqueIndex, prove_keys, unique_indexes
 from pgsluice.catalog.visibility import (
     TransactionStatus,
     counts_as_standby,
@@ -77,6 +78,7 @@ __all__ = [
     "ServerInfo",
     "SlotInfo",
     "TransactionStatus",
+    "UniqueIndex",
     "UserTable",
     "counts_as_standby",
     "drop_publications",
@@ -103,6 +105,7 @@ __all__ = [
     "our_publications",
     "partition_bounds",
     "partition_columns_of",
+    "prove_keys",
     "publications_of",
     "relations_of",
     "sees_transaction",
@@ -111,6 +114,7 @@ __all__ = [
     "tables_named",
     "tables_with_fresh_files",
     "transaction_statuses",
+    "unique_indexes",
     "user_tables",
     "wal_timeline",
 ]

@@ -192,7 +192,8 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
     if not key:
         raise TableError(
             f"{table} has no key, so its updates and deletes cannot be applied",
-            hint="give the table a primary key, or name one in the subscription's `key`",
+            hint="give the table a primary key, or name columns in the subscription's `key` that a"
+            " unique index has and that are NOT NULL",
             table=table,
             reason=ParkReason.KEY,
         )

@@ -29,6 +29,7 @@ import pyarrow as pa
 from pgsluice.changes.events import Events, first_places, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.changes.truncates import Place
+from pgsluice.changes.unique import UnprovedKeys, follow_unproved
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -87,6 +88,8 @@ class NetChanges:
         only_new: true if there are no deletes and each row was inserted in the batch: the
             target has no row with a key of ``rows``, and need not be searched.
         skipped: rows whose UPDATE or DELETE came after the batch had deleted them.
+        unproved: the batch's keys, whose rows the sink counts before it changes the table; None:
+            the source proves that they are unique, or the target is truncated first.
     """
 
     schema: pa.Schema
@@ -103,6 +106,7 @@ class NetChanges:
     only_new: bool
     counts: ChangeCounts
     skipped: int
+    unproved: UnprovedKeys | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -155,6 +159,7 @@ def net_changes(
     schema: pa.Schema,
     key: tuple[str, ...],
     is_complete: bool = True,
+    is_key_proved: bool = True,
     missing: Mapping[str, pa.Scalar] = MappingProxyType({}),
     begins: Mapping[str, Place] | None = None,
     truncates: Collection[Place] = (),
@@ -163,10 +168,10 @@ def net_changes(
 
     Args:
         changes: the table's runs, in any order; of several leaves for a partitioned table.
-        key: names of the key columns, unique at the source at any moment; empty for a table
-            that only takes inserts.
+        key: names of the key columns; empty for a table that only takes inserts.
         is_complete: the stream carries every change of the table. Otherwise the target may have
             a row whose key is inserted, since its DELETE was not sent.
+        is_key_proved: the source makes sure that no two rows have the same key at any moment.
         missing: added columns -> what rows from before them have at the source.
         begins: added columns -> the first change whose relation has them, where ``changes`` are
             not all of the batch; None: they are all.
@@ -189,6 +194,14 @@ def net_changes(
     if not key:
         return _appended(events, schema, truncated, counts, table)
     keys = number_keys(events, key)
+    unproved = None
+    if not is_key_proved:
+        positions = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(run.positions for run in changes)])
+        )
+        positions = positions[len(positions) - len(events.actions) :]
+        title = changes[0].table_title if changes else table
+        unproved = follow_unproved(keys, positions, key, title, is_complete=is_complete)
     lineages = follow(events, keys, table, Target(truncated, not is_complete))
     ends = _Ends.of(events, lineages)
     sources = _Sources(events, keys, lineages, ends.final, table)
@@ -214,6 +227,7 @@ def net_changes(
         only_new=not had_row.any(),
         counts=counts,
         skipped=ends.skipped,
+        unproved=None if truncated else unproved,
     )
 
 

@@ -40,6 +40,7 @@ class CopyWork:
             generated.
         row_filter: the server's row filters, ORed; None: all rows.
         unlisted: column -> leaves in whose rows it is NULL, since their column lists leave it out.
+        is_key_proved: the source makes sure that no two rows have the same key.
         key_problem: why no key of the source holds for all leaves, and what to do.
         copy_number: the number that the target gets, higher than any before; with ``leaves``, the
             one that it has.
@@ -61,6 +62,7 @@ class CopyWork:
     predecessor_oids: tuple[int, ...] = ()
     may_replace_foreign_target: bool = False
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    is_key_proved: bool = True
     key_problem: tuple[str, str] | None = None
     leaves: tuple[int, ...] = ()
     gone_bounds: tuple[str, ...] = ()
@@ -208,6 +210,7 @@ class CopyTables:
             name=work.name,
             predecessor_oids=work.predecessor_oids,
             may_replace_foreign_target=work.may_replace_foreign_target,
+            is_key_proved=work.is_key_proved,
         )
 
     def _writer(self, work: CopyWork, table: TargetTable) -> TableWriter:

@@ -55,6 +55,10 @@ def stage_partition_rows(
     """
     if not table.key or not writer.can_stage_changes():
         raise _copied_again(table, "the target cannot take rows of a partition alone")
+    if not table.is_key_proved:
+        raise _copied_again(
+            table, "rows of a partition may have the keys of other partitions' rows"
+        )
     pieces: Iterator[NetChanges] = (put_rows(batch, table.key) for batch in rows)
     if is_gone is not None:
         pieces = chain(deletes_of_rows(writer, table, [is_gone]), pieces)

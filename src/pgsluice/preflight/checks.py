@@ -42,6 +42,7 @@ from pgsluice.preflight.slot import check_slot, check_timeline
 from pgsluice.preflight.tables import (
     check_column_names,
     check_configured_names,
+    check_keys,
     check_privileges,
     check_replica_identity,
     check_row_security,
@@ -66,6 +67,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_privileges,
     check_row_security,
     check_replica_identity,
+    check_keys,
     check_column_names,
     check_table_names,
     check_configured_names,

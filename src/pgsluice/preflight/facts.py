@@ -74,6 +74,7 @@ class PublishedTable:
         has_key: it has a primary key or a replica identity index.
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
+        unique_columns: columns that could be its key: those of a unique index, never NULL.
     """
 
     schema: str
@@ -83,6 +84,7 @@ class PublishedTable:
     has_key: bool
     sends_updates: bool
     same_names: tuple[str, ...] = ()
+    unique_columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -93,6 +95,25 @@ class PublishedTable:
     def sql_name(self) -> str:
         """The name for a statement, qualified and quoted."""
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredKey:
+    """A key that a subscription names.
+
+    Attributes:
+        index: that proves that no two rows have the same key; None: none does.
+        is_shared: the statistics have seen several rows of one key.
+        lacking: partition columns that are not among the key's: no index can prove it.
+    """
+
+    subscription: str
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    index: str | None
+    is_shared: bool
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +200,7 @@ class SourceFacts:
         column_types: the types of their columns; None unless ``binary`` is configured.
         catalog: all relations, for publications of our own.
         sent: what the server's publications send, or will send after the first run, by OID.
+        keys: those that subscriptions name.
     """
 
     config: Config
@@ -196,6 +218,7 @@ class SourceFacts:
     column_types: tuple[ColumnType, ...] | None
     catalog: SourceCatalog
     sent: Mapping[int, PublishedRelation]
+    keys: tuple[ConfiguredKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from pgsluice.catalog import (
     relations_of,
     server_info,
     slot_info,
+    unique_indexes,
     user_tables,
 )
 from pgsluice.catalog.managed_publications import INSERT_SUFFIX, statements_for_others
@@ -44,6 +45,7 @@ from pgsluice.preflight.facts import (
     SpoolFacts,
 )
 from pgsluice.preflight.gather_column_types import query_column_types
+from pgsluice.preflight.gather_keys import configured_keys
 from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
@@ -130,6 +132,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         if _will_send_generated(connection, config, catalog):
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}
             will_send = _with_generated(will_send, catalog, {*ours, _TO_BE_MADE})
+        keys = configured_keys(connection, config, catalog)
         # The greeting names the process that cancel requests go to. A pooler invents one.
         is_behind_pooler = connection.pgconn.backend_pid != session[0]
     return SourceFacts(
@@ -148,6 +151,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         column_types=column_types,
         catalog=catalog,
         sent=will_send,
+        keys=keys,
     )
 
 
@@ -315,6 +319,9 @@ def _tables(
     oids = [table.oid for table in published]
     for oid, names in connection.execute(_SAME_NAMES, [oids]):
         same_names[int(oid)].append(names)
+    unique = unique_indexes(
+        connection, [table.oid for table in published if not table.is_partition]
+    )
 
     def facts(table: UserTable) -> PublishedTable:
         actions = sent[table.oid].actions if sent and table.oid in sent else frozenset()
@@ -326,6 +333,7 @@ def _tables(
             has_key=bool(table.primary_key or table.identity_key),
             sends_updates=bool(actions & {"update", "delete"}),
             same_names=tuple(sorted(same_names[table.oid])),
+            unique_columns=unique[table.oid][0].columns if table.oid in unique else (),
         )
 
     return tuple(facts(table) for table in published)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pgsluice.catalog.rights import TableRights, grants
 from pgsluice.config import Config
 from pgsluice.config.configured_names import unknown_names
-from pgsluice.preflight.facts import PublishedTable, SourceFacts
+from pgsluice.preflight.facts import ConfiguredKey, PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.shown import shown
+from pgsluice.sql import quote_identifier
 
 _SHOWN_TABLES = 5
 _RENAME = "rename one of them at the source"
@@ -77,8 +79,58 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
             "replica identity",
             "FULL without a key: the first update or delete parks these tables: "
             f"{_list_tables(keyless)}",
-            'name the columns of a key: key = { "schema.table" = ["column"] } in the subscription',
+            "\n".join(_ways_to_a_key(keyless)),
         )
+
+
+def check_keys(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether the keys that subscriptions name are proved to be unique."""
+    for key in facts.keys:
+        what = (
+            f'"{key.subscription}": {shown(f"{key.schema}.{key.name}")} ({", ".join(key.columns)})'
+        )
+        if key.index is not None:
+            yield ok("key", f"{what} is unique by index {shown(key.index)}")
+        elif key.is_shared:
+            yield error(
+                "key",
+                f"{what} is not unique: the statistics of the table show a value that several rows"
+                " have; its copy is refused",
+                "name columns that tell all rows apart in `key`",
+            )
+        else:
+            yield warning(
+                "key",
+                f"{what} is not proved to be unique: if two rows share a key, the copy or the merge"
+                " that finds them parks the table",
+                "\n".join(_unique_statements(key)),
+            )
+
+
+def _unique_statements(key: ConfiguredKey) -> Iterator[str]:
+    """SQL that makes a key unique."""
+    table = f"{quote_identifier(key.schema)}.{quote_identifier(key.name)}"
+    columns = [*map(quote_identifier, (*key.columns, *key.lacking))]
+    not_null = ", ".join(f"ALTER {column} SET NOT NULL" for column in columns)
+    if key.lacking:
+        names = json.dumps([*key.columns, *key.lacking])
+        yield f"name the partition columns in `key`, too: {names}; then"
+    yield f"ALTER TABLE {table} {not_null};"
+    yield f"CREATE UNIQUE INDEX ON {table} ({', '.join(columns)});"
+
+
+def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
+    """What gives tables a key: only columns are proposed that can be one."""
+    unique = [table for table in tables if table.unique_columns][:_SHOWN_TABLES]
+    if unique:
+        keys = (
+            f"{json.dumps(f'{table.schema}.{table.name}')} = {json.dumps(table.unique_columns)}"
+            for table in unique
+        )
+        yield f"set key = {{ {', '.join(keys)} }} in the subscription"
+    others = [table for table in tables if not table.unique_columns]
+    for table in others[:_SHOWN_TABLES]:
+        yield f"ALTER TABLE {table.sql_name} ADD PRIMARY KEY (…);"
 
 
 def _has_configured_key(table: PublishedTable, config: Config) -> bool:

@@ -105,6 +105,9 @@ class SourceFingerprint:
             look came.
         open_numbers: those of ``gone`` that were dropped since, and not before; None: any.
         key: the columns that tell the target's rows apart; None: not known.
+        key_index: the index that proves that no two rows have the same key; empty: none does;
+            None: not known.
+        key_index_from: changes up to this LSN may be from before that index was made; 0: none are.
         added: columns that came since the copy -> the value, as text, of rows from before them.
         written: another text when a row of the catalog that describes it or its key was written.
     """
@@ -134,6 +137,8 @@ class SourceFingerprint:
     key: tuple[str, ...] | None = None
     added: Mapping[str, str | None] = field(default_factory=dict)
     written: str = ""
+    key_index: str | None = None
+    key_index_from: int = 0
 
     def following(
         self,
@@ -141,6 +146,7 @@ class SourceFingerprint:
         added: Mapping[str, str | None] | None = None,
         *,
         is_caught_up: bool = False,
+        looked_at: int = 0,
     ) -> SourceFingerprint:
         """This look's fingerprint as the next look is compared with it: with the columns that
         the target may have, though the table has them no longer.
@@ -149,7 +155,9 @@ class SourceFingerprint:
             before: the look's before.
             added: columns that are new at this look -> the value of rows from before them.
             is_caught_up: all changes from before that look are applied.
+            looked_at: where the server's WAL ended after the look.
         """
+        has_new_proof = before.key_index == "" and bool(self.key_index)
         dropped = before.columns.keys() - self.columns.keys()
         names = {number: c.name for number in dropped if (c := before.columns[number]).is_sent}
         following = replace(
@@ -158,6 +166,7 @@ class SourceFingerprint:
             settled=before.settled,
             open_numbers=before.open_numbers,
             added={**before.added, **(added or {})},
+            key_index_from=looked_at if has_new_proof else before.key_index_from,
         )
         if following == before:
             return following
@@ -275,6 +284,20 @@ def sends_every_change(fingerprint: str) -> bool:
     that the source has deleted is still at the target."""
     known = SourceFingerprint.parse(fingerprint)
     return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
+
+
+@lru_cache(maxsize=10_000)
+def is_key_proved(fingerprint: str, after: int) -> bool:
+    """Whether the source makes sure that no two rows have the same key, as far as is known: of
+    records of earlier versions nothing is concluded.
+
+    Args:
+        after: all changes that are asked about are later than this LSN.
+    """
+    known = SourceFingerprint.parse(fingerprint)
+    if known is None or known.key_index is None:
+        return True
+    return known.key_index != "" and after >= known.key_index_from
 
 
 @lru_cache(maxsize=10_000)

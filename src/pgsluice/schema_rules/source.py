@@ -54,6 +54,7 @@ a new partition that has rows, made     made, filled and attached, or CREATE TAB
 and attached by one transaction         (of which the catalog has no proof any more)
 a row type was written again, of a      another schema for a while, or another name or owner
 table that is published by its schema
+no index proves the key any more        two rows with the same key, or DROP INDEX
 ======================================  =======================================================
 
 The last two lines of files are not asked of a table that still has the same TOAST table: no ALTER
@@ -264,6 +265,12 @@ def _has_another_key(look: Look) -> bool:
     return before is not None and now is not None and set(before) != set(now)
 
 
+def _has_lost_key_index(look: Look) -> bool:
+    """Until now, changes were applied as if no two rows could have the same key; so they were by
+    earlier versions, which did not ask."""
+    return bool(look.now.key) and look.now.key_index == "" != look.before.key_index
+
+
 def _has_changed_type(look: Look) -> bool:
     before, now = look.before.types, look.now.types
     return any(before[part] != now[part] for part in before.keys() & now.keys())
@@ -360,6 +367,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_written_publications, "is in a publication that was altered"),
     (_may_have_filled_partitions, "got a partition, which may have had rows before"),
     (_has_written_row_types, "may have been in another schema for a while"),
+    (_has_lost_key_index, "has lost the index that kept two rows from having the same key"),
 )
 """The same, of what harmless statements also do."""
 

@@ -97,6 +97,8 @@ class TargetTable:
             was dropped and created again under another OID.
         may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
             source.
+        is_key_proved: the source makes sure that no two rows have the same key. Otherwise a copy
+            is refused that has two of one key.
     """
 
     namespace: str
@@ -105,6 +107,7 @@ class TargetTable:
     key: tuple[str, ...]
     predecessor_oids: tuple[int, ...] = ()
     may_replace_foreign_target: bool = False
+    is_key_proved: bool = True
 
     @property
     def title(self) -> str:
@@ -239,7 +242,8 @@ class TableHandle(Protocol):
 
         Raises:
             Overtaken: another commit came first.
-            TableError: the target has no type for a column, or a key is NULL.
+            TableError: the target has no type for a column, a key is NULL, or rows share one
+                (:attr:`TargetTable.is_key_proved`).
         """
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
@@ -272,11 +276,14 @@ class TableHandle(Protocol):
             changes: the table has their columns, in types that hold their values.
             position: up to which the table is applied afterwards.
 
-        A row that is not inserted and that the table lacks is skipped and counted.
+        A row that is not inserted and that the table lacks is skipped and counted. Where
+        ``changes.unproved`` is not None, the table's rows with its keys are found first, and it
+        compares them.
 
         Raises:
             Overtaken: another commit came first.
-            TableError: the table lacks a row that absent values have to come from.
+            TableError: the table lacks a row that absent values have to come from, or rows share
+                a key.
         """
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
@@ -321,6 +328,7 @@ class StagingHandle(Protocol):
         """Replace the whole content by staged rows; without any the table is empty.
 
         Raises:
+            TableError: rows share a key (:attr:`TargetTable.is_key_proved`).
             Overtaken: another commit came first; the staged rows can be committed again.
         """
 

@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -238,9 +239,14 @@ class CatalogLook:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
-        is_caught_up = known.applied_through >= known.looked_at
         if before is None:
             return LookedSame("", known.relations, *self._looked)
+        following = partial(
+            now.following,
+            before,
+            is_caught_up=known.applied_through >= known.looked_at,
+            looked_at=self._looked[0],
+        )
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
             return LookedAside(before.with_leaves_of(now).to_text())
         look = Look(
@@ -258,19 +264,19 @@ class CatalogLook:
             case CopyAgain(why):
                 return LookedCopy(why)
             case ReplacePartitions(came, gone):
-                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
+                fingerprint = following().to_text()
                 return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
-                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
+                fingerprint = following().to_text()
                 return LookedSuspicious(fingerprint, table.relations, *self._looked, why)
             case ColumnsAdded(values):
-                fingerprint = now.following(before, values, is_caught_up=is_caught_up).to_text()
+                fingerprint = following(values).to_text()
                 facts = table.facts.to_json()
                 return LookedColumns(fingerprint, table.relations, *self._looked, facts)
             case Same():
-                fingerprint = now.following(before, is_caught_up=is_caught_up).to_text()
+                fingerprint = following().to_text()
                 return LookedSame(fingerprint, table.relations, *self._looked)
 
     def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:

@@ -56,7 +56,8 @@ def why_incomplete(
     if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:
         reasons.append(
             "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
-            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name a `key` in the subscription"
+            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name the columns of a unique index"
+            " as its `key` in the subscription"
         )
     if table.foreign_partitions:
         listed = _listed([shown(title) for title in table.foreign_partitions])

@@ -13,7 +13,7 @@ from pgsluice.copy import CopyCounts, CopyTables, CopyWork, TableCopy
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules import SourceFingerprint, is_key_proved
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
@@ -141,6 +141,7 @@ def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         columns=table.columns,
         row_filter=table.row_filter,
         unlisted=table.unlisted,
+        is_key_proved=is_key_proved(record.fingerprint, 0),
         key_problem=table.key_problem,
         copy_number=record.copy_number,
         predecessor_oids=record.predecessor_oids,

@@ -377,6 +377,8 @@ class CopyRound:
                 copy.is_offered = True
                 staged = [part for _, part in sorted(copy.staged.items())]
                 result = attempt(lambda parts: task.commit(work, parts), staged)
+                if isinstance(result, Failure) and result.remedy is Remedy.PARK:
+                    copy.is_offered = False  # refused, so that no commit was begun
             failpoint("copy.committed")
             event = copy_event(
                 result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions

@@ -26,6 +26,7 @@ from pgsluice.catalog import (
     leaf_filenodes,
     partition_bounds,
     partition_columns_of,
+    prove_keys,
     relations_of,
 )
 from pgsluice.catalog.published import PublishedBy
@@ -67,6 +68,10 @@ class ReplicatedTable:
     unsent: tuple[str, ...] = ()
     relations: tuple[int, ...] = ()
     foreign_partitions: tuple[str, ...] = ()
+
+    def with_key_index(self, name: str) -> ReplicatedTable:
+        """With the index that proves its key; an empty name: none does."""
+        return replace(self, fingerprint=replace(self.fingerprint, key_index=name))
 
     @property
     def columns_read(self) -> tuple[str, ...]:
@@ -134,6 +139,9 @@ def source_tables(
         for oid, relations in groups.items()
         if oid in targets
     ]
+    used = {table.facts.oid: table.fingerprint.key or () for table in tables}
+    proved = prove_keys(connection, used, leaves)
+    tables = [table.with_key_index(proved.get(table.facts.oid, "")) for table in tables]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 

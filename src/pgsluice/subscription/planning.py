@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import KnownColumns, known_columns, sends_every_change, sent_leaves
+from pgsluice.schema_rules import (
+    KnownColumns,
+    is_key_proved,
+    known_columns,
+    sends_every_change,
+    sent_leaves,
+)
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 from pgsluice.spool.segments.header import ChainHeader
 
@@ -31,6 +37,7 @@ class TableWork:
         copy_number: which copy the target has to carry.
         oids: the relations with changes: the table, or its leaves.
         is_complete: the publications send all actions of the table.
+        is_key_proved: see :func:`pgsluice.schema_rules.is_key_proved`.
         leaves: those that the server sent at the last look; empty: not known.
         known: what the last look at the table knows of its columns; None without a look.
         looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
@@ -51,6 +58,7 @@ class TableWork:
     copy_number: int
     oids: tuple[int, ...]
     is_complete: bool = False
+    is_key_proved: bool = True
     known: KnownColumns | None = None
     alter_facts: str = ""
     looked_through: Lsn = _NOWHERE
@@ -225,6 +233,7 @@ def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, 
         copy_number=table.copy_number,
         oids=tuple(sorted(changed)),
         is_complete=sends_every_change(table.fingerprint),
+        is_key_proved=is_key_proved(table.fingerprint, table.applied_through),
         known=known_columns(table.fingerprint),
         looked_through=record.looked_through,
         looked_at=table.looked_at,

@@ -113,6 +113,7 @@ class TableChanges:
             schema=columns.table.schema,
             key=columns.table.key,
             is_complete=self.work.is_complete and self.sends_all_origins,
+            is_key_proved=self.work.is_key_proved,
             missing=columns.missing,
             begins=begins,
             truncates=truncates.whole,

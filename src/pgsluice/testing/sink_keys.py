@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.testing.changes import ChangesBuilder
-from pgsluice.testing.sink_tests import SinkTests, net
+from pgsluice.testing.sink_tests import TABLE, SinkTests, batches, changes, net, row
 
 _MOMENT = pa.timestamp("us", "UTC")
 _LAST = "\U0010ffff"
@@ -33,6 +36,47 @@ KEYS: dict[str, pa.Array] = {
 
 class KeysContract(SinkTests):
     """Each key has one row, whatever the engine holds to be equal."""
+
+    def test_a_copy_with_two_rows_of_one_key_is_refused(self, sink: Sink) -> None:
+        """If nothing proves that there are none, also where two tasks have staged them."""
+        self.loaded(sink, row(1), row(2))
+        unproved = replace(TABLE, is_key_proved=False)
+
+        def load(*parts: list[dict[str, Any]]) -> None:
+            if not self.writer(sink).can_stage():
+                parts = ([row for part in parts for row in part],)
+            writers = [self.writer(sink, copy=2, table=unproved) for _ in parts]
+            staged = [
+                writer.stage_load(batches(*part), Lsn(200))
+                for writer, part in zip(writers, parts, strict=True)
+            ]
+            writers[0].commit_load(staged, Lsn(200))
+
+        with pytest.raises(TableError, match=r"1 key .* more than one row"):
+            load([row(3), row(4)], [row(5), row(3)])
+        assert [one["id"] for one in self.sorted_rows(sink)] == [1, 2]
+        load([row(3), row(4)], [row(5)])
+        assert [one["id"] for one in self.sorted_rows(sink)] == [3, 4, 5]
+
+    @pytest.mark.parametrize("others", [False, True])
+    def test_a_second_row_of_a_key_is_refused(self, sink: Sink, others: bool) -> None:
+        """If nothing proves that there is none: alone, and beside other changes."""
+        self.loaded(sink, row(1), row(2))
+        t = changes()
+        if others:
+            t.update(row(2, a=5))
+        t.insert(row(1, a=7))
+        refused = net(t, is_key_proved=False)
+        with pytest.raises(TableError, match=r"1 key .* more than one row"):
+            self.writer(sink).apply(refused, Lsn(200))
+        assert self.sorted_rows(sink) == [row(1), row(2)]
+        assert self.writer(sink).position() == Lsn(100)
+        t = changes()
+        t.delete({"id": 1})
+        t.insert(row(1, a=7))
+        t.insert(row(3))
+        self.writer(sink).apply(net(t, is_key_proved=False), Lsn(200))
+        assert self.sorted_rows(sink) == [row(1, a=7), row(2), row(3)]
 
     @pytest.mark.parametrize("kind", KEYS)
     def test_keys_are_exact(self, sink: Sink, kind: str) -> None:

@@ -32,10 +32,15 @@ def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
     return {"id": id_, "a": a, "big": big}
 
 
-def net(*builders: ChangesBuilder, table: TargetTable = TABLE) -> NetChanges:
+def net(
+    *builders: ChangesBuilder, table: TargetTable = TABLE, is_key_proved: bool = True
+) -> NetChanges:
     """Net changes of what was built."""
     return net_changes(
-        [builder.build() for builder in builders], schema=table.schema, key=table.key
+        [builder.build() for builder in builders],
+        schema=table.schema,
+        key=table.key,
+        is_key_proved=is_key_proved,
     )
 
 

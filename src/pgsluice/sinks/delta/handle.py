@@ -37,7 +37,8 @@ from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.durability import sync_through
 from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.merge import merge
-from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve
+from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve, refuse_shared
+from pgsluice.sinks.delta.shared_keys import refuse_shared_keys
 from pgsluice.sinks.delta.statistics import writer_properties
 from pgsluice.sinks.delta.store_errors import store_error
 
@@ -91,6 +92,8 @@ class DeltaHandle:
             commit_marker.check_foreign_writes(self._delta, self._table.title)
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        if not self._table.is_key_proved:  # its keys are read back before the commit
+            return self.commit_load([self.stage_load(rows)], position)
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
 
@@ -121,7 +124,10 @@ class DeltaHandle:
         return staging.stage(self._uri, schema, copied, self._storage_options)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        self._commit_staged(self.target_types(self._table.schema), staged, position)
+        schema = self.target_types(self._table.schema)
+        files = staging.files_at(self._uri, self._storage_options)
+        refuse_shared_keys(files, self._table, schema, staged, position, self._sink.cache_dir)
+        self._commit_staged(schema, staged, position)
         return self._replaced(sum(part.rows for part in staged))
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
@@ -178,6 +184,8 @@ class DeltaHandle:
         self._write(lambda: columns.list_invariants(delta))
         before = maintenance.live_files(delta)
         lacking = 0
+        if net.unproved is not None:
+            refuse_shared(delta, net.unproved, self._table.title)
         if len(net.rekeyed):
             net, lacking = read_and_resolve(delta, net)
         metrics: dict[str, Any] = {}

@@ -45,6 +45,7 @@ from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.key_scan import KeyScan
 from pgsluice.sinks.delta.log import operations
 from pgsluice.sinks.delta.net_merge import FindsKeys, NetMerge, Rewrites
+from pgsluice.sinks.delta.shared_keys import refuse_shared_keys
 from pgsluice.sinks.delta.snapshot import Snapshot
 from pgsluice.sinks.delta.staged_changes import (
     applied_changes,
@@ -152,8 +153,11 @@ class LocalHandle:
         return staged
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        schema = self.target_types(self._table.schema)
+        files, cache_dir = staging.files_at(self._uri, None), self._sink.cache_dir
+        refuse_shared_keys(files, self._table, schema, staged, position, cache_dir)
         self._way = self._way_with(staged)
-        return self._replace(self.target_types(self._table.schema), staged, position, "WRITE")
+        return self._replace(schema, staged, position, "WRITE")
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
         staging.discard(self._uri, staged, None)

@@ -93,6 +93,8 @@ class NetMerge:
         Args:
             searches_new: others may change the data: a search makes sure that no key comes twice.
         """
+        if net.unproved is not None:
+            net.unproved.refuse_shared(self._live(net.unproved.keys).wanted, self._table)
         if net.is_empty:
             return Merged(rows_skipped=net.skipped)
         if net.truncated:

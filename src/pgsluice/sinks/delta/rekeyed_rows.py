@@ -1,7 +1,8 @@
-"""The target's rows that rows with a changed key were, read under their key before the batch.
+"""The target's rows that a MERGE does not tell of, read before it from the version it starts from.
 
-A MERGE matches a row by its final key: after a swap of two keys, it would find the wrong row.
-So these rows are read first, from the version that the MERGE starts from.
+A MERGE matches a row by its final key: after a swap of two keys, it would find the wrong row. So
+rows with a changed key are read under their key before the batch. And it changes all rows of a key
+without a word: where nothing proves that a key has one, they are counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
+from pgsluice.changes.unique import UnprovedKeys
 from pgsluice.sinks.delta.merge import quoted
 
 _LONGEST_LIST = 1000
@@ -26,6 +28,18 @@ def read_and_resolve(handle: DeltaTable, net: NetChanges) -> tuple[NetChanges, i
     """The same net changes without rekeyed rows, and how many rows the target lacks."""
     needed = pa.schema([net.rows.schema.field(name) for name in columns_of_sources(net)])
     return resolve_rekeyed(net, _read(handle, net.source_keys, needed))
+
+
+def refuse_shared(handle: DeltaTable, unproved: UnprovedKeys, table: str) -> None:
+    """Make sure that no key of a batch has more rows than it may have: a MERGE would change them
+    all, and says so only when it is done.
+
+    Raises:
+        TableError: rows share a key.
+    """
+    keys = unproved.keys
+    rows = _read(handle, keys, keys.schema)
+    unproved.refuse_shared(find_rows(rows, keys, tuple(keys.schema.names)), table)
 
 
 def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -68,7 +68,7 @@ def stage(
         schema: the rows' columns, in Delta's types.
     """
     with attempt():
-        added = write_files(_folder(uri, storage_options), schema, rows)
+        added = write_files(files_at(uri, storage_options), schema, rows)
     return StagedRows(
         rows=rows.rows,
         bytes_written=sum(file["size"] for file in added),
@@ -85,14 +85,15 @@ def discard(
         OSError: one cannot be deleted; the others are not tried: each try may wait for a store that
             is away.
     """
-    folder = _folder(uri, storage_options)
+    folder = files_at(uri, storage_options)
     for part in staged:
         for file in json.loads(part.payload or "[]"):
             with suppress(FileNotFoundError):
                 folder.delete_file(file["path"])
 
 
-def _folder(uri: str, storage_options: Mapping[str, str] | None) -> pyarrow.fs.FileSystem:
+def files_at(uri: str, storage_options: Mapping[str, str] | None) -> pyarrow.fs.FileSystem:
+    """A table's folder, which is made on a disk."""
     folder = local_folder(uri)
     if folder is None:
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options or {})))

@@ -1,0 +1,110 @@
+"""Which columns the catalog proves to tell all rows of a table apart.
+
+A unique index does, if it holds for all rows at any moment: it is valid, checked at once (not
+deferrable), has no predicate and no expression, and none of its columns may be NULL. It proves
+every key that has its columns. The rows of a partitioned table lie in its partitions: without an
+index of its own, one of each partition proves a key that has the partition columns, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog.tables import partition_columns_of
+
+Connection = psycopg.Connection[Any]
+
+_FIRST_WITH_UNCHECKED_NOT_NULL = 180000
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """An index by which no two rows of its table are alike.
+
+    Attributes:
+        columns: in the index's order, without those of INCLUDE.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+
+
+def unique_indexes(
+    connection: Connection, oids: Collection[int]
+) -> dict[int, tuple[UniqueIndex, ...]]:
+    """The unique indexes of relations that prove a key, the smallest first; others are left out."""
+    if not oids:
+        return {}
+    found: defaultdict[int, list[UniqueIndex]] = defaultdict(list)
+    for oid, name, columns in connection.execute(_query(connection), [list(oids)]).fetchall():
+        found[int(oid)].append(UniqueIndex(name, tuple(columns)))
+    return {
+        oid: tuple(sorted(each, key=lambda index: (len(index.columns), index.name)))
+        for oid, each in found.items()
+    }
+
+
+def prove_keys(
+    connection: Connection,
+    keys: Mapping[int, Sequence[str]],
+    leaves: Mapping[int, Collection[int]],
+) -> dict[int, str]:
+    """The name of an index that proves a table's key; tables without one are left out.
+
+    Args:
+        keys: table -> its key.
+        leaves: partitioned table -> the leaves below it. A plain table may be its own.
+    """
+    proved: dict[int, str] = {}
+    own = unique_indexes(connection, [oid for oid, key in keys.items() if key])
+    partitioned: list[int] = []
+    for oid, key in keys.items():
+        if (name := _proof(own.get(oid, ()), key)) is not None:
+            proved[oid] = name
+        elif key and {*leaves.get(oid, ())} - {oid}:
+            partitioned.append(oid)
+    columns = partition_columns_of(connection, partitioned)
+    by_leaf = [oid for oid in partitioned if columns.get(oid, {None}) <= {*keys[oid]}]
+    of_leaves = unique_indexes(connection, [leaf for oid in by_leaf for leaf in leaves[oid]])
+    for oid in by_leaf:
+        names = [_proof(of_leaves.get(leaf, ()), keys[oid]) for leaf in sorted(leaves[oid])]
+        if names[0] is not None and None not in names:
+            proved[oid] = names[0] if len(names) == 1 else f"{names[0]} and those like it"
+    return proved
+
+
+def _proof(indexes: Sequence[UniqueIndex], key: Sequence[str]) -> str | None:
+    return next((index.name for index in indexes if {*index.columns} <= {*key}), None)
+
+
+def _query(connection: Connection) -> bytes:
+    version = connection.info.server_version
+    key_length = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
+    # From 18 on, attnotnull is true as well for a constraint that existing rows may break.
+    is_checked = (
+        """AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_constraint n
+            WHERE n.conrelid = a.attrelid AND n.contype = 'n' AND n.conkey = ARRAY[a.attnum]
+            AND NOT n.convalidated)"""
+        if version >= _FIRST_WITH_UNCHECKED_NOT_NULL
+        else ""
+    )
+    return f"""
+SELECT i.indrelid, c.relname::text, k.columns
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+CROSS JOIN LATERAL (
+    SELECT array_agg(a.attname::text ORDER BY n.position) AS columns,
+           bool_and(a.attnotnull {is_checked}) AS are_never_null
+    FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS n(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = n.attnum
+    WHERE n.position <= {key_length}
+) k
+WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indimmediate AND i.indisvalid
+AND i.indpred IS NULL AND i.indexprs IS NULL AND k.are_never_null
+""".encode()  # noqa: S608 - fragments are constants of ours

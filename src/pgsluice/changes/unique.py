@@ -1,0 +1,113 @@
+"""Keys that the source does not prove to be unique: two rows of one key are found, never joined.
+
+A change says which row it is of by the key alone. Where an index proves that no two rows have the
+same key, nothing is asked here. Elsewhere each key of a batch is followed through its changes: they
+have to be those of one row at a time. What the target had before the batch is compared by the sink:
+at most one row of each key, and none of a key that the batch begins to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.changes.lineage import Keys
+from pgsluice.columnar.changes import Int64s, Mask
+from pgsluice.errors import TableError
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import copied_again
+from pgsluice.sql import quote_identifier, quote_title
+
+
+@dataclass(frozen=True, slots=True)
+class UnprovedKeys:
+    """The n keys of a batch whose rows a sink has to count before it changes any.
+
+    Attributes:
+        keys: the key columns, each key once.
+        is_new: n; the target must have no row of the key; of the others it has at most one.
+        positions: n; of the first change of each key.
+    """
+
+    keys: pa.Table
+    is_new: Mask
+    positions: Int64s
+
+    def refuse_shared(self, found: Int64s, table: str) -> None:
+        """Compare the keys with the target's rows.
+
+        Args:
+            found: for each row of the target that has one of the keys, the key's index.
+
+        Raises:
+            TableError: two rows have, or would have, the same key.
+        """
+        rows = np.bincount(found, minlength=len(self.is_new))
+        shared = rows > np.where(self.is_new, 0, 1)
+        if shared.any():
+            count, position = int(np.count_nonzero(shared)), int(self.positions[shared].min())
+            raise shared_keys_error(count, self.keys.schema.names, table, Lsn(position))
+
+
+def follow_unproved(
+    keys: Keys, positions: Int64s, names: Sequence[str], table: str, *, is_complete: bool
+) -> UnprovedKeys:
+    """The keys of changes, in commit order, if each has one row at a time.
+
+    Args:
+        positions: of the changes.
+        names: of the key columns.
+        is_complete: the stream carries every change. Otherwise an INSERT may follow an INSERT: the
+            DELETE between them was not sent.
+
+    Raises:
+        TableError: two rows have the same key at some moment.
+    """
+    stays = keys.before == keys.after
+    ends = np.flatnonzero(~stays & (keys.before >= 0))
+    begins = np.flatnonzero(~stays & (keys.after >= 0))
+    same = np.flatnonzero(stays)
+    key = np.concatenate([keys.before[ends], keys.after[begins], keys.after[same]])
+    change = np.concatenate([ends, begins, same])
+    # An update ends its old key before it begins its new one.
+    begins_row = np.zeros(len(key), np.bool_)
+    begins_row[len(ends) : len(ends) + len(begins)] = True
+    ends_row = np.arange(len(key)) < len(ends)
+    order = np.lexsort((change, key))
+    key, change = key[order], change[order]
+    begins_row, ends_row = begins_row[order], ends_row[order]
+    is_first = np.append(np.ones(min(len(key), 1), np.bool_), key[1:] != key[:-1])
+    if is_complete:
+        has_row = np.append(False, ~ends_row[:-1])[: len(key)]
+        shared = ~is_first & (begins_row == has_row)
+        if shared.any():
+            count = len(np.unique(key[shared]))
+            raise shared_keys_error(count, names, table, Lsn(int(positions[change[shared]].min())))
+    return UnprovedKeys(
+        keys.take(key[is_first]),
+        begins_row[is_first] & is_complete,
+        positions[change[is_first]],
+    )
+
+
+def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn) -> TableError:
+    """The error of keys that several rows of a table have.
+
+    Args:
+        position: of a change of such a key, or of the snapshot that has them.
+    """
+    of = "1 key" if count == 1 else f"{count} keys"
+    columns = ", ".join(map(quote_identifier, key))
+    shared = f"SELECT {columns} FROM {quote_title(table)} GROUP BY {columns} HAVING count(*) > 1"  # noqa: S608 - for people
+    return TableError(
+        f"{of} ({', '.join(key)}) of {table} {'has' if count == 1 else 'have'} more than one row,"
+        f" for example at {position}: the key is not unique",
+        hint="name columns that tell all rows apart in the subscription's `key`, or remove the"
+        f" rows that {shared} finds; then {copied_again(table)}",
+        table=table,
+        count=count,
+        lsn=position,
+    )
