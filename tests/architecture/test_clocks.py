@@ -23,6 +23,7 @@ SYSTEM_CLOCK = {
     ("date", "today"),
 }
 ALLOWED = {
+    "capture/comparison.py": "the protocol's status has a time",
     "capture/receiver.py": "the protocol's status has a time",
     "capture/reporting.py": "when a state was written, for people",
     "cli/status_view.py": "how long ago, for people",

@@ -3,8 +3,8 @@
 Each case is one line: what a proxy before a real server does wrong, and the words of the error;
 None where capture goes on. Afterwards a start against the server itself makes the spool whole.
 
-What a proxy may do and nobody can see is not here: a change or a transaction that is left out, and
-a value that is another one.
+What a proxy may do and nobody can see is not here: a change or a transaction that is left out when
+it would be sent first, and a value that is another one. What is sent again has to be the same.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tests.support.hostile_server import (
     Fault,
     HostileProxy,
     Message,
+    Reply,
     Said,
     Swapped,
     data_row,
@@ -48,8 +49,10 @@ from pgsluice.capture import run_capture
 from pgsluice.capture.receiver import Pace
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.errors import PgsluiceError, ProtocolError
+from pgsluice.errors import ForeignSource, PgsluiceError, ProtocolError
+from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
+from pgsluice.wire import Begin, Commit
 
 CLOSE, RESET, SILENCE = Action.CLOSE, Action.RESET, Action.SILENCE
 LSN_MAX = 2**64 - 1
@@ -469,3 +472,86 @@ def test_a_server_that_closes_after_each_transaction_gets_through(
         with HostileProxy(source.db.server.port, fault) as proxy:
             capture(source, config, proxy)
         assert all_changes(config.spool.path) == source.changes
+
+
+class Dropped(Fault):
+    """Leaves out the nth transaction that comes at its commit."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__(lasts=True)
+        self._left, self.has_ended = nth, False
+
+    def said(self, said: Message) -> Reply | None:
+        self._left -= said.frame_tag == b"B"
+        if self._left or self.has_ended:
+            return None
+        self.has_ended = said.frame_tag == b"C"
+        return []
+
+
+def one_more(said: Message) -> list[bytes | Action]:
+    """Another transaction before the one that begins."""
+    begin = Begin.decode(said.pgoutput)
+    commit = Commit(0, Lsn(begin.final_lsn - 2), Lsn(begin.final_lsn - 1), begin.commit_timestamp)
+    change = b"I" + struct.pack(">IcH", 1, b"N", 1) + b"n"
+    messages = replace(begin, final_lsn=commit.commit_lsn).encode(), change, commit.encode()
+    return [*map(pgoutput, messages), said.raw]
+
+
+ANOTHER = "restored from an older state"
+RESENT: dict[str, tuple[Fault, str | None]] = {
+    "all": (Fault(), None),
+    "all, and each asks for a status": (
+        EachFrame(lambda said: [keepalive(0, asks=True), said.raw]),
+        None,
+    ),
+    "all, on many connections": (
+        EachFrame(lambda said: [said.raw, *([CLOSE] if said.frame_tag in (b"C", b"K") else [])]),
+        None,
+    ),
+    "not the first": (Dropped(1), ANOTHER),
+    "not one in between": (Dropped(3), ANOTHER),
+    "not the last": (Dropped(7), ANOTHER),
+    "one more": (frame("B", one_more, 3), ANOTHER),
+    "another xid": (content("B", put(17, ">I", 7), 2), ANOTHER),
+    "another time": (content("C", add(18, 1), 2), ANOTHER),
+    "another position": (content("C", add(10, 1), 2), ANOTHER),
+    "another prepared one": (content("K", put(26, ">I", 7)), ANOTHER),
+    "not what was prepared": (frame("K", instead()), ANOTHER),
+    "nothing": (EachFrame(lambda said: [keepalive(2**40)]), ANOTHER),
+}
+
+
+@pytest.mark.parametrize("name", RESENT)
+def test_a_server_sends_the_same_commits_again_or_is_refused(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The slot of the second start is one from before the history, as after a crash of the server
+    or in a restored one."""
+    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.01,))
+    fault, error = RESENT[name]
+    path = tmp_path / "spool"
+    with with_slot(source, "resent") as slot:
+        capture(source, configure(source, slot, path))
+    with with_slot(source, "resent") as slot:
+        before = acknowledged(source, slot)
+        config = configure(source, slot, path)
+        source.db.execute("CREATE TABLE unsent ()", "DROP TABLE unsent")  # there is something left
+        for _ in range(1 if error is None else 2):
+            with HostileProxy(source.db.server.port, copy.deepcopy(fault)) as proxy:
+                if error is None:
+                    capture(source, config, proxy)
+                    continue
+                with pytest.raises(ForeignSource, match=error):
+                    capture(source, config, proxy)
+                assert acknowledged(source, slot) == before
+        capture(source, config)
+        assert acknowledged(source, slot) > before
+        assert all_changes(path) == source.changes
+
+
+def acknowledged(source: Source, slot: str) -> Lsn:
+    ((lsn,),) = source.db.execute(
+        f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    )
+    return Lsn.parse(lsn)

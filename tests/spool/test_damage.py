@@ -59,6 +59,11 @@ def record_of(path: Path) -> Any:
     return find_record(path.parents[2], SUBSCRIPTION)
 
 
+def remembered(path: Path) -> Any:
+    with SpoolWriter(Spool.open(path.parent)) as writer:
+        return writer.remembered()
+
+
 def next_epoch(path: Path) -> int:
     return Spool.open(path.parent).raise_epoch()
 
@@ -72,6 +77,7 @@ FILES: dict[str, tuple[str, Read]] = {
     "start": ("start.json", state_of),
     "frontier": ("frontier.json", state_of),
     "released": ("released.json", state_of),
+    "commits": ("commits.json", remembered),
     "record": (f"subscriptions/{SUBSCRIPTION}/record.json", record_of),
     "epoch": ("epoch.json", next_epoch),
 }

@@ -24,6 +24,7 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.segments.objects import Objects
 from pgsluice.spool.segments.prepared import PreparedTransactions
+from pgsluice.spool.segments.recent_commits import Request
 
 SUBSCRIPTION = "lake"
 FACTS = RelationFacts(5, "public", "t5", "r", 5, "public", "t5", ("v",), ("v",), "d", 1, ())
@@ -46,6 +47,7 @@ def make_small_spool(path: Path, spool_id: str = "11111111-2222-3333-4444-555555
             _append_parts(writer, key, lsn)
             writer.parts.prepare(key, gid=key, xid=lsn, prepare_lsn=Lsn(lsn))
         writer.advance_frontier(Lsn(8000))
+        writer.begin(Request(("pgsluice", "later"), messages=False, origin="any"))
     spool.write_released({SUBSCRIPTION: {"5": "0/7D0"}})
     for name in (SUBSCRIPTION, "other"):
         _write_record(spool, name)

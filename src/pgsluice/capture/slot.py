@@ -24,7 +24,7 @@ import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
@@ -48,6 +48,9 @@ from pgsluice.replication import (
 )
 from pgsluice.spool import Spool, SpoolIdentity
 from pgsluice.spool.lock import writer_lock
+
+if TYPE_CHECKING:  # a run loads this module before it loads numpy
+    from pgsluice.spool.segments.recent_commits import Request
 
 _ADOPTED = Lsn(2**63 - 1)
 """The LSN of an intent for a slot that somebody else made: the slot is never taken for ours."""
@@ -386,6 +389,18 @@ def options_in_force(options: PgoutputOptions) -> dict[str, str]:
         "messages": str(options.messages).lower(),
         "origin": options.origin,
     }
+
+
+def as_requested(options: PgoutputOptions, request: Request) -> PgoutputOptions:
+    """The options with which the server sends the same commits as to an earlier request, each
+    transaction at its commit."""
+    return replace(
+        options,
+        publication_names=request.publications,
+        messages=request.messages,
+        origin="none" if request.origin == "none" else "any",
+        streaming="off",
+    )
 
 
 def connect_with_retry(

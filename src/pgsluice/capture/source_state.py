@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from pgsluice.capture.comparison import Comparison
 from pgsluice.capture.slot import check_slot_kind
 from pgsluice.capture.timeline import check_slot_is_there
 from pgsluice.catalog import (
@@ -34,6 +35,7 @@ from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool.layout import FRONTIER
+from pgsluice.spool.segments.recent_commits import Remembered
 
 _STATUS_S = 10.0
 _FIRST_TO_SKIP_MISSING = 180000
@@ -48,6 +50,12 @@ _LOSSES = {
 """Why a slot can no longer be used, by pg_replication_slots.invalidation_reason (None before 17) ->
 in words, and what to do first."""
 
+_SERVER = """
+SELECT s.setting::bigint, pg_catalog.pg_postmaster_start_time()::text,
+    ARRAY(SELECT p.pubname::text FROM pg_catalog.pg_publication p)
+FROM pg_catalog.pg_settings s WHERE s.name = 'wal_sender_timeout'
+"""
+
 Connection = psycopg.Connection[Any]
 
 
@@ -61,6 +69,8 @@ class SourceState:
         is_standby: whether it is in recovery.
         status_s: the longest time that it may wait for a status update.
         publications: those to ask for.
+        all_publications: the names of those that there are.
+        started_at: when the server was started, in its own words; the same only if it runs since.
     """
 
     slot: SlotInfo
@@ -68,6 +78,8 @@ class SourceState:
     is_standby: bool
     status_s: float
     publications: PublicationReport
+    all_publications: frozenset[str]
+    started_at: str
 
 
 def read_source_state(
@@ -98,16 +110,16 @@ def read_source_state(
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
         _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)
-        row = sql.execute(
-            "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
-        ).fetchone()
-    timeout_ms = row[0] if row else 0
+        row = sql.execute(_SERVER).fetchone()
+    timeout_ms, started_at, names = row or (0, "", [])
     return SourceState(
         slot=slot,
         flush_lsn=flushed,
         is_standby=server.is_standby,
         status_s=min(_STATUS_S, timeout_ms / 4000) if timeout_ms else _STATUS_S,
         publications=publications,
+        all_publications=frozenset(names),
+        started_at=started_at,
     )
 
 
@@ -195,6 +207,36 @@ def check_slot(
         raise ForeignSource(f"{problem}: it was restored from an older state", hint=COPY_ALL_AGAIN)
 
 
+def find_comparison(
+    source: SourceState,
+    remembered: Remembered | None,
+    frontier: Lsn,
+    compared: Comparison | None,
+    server_version: int,
+) -> Comparison | None:
+    """What the server has to send again, to be recognised as the spool's source.
+
+    Args:
+        remembered: the last commits in the spool.
+        compared: a comparison that this server did not end; it runs since then, so it cannot have
+            been restored.
+        server_version: such as 180000.
+
+    Returns:
+        None: it need not, or cannot.
+    """
+    confirmed = source.slot.confirmed_flush_lsn or Lsn(0)
+    if remembered is None or confirmed >= frontier:
+        return None
+    # Servers before 18 cannot decode what follows with a publication that is gone.
+    is_gone = not source.all_publications.issuperset(remembered.request.publications)
+    if is_gone and server_version < _FIRST_TO_SKIP_MISSING:
+        return None
+    start = max(confirmed, remembered.since, compared.matched if compared else Lsn(0))
+    comparison = Comparison(remembered, start, frontier)
+    return None if comparison.is_over else comparison
+
+
 def refuse_slot(
     slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool, has_frontier: bool
 ) -> None:
@@ -213,7 +255,7 @@ def refuse_slot(
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
         cause, hint = (
-            "somebody else read from it",
+            "somebody else read from it, or made it again",
             f"the changes between are gone: {COPY_ALL_AGAIN}",
         )
         if not has_frontier:

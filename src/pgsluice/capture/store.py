@@ -17,6 +17,7 @@ from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.segments.parts_writer import WaitingTransaction
+from pgsluice.spool.segments.recent_commits import Remembered, Request
 from pgsluice.spool.segments.retention import Retention, RetentionState
 
 _DEPTH = 2
@@ -139,6 +140,14 @@ class Store:
         self.drain()
         self._writer.lower_frontier(lsn)
         self._durable = self._writer.frontier
+
+    def remembered(self) -> Remembered | None:
+        """The last commits in the spool; between connections."""
+        return self._writer.remembered()
+
+    def begin(self, request: Request) -> None:
+        """Note durably what is requested from now on; between connections."""
+        self._writer.begin(request)
 
     def forget_connection(self) -> None:
         """The connection ended: the server sends its open transactions again from their start."""

@@ -1,23 +1,26 @@
 """One connection of capture: from its checks to the end of its stream.
 
 The publications are brought into step, the server is compared with the spool's identity and
-history, the slot with the spool's frontier, and only then replication starts, from the frontier.
+history, the slot with the spool's frontier, and only then replication starts, from the frontier. If
+the server may have been restored, a connection before that compares what it sends again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 
+from pgsluice.capture.comparison import ComparedStream, Comparison
 from pgsluice.capture.facts import CatalogWatch, FactsSource
 from pgsluice.capture.receiver import Pace, Receiver
 from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.slot import (
+    as_requested,
     check_identity,
     connect_with_retry,
     generated_columns,
@@ -28,6 +31,7 @@ from pgsluice.capture.source_state import (
     SourceState,
     check_publications,
     check_slot,
+    find_comparison,
     read_source_state,
 )
 from pgsluice.capture.standby import StandbyWatch
@@ -35,11 +39,13 @@ from pgsluice.capture.store import Store
 from pgsluice.capture.timeline import History, Received, start_on
 from pgsluice.catalog import ensure_publications
 from pgsluice.config import Config
+from pgsluice.errors import SourceUnreachable
 from pgsluice.events import CapturePhase
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, SystemIdentity
 from pgsluice.spool import Spool
+from pgsluice.spool.segments.recent_commits import Request
 
 
 class SlotStream:
@@ -77,6 +83,7 @@ class SlotStream:
         self._publications: tuple[str, ...] = ()
         self._decodable_from: dict[str, Lsn] = {}
         self._generated_columns = generated_columns(config)
+        self._seen: tuple[str, Comparison | None] = "", None
         self.has_started = False
 
     @property
@@ -129,6 +136,10 @@ class SlotStream:
                 self._target = source.flush_lsn
                 if self.is_done:
                     return
+            comparison = self._comparison(source, connection.server_version)
+            if comparison is not None:
+                self._compare(connection, source, comparison)
+                return
             publications, more_at = self._publications_to_request()
             options = pgoutput_options(self._config.source, publications, connection.server_version)
             connection.start_replication(
@@ -138,6 +149,8 @@ class SlotStream:
                 is_stopping=self._stop.is_set,
             )
             self.has_started = True
+            self._seen = source.started_at, None
+            self._store.begin(Request.of(publications, options_in_force(options)))
             self._record_options(publications, options)
             self._reporter.report(CapturePhase.STREAMING)
             try:
@@ -146,6 +159,42 @@ class SlotStream:
                 self._store.forget_connection()
             # The next connection, perhaps of another process, asks for these publications.
             self._record_options(self._publications_to_request()[0], options)
+
+    def _comparison(self, source: SourceState, server_version: int) -> Comparison | None:
+        """What has to be compared: nothing with a server that runs since the last connection,
+        once it has sent what the spool remembers."""
+        started_at, compared = self._seen
+        if source.started_at != started_at:
+            compared = None
+        elif compared is None or compared.is_over:
+            return None
+        return find_comparison(
+            source, self._store.remembered(), self._store.durable, compared, server_version
+        )
+
+    def _compare(
+        self, connection: ReplicationConnection, source: SourceState, comparison: Comparison
+    ) -> None:
+        """Compare what the server sends again; another connection receives then."""
+        config = self._config.source
+        options = as_requested(
+            pgoutput_options(config, comparison.request.publications, connection.server_version),
+            comparison.request,
+        )
+        connection.start_replication(
+            config.slot, comparison.start, options, is_stopping=self._stop.is_set
+        )
+        self.has_started = True
+        self._seen = source.started_at, comparison
+        stream = ComparedStream(
+            connection,
+            comparison,
+            status_s=source.status_s,
+            silence_s=config.silence_timeout_s,
+        )
+        stream.run(self._stop.is_set)
+        with suppress(SourceUnreachable):  # the server may be sending a large transaction
+            connection.finish()
 
     def _record_options(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
         """Record in the spool which publications and options hold from the frontier on."""

@@ -5,6 +5,7 @@
     <spool>/identity.json                   the source that the spool belongs to
             start.json                      where the chain of segments begins
             frontier.json                   everything up to here was received
+            commits.json                    the last commits of segments that were deleted
             epoch.json  writer.lock         the writer's
             released.json                   holds that the size limit dropped
             capture.json                    the state of capture
@@ -37,12 +38,23 @@ from pgsluice.spool.storage import TEMPORARY, shard_now
 IDENTITY = "identity.json"
 START = "start.json"
 FRONTIER = "frontier.json"
+COMMITS = "commits.json"
 EPOCH = "epoch.json"
 RELEASED = "released.json"
 WRITER_LOCK = "writer.lock"
 CAPTURE_HEALTH = "capture.json"
 SPARK_LOG = "spark.log"
-FILES = (START, FRONTIER, EPOCH, RELEASED, CAPTURE_HEALTH, WRITER_LOCK, SPARK_LOG, IDENTITY)
+FILES = (
+    START,
+    FRONTIER,
+    COMMITS,
+    EPOCH,
+    RELEASED,
+    CAPTURE_HEALTH,
+    WRITER_LOCK,
+    SPARK_LOG,
+    IDENTITY,
+)
 """The identity is deleted last: a folder without it is not recognised as a spool."""
 
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"

@@ -162,7 +162,7 @@ class Spool:
         Raises:
             SpoolError: the file is damaged, or missing although something was received.
         """
-        start = self._read(
+        start = self.read_state(
             START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
         )
         if start is None and self.has_frontier_file():
@@ -184,11 +184,11 @@ class Spool:
         self._write_start(ChainStart(start.registered, floor))
 
     def _write_start(self, start: ChainStart) -> None:
-        self._write(START, {"registered": str(start.registered), "floor": str(start.floor)})
+        self.write_state(START, {"registered": str(start.registered), "floor": str(start.floor)})
 
     def frontier_file(self) -> Lsn:
         """The frontier in its file, 0 without one; see ``SpoolReader.frontier``."""
-        return self._read(FRONTIER, lambda raw: Lsn.parse(raw["frontier"])) or Lsn(0)
+        return self.read_state(FRONTIER, lambda raw: Lsn.parse(raw["frontier"])) or Lsn(0)
 
     def has_frontier_file(self) -> bool:
         """Whether the frontier was ever written."""
@@ -196,12 +196,12 @@ class Spool:
 
     def write_frontier(self, lsn: Lsn) -> None:
         """Make the frontier durable; called by the writer only."""
-        self._write(FRONTIER, {"frontier": str(lsn)})
+        self.write_state(FRONTIER, {"frontier": str(lsn)})
 
     def raise_epoch(self) -> int:
         """Make the number of a new writer durable; higher than those before it."""
-        epoch = (self._read(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
-        self._write(EPOCH, {"epoch": epoch, "pid": os.getpid()})
+        epoch = (self.read_state(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
+        self.write_state(EPOCH, {"epoch": epoch, "pid": os.getpid()})
         return epoch
 
     def subscriptions(self) -> list[SubscriptionRecord]:
@@ -223,14 +223,19 @@ class Spool:
 
         The subscription's driver turns them into copies: the table, or all tables, become ``i``.
         """
-        return self._read(RELEASED, lambda raw: dict(raw["released"])) or {}
+        return self.read_state(RELEASED, lambda raw: dict(raw["released"])) or {}
 
     def write_released(self, released: dict[str, dict[str, str]]) -> None:
         """Replace the list of dropped holds; called by the writer only."""
-        self._write(RELEASED, {"released": released})
+        self.write_state(RELEASED, {"released": released})
 
-    def _read(self, name: str, decode: Callable[[Mapping[str, Any]], T]) -> T | None:
+    def read_state(
+        self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_STATE
+    ) -> T | None:
         """Read a state file of this spool; None if there is none.
+
+        Args:
+            hint: what to do when it is damaged.
 
         Raises:
             SpoolError: it is damaged, of another spool, or another file under this name.
@@ -239,21 +244,22 @@ class Spool:
         if data is None:
             return None
         path = str(self.path / name)
-        raw = decode_file(data, path, RESTORE_STATE)
+        raw = decode_file(data, path, hint)
         own = {"file": name, "spool_id": self.identity.spool_id}
         says = {key: raw.get(key, own[key]) for key in own}  # format 2 does not say it
         if says != own:
             raise SpoolError(
                 f"{path} is {says['file']} of the spool {says['spool_id']}, not {name} of "
                 f"{own['spool_id']}",
-                hint=RESTORE_STATE,
+                hint=hint,
                 path=path,
             )
         try:
             return decode(raw)
         except (ValueError, KeyError, TypeError) as error:
-            raise damaged(path, f"it is not a spool's {name}", RESTORE_STATE) from error
+            raise damaged(path, f"it is not a spool's {name}", hint) from error
 
-    def _write(self, name: str, raw: Mapping[str, Any]) -> None:
+    def write_state(self, name: str, raw: Mapping[str, Any]) -> None:
+        """Make a state file durable; called by the writer only."""
         own = {"format": FORMAT, "file": name, "spool_id": self.identity.spool_id}
         self.storage.replace(name, encode_json({**own, **raw}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from pgsluice.errors import ProtocolError
 from pgsluice.failpoints import failpoint
@@ -11,6 +12,7 @@ from pgsluice.spool.segments.block import InForce
 from pgsluice.spool.segments.header import ChainHeader, Origin
 from pgsluice.spool.segments.objects import Objects
 from pgsluice.spool.segments.reader import SegmentInfo
+from pgsluice.spool.segments.recent_commits import RecentCommit, RecentCommits
 from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.spool.spool import Spool
 
@@ -19,6 +21,7 @@ class ChainEnd:
     """The end of the chain, where one writer appends.
 
     Args:
+        recent: the last commits.
         position: where the chain ends.
 
     Attributes:
@@ -27,10 +30,11 @@ class ChainEnd:
         in_force: the relations as the connection has announced them.
     """
 
-    def __init__(self, spool: Spool, epoch: int, position: Lsn) -> None:
+    def __init__(self, spool: Spool, epoch: int, recent: RecentCommits, position: Lsn) -> None:
         self.spool = spool
         self.objects = Objects(spool)
         self.epoch = epoch
+        self.recent = recent
         self.mutex = threading.RLock()
         self.position = position
         self.in_force: InForce = {}
@@ -44,8 +48,16 @@ class ChainEnd:
         """The key of a transaction, unique among those of all writers."""
         return f"{self.epoch:08X}-{transaction}"
 
-    def append(self, header: ChainHeader, messages: RawMessages | None = None) -> SegmentInfo:
+    def append(
+        self,
+        header: ChainHeader,
+        commits: Sequence[RecentCommit],
+        messages: RawMessages | None = None,
+    ) -> SegmentInfo:
         """Append a segment or a reference durably.
+
+        Args:
+            commits: its last ones.
 
         Raises:
             ProtocolError: its end is not past the end of the chain.
@@ -55,6 +67,7 @@ class ChainEnd:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")
         name, size = self.objects.put(header, messages)
         failpoint("spool.after_segment")
+        self.recent.add(header.origin, self.position, commits)
         self.position = header.end
         return SegmentInfo(
             name,

@@ -20,6 +20,7 @@ from pgsluice.spool.segments.header import PartHeader, PreparedHeader, Reference
 from pgsluice.spool.segments.parts import TransactionInParts, WrittenPart
 from pgsluice.spool.segments.prepared import PreparedTransactions
 from pgsluice.spool.segments.reader import SegmentInfo, relations_after, roots_of
+from pgsluice.spool.segments.recent_commits import commit_of
 from pgsluice.spool.segments.scan import Counts, RawMessages, count_changes, part_block
 
 Facts = Mapping[int, RelationFacts | None]
@@ -194,7 +195,7 @@ class PartsWriter:
                     xid=xid,
                     parts=state.references(),
                 )
-                info = chain.append(reference)
+                info = chain.append(reference, [commit_of(reference)])
                 del self._open[transaction]
             else:
                 self.abandon(transaction)
@@ -291,7 +292,7 @@ class PartsWriter:
                 xid=xid,
                 parts=header.parts,
             )
-            info = chain.append(reference)
+            info = chain.append(reference, [commit_of(reference)])
             failpoint("spool.after_commit_prepared")
             self._prepared.end(gid, xid)
             return info

@@ -33,7 +33,7 @@ def _table(tags: bytes) -> npt.NDArray[np.bool_]:
     return table
 
 
-_COUNTED = _table(b"IUDTM")
+COUNTED = _table(b"IUDTM")
 _WITH_OID = _table(b"RIUD" + bytes([FACTS_TAG]))
 _OUTSIDE = _table(b"MRYO" + bytes([FACTS_TAG]))
 _KIND = np.full(256, -1, dtype=np.int64)
@@ -113,7 +113,7 @@ def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tupl
 
 def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
     """Changes before each message since message ``first[i]`` (None: since the block's first)."""
-    changes = _COUNTED[tags].astype(np.int64)
+    changes = COUNTED[tags].astype(np.int64)
     before = np.cumsum(changes) - changes
     return before if first is None else before - before[first]
 
@@ -271,13 +271,13 @@ class Counts:
 
 def change_positions(block: MessageBlock) -> Int64s:
     """The position of each of a block's changes, as :attr:`Counts.changes` counts them."""
-    positions: Int64s = block.positions[_COUNTED[block.tags]]
+    positions: Int64s = block.positions[COUNTED[block.tags]]
     return positions
 
 
 def count_changes(block: MessageBlock) -> Counts:
     """Count a block's changes by relation and kind."""
-    counts = Counts(messages=len(block), changes=int(_COUNTED[block.tags].sum()))
+    counts = Counts(messages=len(block), changes=int(COUNTED[block.tags].sum()))
     kinds = _KIND[block.tags]
     rows = np.flatnonzero(kinds >= 0)
     oids, inverse = np.unique(block.oids[rows], return_inverse=True)

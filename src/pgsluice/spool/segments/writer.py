@@ -24,6 +24,7 @@ from pgsluice.spool.segments.chain import ChainEnd
 from pgsluice.spool.segments.header import SegmentHeader
 from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after, roots_of
+from pgsluice.spool.segments.recent_commits import RecentCommits, Remembered, Request, commits_of
 from pgsluice.spool.segments.scan import COMMIT, RELATION, RawMessages, count_changes, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
 
@@ -51,7 +52,9 @@ class SpoolWriter:
         try:
             self.reader = SpoolReader(spool)
             self.reader.start()
-            self._chain = ChainEnd(spool, spool.raise_epoch(), self.reader.position())
+            position = self.reader.position()
+            self._recent = RecentCommits(self.reader, position)
+            self._chain = ChainEnd(spool, spool.raise_epoch(), self._recent, position)
             self.parts = PartsWriter(self._chain)
             self._clean_up()
             self._frontier = self.reader.frontier()
@@ -155,7 +158,7 @@ class SpoolWriter:
                     int(block.commit_timestamps[commits[0]]) if len(commits) else None
                 ),
             )
-            info = chain.append(header, messages)
+            info = chain.append(header, commits_of(block), messages)
             chain.in_force = in_force
             return info
 
@@ -193,8 +196,19 @@ class SpoolWriter:
                     f"the frontier cannot be lowered to {lsn}: later commits are in the spool"
                 )
             if lsn < self.frontier:
+                self._recent.lower(lsn)
                 self.spool.write_frontier(lsn)
                 self._frontier = lsn
+
+    def remembered(self) -> Remembered | None:
+        """The last commits; None: it is not known to which request the server sent any."""
+        with self._chain.mutex:
+            return self._recent.remembered()
+
+    def begin(self, request: Request) -> None:
+        """Note durably what is requested from the frontier on."""
+        with self._chain.mutex:
+            self._recent.begin(request, self.frontier)
 
     def size_bytes(self) -> int:
         """Bytes of all segments and parts."""
@@ -229,7 +243,10 @@ class SpoolWriter:
     def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
         """Raise the floor durably, then delete: files that a crash leaves are below the floor."""
         parts = [part.name for info in released for part in info.parts]
-        self.spool.raise_floor(start, max(start.floor, released[-1].end))
+        floor = max(start.floor, released[-1].end)
+        self._recent.save(floor)
+        failpoint("spool.after_commits")
+        self.spool.raise_floor(start, floor)
         failpoint("spool.after_floor")
         for name in [info.name for info in released] + parts:
             self.spool.storage.delete(name)
