@@ -258,7 +258,7 @@ CASES: dict[str, Case] = {
     ),
     "identity: no database": Case(identity(("1", "1", "0/1", None)), "has no dbname"),
     "identity: only a command's end": Case(Asked("IDENTIFY", done("IDENTIFY_SYSTEM")), "0 rows"),
-    "identity: another system": Case(identity(("1", "1", "0/1", "d")), "not pgoutput's in d"),
+    "identity: another system": Case(identity(("1", "1", "0/1", "d")), "not pgoutput's of d"),
     "identity: an error": Case(Asked("IDENTIFY", error("XX000", "no"), READY), NO_ROW + "no"),
     "identity: CopyOut": Case(Asked("IDENTIFY", COPY_OUT), "answered with COPY_OUT"),
     "identity: CopyBoth": Case(Asked("IDENTIFY", COPY_BOTH), "answered with COPY_BOTH"),
