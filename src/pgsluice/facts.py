@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pgsluice.types.definition import TypeDefinition, TypeField
 
@@ -41,6 +41,23 @@ class ColumnFacts:
     identity: str = ""
     missing: str | None = None
     row_version: int = 0
+
+
+class LeafBound(NamedTuple):
+    """The bound of a partition among the rows of the partitioned table right above it.
+
+    Attributes:
+        parent: the OID of that table.
+        condition: SQL that is true for the partition's rows; empty if that cannot be said, or
+            depends on which other partitions there are.
+        columns: those that the condition names.
+        is_only: the partition has had no other bound, as far as the catalog tells.
+    """
+
+    parent: int
+    condition: str = ""
+    columns: tuple[str, ...] = ()
+    is_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,7 @@ class RelationFacts:
         above: of a leaf, each partitioned table above it, and the attnums that ``columns`` have
             there.
         types: every type that is not built in and that the columns need, also indirectly.
+        bound: of a leaf, as far as it is known: when its rows come, the leaf may be gone.
     """
 
     oid: int
@@ -91,6 +109,7 @@ class RelationFacts:
     types: tuple[TypeDefinition, ...] = ()
     dropped: tuple[DroppedColumn, ...] | None = None
     above: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    bound: LeafBound | None = None
 
     def type_definitions(self) -> dict[int, TypeDefinition]:
         """The types by OID, as the type registry takes them."""
@@ -117,6 +136,8 @@ class RelationFacts:
             del raw["dropped"]
         if not self.above:
             del raw["above"]
+        if self.bound is None:
+            del raw["bound"]
         return json.dumps(raw, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -145,6 +166,9 @@ def _facts_of(text: str) -> RelationFacts:
             )
             for one in raw.pop("types")
         )
+        if "bound" in raw:
+            parent, condition, names, is_only = raw["bound"]
+            raw["bound"] = LeafBound(parent, condition, tuple(names), is_only)
         raw["primary_key"] = tuple(raw["primary_key"])
         raw["identity_key"] = tuple(raw["identity_key"])
         raw["above"] = tuple((oid, tuple(numbers)) for oid, numbers in raw.pop("above", ()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.catalog import PartitionBound, partition_bounds
+from pgsluice.catalog import PartitionBound, fetch_with_bounds, partition_bounds
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.replication import connect_sql
 
 TABLES = """
@@ -102,6 +103,36 @@ def test_each_row_fulfils_the_condition_of_its_own_leaf_only(
     assert bounds["times"]["times_a_1"].columns == {"at", "k"}
     assert bounds["times_a"]["times_a_1"].columns == {"at"}
     assert bounds["pairs"]["pairs_1"].columns == {"A b", "c"}
+
+
+def test_what_facts_say_of_the_bound_of_a_leaf(each_server: EmbeddedServer, database) -> None:
+    """That of its own among the rows of the table above it, and whether it has had another one."""
+    db = _with_tables(each_server, database, TABLES + WITHOUT)
+    db.execute(
+        "ALTER TABLE ints DETACH PARTITION ints_high",
+        "ALTER TABLE ints ATTACH PARTITION ints_high FOR VALUES FROM (20) TO (50)",
+        "GRANT SELECT ON ints_low TO PUBLIC",
+        "BEGIN; CREATE TABLE made (id int PRIMARY KEY); "
+        "ALTER TABLE ints ATTACH PARTITION made FOR VALUES FROM (50) TO (60); COMMIT",
+    )
+    with connect_sql(db.dsn) as connection:
+        rows = connection.execute("SELECT oid, relname FROM pg_class WHERE relkind IN ('r', 'p')")
+        names = {int(oid): name for oid, name in rows.fetchall()}
+        facts = fetch_with_bounds(connection, names)
+    found = {names[oid]: each.bound for oid, each in facts.items() if each.bound is not None}
+    oids = {name: oid for oid, name in names.items()}
+    below = "(id < '-5')", ("id",), True
+    assert found["ints_low"] == LeafBound(oids["ints"], *below)
+    some = found["ints_mid_some"]
+    assert (some.parent, some.columns, some.is_only) == (oids["ints_mid"], ("id",), True)
+    assert not found["ints_high"].is_only
+    assert not found["made"].is_only
+    for name in ("ints_rest", "hashed_0", "computed_0", "collated_0", "patterned_0"):
+        assert found[name].condition == "", name
+    assert not {"ints", "ints_mid", "plain"} & found.keys()
+    for oid in (oids["ints_low"], oids["plain"]):
+        assert RelationFacts.from_json(facts[oid].to_json()) == facts[oid]
+    assert "bound" not in facts[oids["plain"]].to_json()
 
 
 def test_partitions_whose_own_bound_cannot_be_said_have_that_of_the_one_above(

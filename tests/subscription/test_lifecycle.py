@@ -9,8 +9,14 @@ import pytest
 
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spool import OldTarget, TableRecord, TableState
-from pgsluice.subscription.leaf_events import LeavesFailed, LeavesLoaded, LookedAside, LookedLeaves
+from pgsluice.spool import OldTarget, TableRecord, TableState, UnseenLeaf
+from pgsluice.subscription.leaf_events import (
+    LeavesApplied,
+    LeavesFailed,
+    LeavesLoaded,
+    LookedAside,
+    LookedLeaves,
+)
 from pgsluice.subscription.lifecycle import (
     TRANSITIONS,
     Attempts,
@@ -115,6 +121,7 @@ EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
     (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
     (Event.COPY_WAITS, CopyWaits("why"), NONE, "- - i d - - -"),
     (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
+    (Event.LEAVES_APPLIED, LeavesApplied((UnseenLeaf(7),)), NONE, "- - - d - - -"),
     (Event.LEAVES_LOADED, LeavesLoaded(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
     (Event.LEAVES_MORE, leaves_failed(Remedy.COPY, rows=ROWS), NONE, "- - - d - - -"),
     (Event.LEAVES_AWAIT_LOOK, leaves_failed(Remedy.LOOK), NONE, "- - - dL - - -"),

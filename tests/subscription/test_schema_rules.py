@@ -72,7 +72,7 @@ def look(before: SourceFingerprint | None = None, **options: Any) -> Answer:
     """A look that finds what ``options`` name, fields of the fingerprint or of the look."""
     facts = {"server_version": 180000}
     of_look = {"server_version", "came_empty", "perhaps_empty", "has_some_leaves", "missing"}
-    for name in (of_look | {"fresh"}) & options.keys():
+    for name in (of_look | {"fresh", "created", "unseen"}) & options.keys():
         facts[name] = options.pop(name)
     return reconcile_source(Look("public.t", before or BEFORE, replace(BEFORE, **options), **facts))
 
@@ -440,6 +440,32 @@ def test_rows_of_a_mid_level_that_was_detached_for_a_while_are_replaced() -> Non
     }  # fmt: skip
     assert found.gone.keys() == {8, 9, 20}
     assert isinstance(look(replace(known, bounds={7: "id < 9"}), **anew), CopyAgain)
+
+
+def test_leaves_that_only_the_stream_has_brought() -> None:
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    now: dict[str, Any] = {"key": ("id",), "bounds": known.bounds}
+    assert look(known, **now, unseen={9: "id > 50"}) == ReplacePartitions(gone={9: ("id > 50",)})
+    assert isinstance(look(known, **now, unseen={9: None}), CopyAgain)
+    assert isinstance(look(replace(known, key=()), unseen={9: "id > 50"}, key=()), CopyAgain)
+    there = {
+        **now,
+        "filenodes": {**BEFORE.filenodes, 9: 1},
+        "bounds": {**known.bounds, 9: "id > 70"},
+        "came_empty": {9},
+    }
+    assert look(known, **there, unseen={9: None}, created={9}) == Same()
+    both = {9: ("id > 70", "id > 50")}
+    assert look(known, **there, unseen={9: "id > 50"}) == ReplacePartitions(gone=both)
+    found = look(known, **there, unseen={9: None})
+    assert isinstance(found, ReplacePartitions)
+    assert found.gone == {9: ("id > 70",)}
+    assert "perhaps detached" in found.verify
+    above = {**there, "attachments": {**BEFORE.attachments, 20: 5}, "unseen": {9: "id > 50"}}
+    moved = look(known, **above, created={9})
+    assert moved == ReplacePartitions({9}, both), "the table above may have been elsewhere"
+    above["came_empty"] = {9, 20}
+    assert look(known, **above, created={9, 20}) == Same()
 
 
 def test_the_rows_that_a_partition_may_have_had_at_any_time() -> None:

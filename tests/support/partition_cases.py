@@ -270,6 +270,84 @@ EMPTIED = {
 """Alone: a partition that is loaded would have the stream connect again for this one, too."""
 
 
+_FILL = "INSERT INTO {t} SELECT i, i, 'gone' FROM generate_series(400, 450) i"
+_OTHERS = ("UPDATE {t} SET k = 440, v = 'gone' WHERE id = 150",
+           "UPDATE {t} SET k = 151 WHERE id = 401")  # fmt: skip
+_MADE = ("CREATE TABLE {t}_9 PARTITION OF {t} FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS)
+_ATTACHED = ("CREATE TABLE {t}_9 (LIKE {t} INCLUDING ALL)",
+             "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)",
+             _FILL)  # fmt: skip
+_APART = ("ALTER TABLE {t} DETACH PARTITION {t}_9", "DELETE FROM {t}_9 WHERE id % 2 = 0")
+_LOW = {"{t}_0": "FROM (0) TO (300)"}
+_LEVELS = {
+    "{t}_0": "FROM (0) TO (300)", "{t}_1": "FROM (300) TO (900) PARTITION BY RANGE (k)",
+}  # fmt: skip
+UNSEEN = {
+    "dropped": Case("k int", "RANGE (k)", _LOW, "i", _MADE, later=("DROP TABLE {t}_9",)),
+    "detached": Case(
+        "k int", "RANGE (k)", _LOW, "i", _MADE,
+        later=(*_APART, "INSERT INTO {t}_9 VALUES (999, 460, 'apart')"),
+    ),
+    "made_again": Case(
+        "k int", "RANGE (k)", _LOW, "i", _MADE,
+        later=("DROP TABLE {t}_9",
+               "CREATE TABLE {t}_9 PARTITION OF {t} FOR VALUES FROM (420) TO (600)",
+               "INSERT INTO {t} VALUES (430, 430, 'again'), (500, 500, 'again')"),
+    ),
+    "attached_again": Case(
+        "k int", "RANGE (k)", _LOW, "i", _MADE,
+        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)"),
+    ),
+    "moved": Case(
+        "k int", "RANGE (k)", _LOW, "i", _MADE,
+        later=(*_APART, "DELETE FROM {t}_9 WHERE k < 420",
+               "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (420) TO (700)",
+               "INSERT INTO {t} VALUES (650, 650, 'after')"),
+    ),
+    "truncated": Case(
+        "k int", "RANGE (k)", _LOW, "i", (*_MADE, "TRUNCATE {t}_9", _FILL),
+        later=("DROP TABLE {t}_9",), is_copied=True,
+    ),
+    "attached": Case(
+        "k int", "RANGE (k)", _LOW, "i", _ATTACHED, later=("DROP TABLE {t}_9",), is_copied=True
+    ),
+    "attached_twice": Case(
+        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
+        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (480)"),
+    ),
+    "level": Case(
+        "k int", "RANGE (k)", _LOW, "i",
+        ("CREATE TABLE {t}_8 PARTITION OF {t} FOR VALUES FROM (400) TO (500) PARTITION BY RANGE(k)",
+         "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (490)", _FILL, *_OTHERS),
+        later=("DROP TABLE {t}_8",),
+    ),
+    "below_level": Case(
+        "k int", "RANGE (k)", _LEVELS, "i",
+        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS),
+        later=("DROP TABLE {t}_9",),
+    ),
+    "to_another_level": Case(
+        "k int", "RANGE (k)", {**_LEVELS, "{t}_2": "FROM (900) TO (999) PARTITION BY RANGE (k)"},
+        "i",
+        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS),
+        later=("ALTER TABLE {t}_1 DETACH PARTITION {t}_9", "UPDATE {t}_9 SET k = k + 500",
+               "ALTER TABLE {t}_2 ATTACH PARTITION {t}_9 FOR VALUES FROM (900) TO (999)"),
+    ),
+    "rest": Case(
+        "k int", "RANGE (k)", _LOW, "i",
+        ("CREATE TABLE {t}_9 PARTITION OF {t} DEFAULT", _FILL, *_OTHERS),
+        later=("DROP TABLE {t}_9",), is_copied=True,
+    ),
+    "rest_below": Case(
+        "k int", "RANGE (k)", _LEVELS, "i",
+        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 DEFAULT", _FILL, *_OTHERS),
+        later=("DROP TABLE {t}_9",),
+    ),
+}  # fmt: skip
+"""Partitions that come and get rows with ``change``, and are gone or others with ``later``: no look
+at the catalog comes in between."""
+
+
 def publish_via_root(shop: Database, tables: Iterable[str]) -> None:
     """Make the publication that a pipeline is configured for: the server sends root's names."""
     options = "WITH (publish_via_partition_root)"

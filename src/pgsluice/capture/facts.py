@@ -22,7 +22,7 @@ from pgsluice.catalog import (
     CatalogChanges,
     TransactionStatus,
     counts_as_standby,
-    fetch_many,
+    fetch_with_bounds,
     flush_lsn,
     sees_transaction,
     transaction_statuses,
@@ -180,7 +180,7 @@ class FactsSource:
         """Look all of them up in one query: a partitioned table may have thousands of leaves."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
-            facts = fetch_many(self._connected(), wanted)
+            facts = fetch_with_bounds(self._connected(), wanted)
         return {oid: facts.get(oid) for oid in wanted}
 
     def _connected(self) -> psycopg.Connection[Any]:
@@ -260,6 +260,6 @@ class CatalogWatch:
                     self._changes.forget()
             known = self._facts.known()
             with source_errors("reading the catalog"):
-                facts = fetch_many(connection, known)
+                facts = fetch_with_bounds(connection, known)
             for oid, now in facts.items():  # changes of a dropped table may still come
                 self._facts.offer(oid, known[oid], now.to_json())

@@ -23,7 +23,7 @@ from pgsluice.catalog.new_partitions import (
     inspect_new_partitions,
     notices_partitions,
 )
-from pgsluice.catalog.partition_bounds import PartitionBound, partition_bounds
+from pgsluice.catalog.partition_bounds import PartitionBound, fetch_with_bounds, partition_bounds
 from pgsluice.catalog.publication_statements import drop_statement
 from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
@@ -86,6 +86,7 @@ __all__ = [
     "ensure_publications",
     "fetch_many",
     "fetch_relation_facts",
+    "fetch_with_bounds",
     "fetch_witnesses",
     "finds_pages",
     "flush_lsn",

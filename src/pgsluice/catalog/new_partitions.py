@@ -58,12 +58,15 @@ class NewPartitions:
 
     Attributes:
         empty: they came without rows.
+        created: those of them of which the catalog proves that CREATE TABLE … PARTITION OF made
+            them: they have never been attached anew.
         unknown: rows may have come before they were attached by the transaction that made them, or
             before they were published.
     """
 
-    empty: frozenset[int]
-    unknown: frozenset[int]
+    empty: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
+    created: frozenset[int] = frozenset()
 
 
 # xmax: a command that was rolled back leaves its own number. The table's own creation is told by
@@ -108,16 +111,18 @@ def inspect_new_partitions(
             may have had some before it was attached: see :func:`notices_partitions`.
     """
     if not partitions:
-        return NewPartitions(frozenset(), frozenset())
-    empty, unknown = set(), set()
+        return NewPartitions()
+    empty, unknown, created = set(), set(), set()
     creations = connection.execute(_CREATIONS, [list(partitions)]).fetchall()
     for oid, namespace, name, by_one_transaction, is_created in creations:
         is_proven = is_created and oid not in published_later
+        if is_proven:
+            created.add(int(oid))
         if is_proven or (emptied_are_sent and not _may_have_rows(connection, namespace, name)):
             empty.add(int(oid))
         elif by_one_transaction:
             unknown.add(int(oid))
-    return NewPartitions(frozenset(empty), frozenset(unknown))
+    return NewPartitions(frozenset(empty), frozenset(unknown), frozenset(created))
 
 
 def _may_have_rows(connection: Connection, namespace: str, name: str) -> bool:

@@ -23,13 +23,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import psycopg
 
 from pgsluice.catalog.leaves import below_cte
+from pgsluice.catalog.relations import fetch_many
+from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.sql import quote_identifier
 
 Connection = psycopg.Connection[Any]
@@ -107,6 +109,43 @@ def partition_bounds(
         for oid, strategy, columns in connection.execute(_KEYS, [list(parents)]).fetchall()
     }
     return {root: _bounds_of(tree, keys) for root, tree in trees.items()}
+
+
+# The row of a system column is written once, with the table. ATTACH and DETACH write those of the
+# others again (pgsluice.catalog.new_partitions).
+_OF_LEAVES = """
+SELECT c.oid, i.inhparent, pg_catalog.pg_get_expr(c.relpartbound, 0),
+    made.xmin::text = i.xmin::text AND EXISTS (
+        SELECT FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0
+        AND a.xmin::text = made.xmin::text AND a.cmin::text = made.cmin::text
+    )
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+JOIN pg_catalog.pg_attribute made ON made.attrelid = c.oid AND made.attname = 'ctid'
+WHERE c.oid = ANY (%s::oid[]) AND c.relispartition
+"""
+
+
+def fetch_with_bounds(connection: Connection, oids: Collection[int]) -> dict[int, RelationFacts]:
+    """The facts of relations, as :func:`fetch_many` has them, with the bounds of leaves."""
+    facts = fetch_many(connection, oids)
+    leaves = [oid for oid, each in facts.items() if each.root_oid != oid]
+    if not leaves:
+        return facts
+    rows = connection.execute(_OF_LEAVES, [leaves]).fetchall()
+    parents = {int(parent) for _, parent, _, _ in rows}
+    keys = {
+        int(oid): _PartitionKey(strategy, columns)
+        for oid, strategy, columns in connection.execute(_KEYS, [list(parents)]).fetchall()
+    }
+    for oid, parent, text, is_only in rows:
+        own = _bounds_below(keys.get(int(parent)), {0: text})[0]
+        bound = LeafBound(int(parent), is_only=is_only)
+        if own is not None and own.is_fixed:
+            bound = bound._replace(condition=own.condition, columns=tuple(sorted(own.columns)))
+        facts[int(oid)] = replace(facts[int(oid)], bound=bound)
+    return facts
 
 
 def _bounds_of(

@@ -19,16 +19,13 @@ from pgsluice.schema_rules.known import (
     cause_of_copy,
     is_key_proved,
     known_columns,
+    known_leaves,
     rows_of_partitions,
     sends_every_change,
     sent_leaves,
 )
-from pgsluice.schema_rules.source import (
-    Look,
-    added_partitions,
-    reconcile_source,
-    renewed_leaves,
-)
+from pgsluice.schema_rules.look import Look, added_partitions, renewed_leaves
+from pgsluice.schema_rules.source import reconcile_source
 from pgsluice.schema_rules.target import (
     copied_again,
     reconcile_column,
@@ -82,6 +79,7 @@ __all__ = [
     "holds",
     "is_key_proved",
     "known_columns",
+    "known_leaves",
     "raise_unless_possible",
     "reconcile_column",
     "reconcile_filter_column",

@@ -207,6 +207,14 @@ class SourceFingerprint:
         fixed = self.fixed or frozenset()
         return next((self.bounds[one] for one in self._path(partition) if one in fixed), None)
 
+    def rows_until(self, later: SourceFingerprint, partition: int) -> str | None:
+        """The same from this look to a later one; None also if it was detached meanwhile, or one
+        above it."""
+        path = list(self._path(partition))
+        if any(self.attachments.get(one) != later.attachments.get(one, _NEVER) for one in path):
+            return None
+        return self.rows_at_any_time(partition)
+
     def leaves_below(self, partition: int) -> set[int]:
         """The leaves below a partition; none of a leaf."""
         if partition in self.filenodes:
@@ -305,6 +313,13 @@ def sent_leaves(fingerprint: str) -> frozenset[int]:
     """The leaves of a table that the server's publications send; a plain table is its own."""
     known = SourceFingerprint.parse(fingerprint)
     return frozenset() if known is None else known.sent
+
+
+@lru_cache(maxsize=10_000)
+def known_leaves(fingerprint: str) -> frozenset[int] | None:
+    """The leaves of a table that a look has found; None without a look."""
+    known = SourceFingerprint.parse(fingerprint)
+    return None if known is None else frozenset(known.filenodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ another row filter or column list       rows that pass now have not come
 a row that listed the table in a        the table, or some of its rows, were not sent for a
 publication is gone                     while
 a leaf is sent again                    its changes of the meantime have not come
-a leaf is gone                          its rows went with it
-a leaf was attached anew                it was detached for a while
+a leaf is gone, also one that only      its rows went with it
+the stream has brought
+a leaf was attached anew, or may have   it was detached for a while
+been since the stream brought it
 a new partition that has rows and was   it came with rows
 attached, or is below such a one
 a new leaf of a table that has some     its first rows may be another table's
@@ -64,13 +66,19 @@ TRUNCATE that is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 
-from pgsluice.schema_rules.known import (
-    ColumnState,
-    SourceFingerprint,
-    added_columns,
+from pgsluice.schema_rules.known import ColumnState, added_columns
+from pgsluice.schema_rules.look import (
+    Look,
+    added_leaves,
+    added_partitions,
+    are_rows_known,
+    attached_anew,
+    lost_partitions,
+    renewed_leaves,
+    resumed_leaves,
+    rows_to_replace,
 )
 from pgsluice.schema_rules.types import prints_all
 from pgsluice.schema_rules.verdicts import (
@@ -83,49 +91,6 @@ from pgsluice.schema_rules.verdicts import (
 )
 
 FIRST_WITH_TRUNCATE = 110000
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a table has to compare.
-
-    Attributes:
-        table: ``schema.table``, for messages.
-        before, now: the fingerprints.
-        server_version: of the source, such as 180000.
-        came_empty: those of the new partitions that had no rows when they became partitions.
-        perhaps_empty: those of which nobody knows.
-        has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
-        missing: leaf -> column -> the value, as text, of rows from before the column was added.
-        fresh: leaves whose files have rows that the server has not counted yet.
-    """
-
-    table: str
-    before: SourceFingerprint
-    now: SourceFingerprint
-    server_version: int
-    came_empty: Collection[int] = ()
-    perhaps_empty: Collection[int] = ()
-    has_some_leaves: bool = False
-    missing: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    fresh: Collection[int] = ()
-
-
-def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Leaves that were not there."""
-    return set(now.filenodes.keys() - before.filenodes.keys())
-
-
-def added_partitions(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """The leaves that were not there, and the partitioned tables above them that were not."""
-    leaves = added_leaves(before, now)
-    return leaves | (now.attachments.keys() - before.attachments.keys()) if leaves else set()
-
-
-def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Leaves with a new file."""
-    both = before.filenodes.keys() & now.filenodes.keys()
-    return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
 
 
 def _rewritable_leaves(look: Look) -> set[int]:
@@ -278,7 +243,7 @@ def _has_changed_type(look: Look) -> bool:
 
 def _has_more_actions(look: Look) -> bool:
     sends_more = not look.now.actions <= look.before.actions
-    gone = {str(leaf) for leaf in _lost_partitions(look)}
+    gone = {str(leaf) for leaf in lost_partitions(look)}
     of_some_leaf = {
         lacking
         for lacking in look.before.lacking - look.now.lacking
@@ -296,35 +261,16 @@ def _has_lost_listings(look: Look) -> bool:
     return bool(lost - _gone_with_partitions(look))
 
 
-def _resumed_leaves(look: Look) -> set[int]:
-    """Leaves that are sent and were not, as new ones where publications list leaves (before 13)."""
-    resumed = (look.now.sent - look.before.sent) & look.before.filenodes.keys()
-    return {*resumed} if look.before.sent else set()
-
-
 def _has_resumed_leaves(look: Look) -> bool:
-    return bool(_resumed_leaves(look))
-
-
-def _lost_partitions(look: Look) -> set[int]:
-    """Leaves, and those above leaves whose bounds are known: before one went, it may have got
-    another leaf with rows, which no look has found."""
-    before, now = look.before, look.now
-    above = (before.attachments.keys() - now.attachments.keys()) & before.bounds.keys()
-    return {*(before.filenodes.keys() - now.filenodes.keys()), *above}
+    return bool(resumed_leaves(look))
 
 
 def _has_lost_partitions(look: Look) -> bool:
-    return bool(_lost_partitions(look))
+    return bool(lost_partitions(look))
 
 
 def _has_attached_leaves(look: Look) -> bool:
-    return bool(_attached_anew(look))
-
-
-def _attached_anew(look: Look) -> set[int]:
-    before, now = look.before.attachments, look.now.attachments
-    return {oid for oid in before.keys() & now.keys() if before[oid] != now[oid]}
+    return bool(attached_anew(look))
 
 
 def _has_filled_partitions(look: Look) -> bool:
@@ -339,6 +285,8 @@ def _may_have_filled_partitions(look: Look) -> bool:
 def _has_leaves_of_unknown_rows(look: Look) -> bool:
     return look.has_some_leaves and bool(added_leaves(look.before, look.now))
 
+
+_ANEW = "has a partition that was attached, and perhaps detached before"
 
 RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
@@ -391,33 +339,21 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     """
     renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
     is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
-    anew = _attached_anew(look) | _resumed_leaves(look)
-    gone = _lost_partitions(look) | anew | (renewed if is_fresh else set())
+    anew = attached_anew(look) | resumed_leaves(look)
+    gone = lost_partitions(look) | anew | (renewed if is_fresh else set())
     if not (gone or _may_have_filled_partitions(look)) or not look.now.key or _new_columns(look):
         return None
     known = _OF_PARTITIONS | (_OF_NEW_FILES if is_fresh else frozenset())
     others = (applies for applies, _ in (*RULES, *SUSPICIONS) if applies not in known)
-    is_known = gone <= look.before.bounds.keys() and anew <= look.now.bounds.keys()
-    if not is_known or any(applies(look) for applies in others):
+    if not are_rows_known(look, gone, anew) or any(applies(look) for applies in others):
         return None
     came = added_leaves(look.before, look.now)
     above = added_partitions(look.before, look.now) - came
     if above <= {*look.came_empty}:  # else leaves may have had rows before a table above them came
         came -= {*look.came_empty}
-    return ReplacePartitions(frozenset(came), _rows_to_replace(look, gone))
-
-
-def _rows_to_replace(look: Look, partitions: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """What these partitions and the leaves below them had and have: a partition that was attached
-    anew may have another bound since, and other leaves."""
-    rows: dict[int, tuple[str, ...]] = {}
-    for partition in partitions:
-        bounds = [each.bounds.get(partition) for each in (look.before, look.now)]
-        known = tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
-        leaves = look.before.leaves_below(partition) | look.now.leaves_below(partition)
-        for leaf in {partition, *leaves}:
-            rows[leaf] = (*rows.get(leaf, ()), *known)
-    return rows
+    rows = rows_to_replace(look, gone)
+    is_sure = all(look.unseen.get(leaf, "") is not None for leaf in anew)
+    return ReplacePartitions(frozenset(came), rows, "" if is_sure else f"{look.table} {_ANEW}")
 
 
 def reconcile_source(look: Look) -> SourceVerdict:

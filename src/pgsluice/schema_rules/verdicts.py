@@ -60,10 +60,12 @@ class ReplacePartitions:
         came: the OIDs of those that came.
         gone: the OIDs of those that went, or are others now, and of the leaves below them -> which
             rows they may have had and may have: each condition is SQL.
+        verify: why the target has to be compared with the source afterwards; empty: it need not.
     """
 
     came: frozenset[int] = frozenset()
     gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    verify: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TableRecord,
         TableState,
         TargetName,
+        UnseenLeaf,
     )
     from pgsluice.spool.segments.block import FACTS_TAG, RelationInForce, SegmentView
     from pgsluice.spool.segments.header import (
@@ -74,6 +75,7 @@ __all__ = [
     "TableRecord",
     "TableState",
     "TargetName",
+    "UnseenLeaf",
     "find_record",
     "part_block",
     "plain_block",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import Failure
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
+from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
@@ -23,6 +24,7 @@ from pgsluice.subscription.lifecycle import TableEvent
 from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
 from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.unseen_leaves import unseen_leaves
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class BatchResults:
             SinkError: the target as a whole cannot be used.
         """
         tables, now = self._tables, steady_now()
+        failpoint("batch.before_record")
         with tables.changing():
             # A table may have been removed, or wait for a copy, since the batch was planned.
             known = tables.record.tables
@@ -132,7 +135,9 @@ class BatchResults:
             is_copied_for = cause == table.copied_for
             return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
         pause_s = merge_pause_s(result.merge_s, self._subscription.apply_interval_s)
-        return BatchApplied(work.through, result, now + pause_s if pause_s > 0 else None)
+        next_due = now + pause_s if pause_s > 0 else None
+        unseen = unseen_leaves(self._reader, work.relation_oid, table, work.oids, work.through)
+        return BatchApplied(work.through, result, next_due, unseen)
 
     def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
         name, record = self._subscription.name, self._tables.record

@@ -25,7 +25,8 @@ from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.spool import SpoolReader, TableRecord, TableState
+from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription import large_batch
 from pgsluice.subscription.apply import ApplyTables
@@ -40,12 +41,14 @@ from pgsluice.subscription.batch_ends import BatchEnds
 from pgsluice.subscription.batch_results import BatchResults
 from pgsluice.subscription.batch_work import run_works
 from pgsluice.subscription.cadence import kept_versions
+from pgsluice.subscription.leaf_events import LeavesApplied
 from pgsluice.subscription.options import sink_options, table_options
 from pgsluice.subscription.planning import Outcome, TableWork, plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.tables import SubscriptionTables
 from pgsluice.subscription.truncated_bounds import find_bounds, lacks_bounds
+from pgsluice.subscription.unseen_leaves import unseen_leaves, with_unseen
 
 if TYPE_CHECKING:
     from pgsluice.spark.on_demand import ContextOnDemand
@@ -225,14 +228,41 @@ class Batches:
         }
         record = replace(record, tables={**record.tables, **held})
         works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
-        works = [
-            _without_gone_leaves(work, held[work.relation_oid], partitions[work.relation_oid])
-            for work in works
-        ]
+        works = [self._held_work(work, record, partitions[work.relation_oid]) for work in works]
         outcomes = self._run(Batch(position, works, held))
         return {
             work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
         }
+
+    def _held_work(
+        self, work: TableWork, record: SubscriptionRecord, partitions: Collection[int]
+    ) -> TableWork:
+        """The work of a table in state ``d``, of which rows of partitions are replaced.
+
+        Keeps of which leaves changes are applied that no look has found.
+        """
+        oid, table = work.relation_oid, record.tables[work.relation_oid]
+        wanted = _without_replaced_leaves(work, table, partitions)
+        applied = frozenset[int]()
+        if len(wanted.oids) < len(work.oids):
+            applied = self._applied_before(work, record)
+        # What the target has of these may be deleted by changes that follow.
+        begun = applied.intersection(table.load_leaves)
+        unseen = unseen_leaves(self._reader, oid, table, {*wanted.oids, *applied}, work.through)
+        unseen = with_unseen(unseen, map(UnseenLeaf, sorted(begun)))
+        known = self._tables.get(oid)
+        if known is not None and known.replaces_partitions and unseen != known.unseen_leaves:
+            self._tables.apply(oid, LeavesApplied(unseen))
+        return replace(wanted, oids=tuple(sorted({*wanted.oids, *begun})))
+
+    def _applied_before(self, work: TableWork, record: SubscriptionRecord) -> frozenset[int]:
+        """The relations whose changes an attempt has applied that was cut off before the record
+        said so."""
+        begun = attempt(self._task([work]).begin, work)
+        reached = work.through if isinstance(begun, Failure) else min(begun[1], work.through)
+        held = {work.relation_oid: record.tables[work.relation_oid]}
+        works = plan_tables(self._reader, record, reached, with_deferred=True, among=held)
+        return frozenset(oid for each in works for oid in each.oids)
 
     # Barriers
 
@@ -267,17 +297,17 @@ class Batches:
         return make_sink(sink_options(self._subscription)).open(shell, identity).version
 
 
-def _without_gone_leaves(
+def _without_replaced_leaves(
     work: TableWork, table: TableRecord, partitions: Collection[int]
 ) -> TableWork:
-    """The work of a table in state ``d``, of which rows of partitions are replaced.
+    """The work of a table in state ``d``, without changes that do not count.
 
-    Changes of partitions that went do not count: what the source has in their bounds is put there.
-    Nor do those of others that the table does not have at the end: a look finds that they went, or
-    none has ever found them.
+    Of partitions that went: what the source has in their bounds is put there. Of those that came:
+    all their rows are read. Of others that the table does not have at the end: a look finds that
+    they went, or none has ever found them.
     No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
     have emptied the table.
     """
-    there = {work.relation_oid, *partitions} - {*table.gone_leaves}
+    there = {work.relation_oid, *partitions} - {*table.gone_leaves, *table.load_leaves}
     oids = tuple(oid for oid in work.oids if oid in there)
     return replace(work, oids=oids, leaves=frozenset())

@@ -60,6 +60,7 @@ from pgsluice.subscription.name_events import Renamed, TargetFreed
 from pgsluice.subscription.naming import TargetChanges, assign_targets
 from pgsluice.subscription.options import has_same_options
 from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.unseen_leaves import rows_of_unseen
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,11 @@ class CatalogLook:
         self._has_rules = has_rules
         self.is_whole = True
         self._copy_numbers = {oid: table.copy_number for oid, table in known.items()}
+        self._unseen = {
+            oid: frozenset(leaf.oid for leaf in table.unseen_leaves)
+            for oid, table in known.items()
+            if table.unseen_leaves
+        }
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
 
@@ -207,9 +213,10 @@ class CatalogLook:
         for oid, table in self._source.items():
             record = known.get(oid)
             before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
-            if before is None or before == table.fingerprint:
+            unseen = self._unseen.get(oid, frozenset()) & table.fingerprint.filenodes.keys()
+            if before is None or (before == table.fingerprint and not unseen):
                 continue
-            new = added_partitions(before, table.fingerprint)
+            new = added_partitions(before, table.fingerprint) | unseen
             added |= new
             renewed |= renewed_leaves(before, table.fingerprint)
             if table.fingerprint.listings - before.listings:
@@ -249,6 +256,10 @@ class CatalogLook:
         )
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
             return LookedAside(before.with_leaves_of(now).to_text())
+        # Those that batches have brought during the look may be newer than what it has read.
+        seen = self._unseen.get(table.facts.oid, frozenset())
+        unseen = [leaf for leaf in known.unseen_leaves if leaf.oid in seen]
+        looked = (*self._looked, frozenset(leaf.oid for leaf in unseen))
         look = Look(
             known.title,
             before,
@@ -256,6 +267,8 @@ class CatalogLook:
             server_version=self._connection.info.server_version,
             came_empty=self._differences.partitions.empty,
             perhaps_empty=self._differences.partitions.unknown,
+            created=self._differences.partitions.created,
+            unseen=rows_of_unseen(unseen, before, now),
             has_some_leaves=bool(known.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
             fresh=self._differences.fresh,
@@ -263,21 +276,21 @@ class CatalogLook:
         match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):
                 return LookedCopy(why)
-            case ReplacePartitions(came, gone):
+            case ReplacePartitions(came, gone, why):
                 fingerprint = following().to_text()
-                return LookedLeaves(fingerprint, table.relations, *self._looked, came, gone)
+                return LookedLeaves(fingerprint, table.relations, *looked, came, gone, why)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
                 fingerprint = following().to_text()
-                return LookedSuspicious(fingerprint, table.relations, *self._looked, why)
+                return LookedSuspicious(fingerprint, table.relations, *looked, why)
             case ColumnsAdded(values):
                 fingerprint = following(values).to_text()
                 facts = table.facts.to_json()
-                return LookedColumns(fingerprint, table.relations, *self._looked, facts)
+                return LookedColumns(fingerprint, table.relations, *looked, facts)
             case Same():
                 fingerprint = following().to_text()
-                return LookedSame(fingerprint, table.relations, *self._looked)
+                return LookedSame(fingerprint, table.relations, *looked)
 
     def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:
         """The verdict, if the look that it compares with counts.

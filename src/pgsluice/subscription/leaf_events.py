@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pgsluice.errors import Failure, Remedy
-from pgsluice.spool import TableRecord
+from pgsluice.spool import TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.look_events import LookedSame
 from pgsluice.subscription.table_events import (
@@ -26,14 +26,19 @@ class LookedLeaves(LookedSame):
     Attributes:
         leaves: the OIDs of those that came.
         gone: the OIDs of those that went, or are others now -> the conditions on their rows.
+        verify: why the target is to be verified afterwards; empty: it is not.
     """
 
     event = Event.LOOK_LEAVES
     leaves: frozenset[int] = frozenset()
     gone: Rows = field(default_factory=dict)
+    verify: str = ""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         looked = replace(self._looked(table), load_leaves=tuple(sorted(self.leaves)))
+        if self.verify:
+            number = table.verification_number + 1
+            looked = replace(looked, to_verify=self.verify, verification_number=number)
         return with_gone(looked, self.gone)
 
 
@@ -50,6 +55,21 @@ class LookedAside(SimpleEvent):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, fingerprint=self.fingerprint)
+
+
+@dataclass(frozen=True)
+class LeavesApplied(SimpleEvent):
+    """Changes are about to be applied while rows of partitions are replaced.
+
+    Attributes:
+        unseen: see :class:`pgsluice.spool.TableRecord`.
+    """
+
+    event = Event.LEAVES_APPLIED
+    unseen: tuple[UnseenLeaf, ...]
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, unseen_leaves=self.unseen)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class Event(StrEnum):
     COPY_WAITS = "copy waits"
     """For a lock, or for transactions that are open."""
     COPY_FINISHED = "copy finished"
+    LEAVES_APPLIED = "changes applied beside partitions"
     LEAVES_LOADED = "partitions loaded"
     LEAVES_MORE = "more partitions to replace"
     LEAVES_AWAIT_LOOK = "partitions wait for a look"
@@ -224,6 +225,7 @@ TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingPr
             Event.COPY_PLANNED: (_D, None),
             Event.COPY_WAITS: (_D, None),
             Event.COPY_FINISHED: (_F, None),
+            Event.LEAVES_APPLIED: (_D, None),
             Event.LEAVES_LOADED: (_F, None),
             Event.LEAVES_MORE: (_D, None),
             Event.LEAVES_AWAIT_LOOK: (_D, Effect.LOOK),

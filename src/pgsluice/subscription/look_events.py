@@ -63,6 +63,8 @@ class LookedSame(SimpleEvent):
         fingerprint: what later looks are compared with.
         relations: see :class:`pgsluice.spool.TableRecord`.
         looked_at, looked_on: where the server's WAL ended after the look, and its timeline.
+        seen: the leaves that only the stream had brought before, and that the look has found, or
+            found gone.
     """
 
     event = Event.LOOK_SAME
@@ -70,9 +72,10 @@ class LookedSame(SimpleEvent):
     relations: tuple[int, ...] = ()
     looked_at: Lsn = _NOWHERE
     looked_on: int = 0
+    seen: frozenset[int] = frozenset()
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        if self.fingerprint == table.fingerprint:  # as old as it was
+        if self.fingerprint == table.fingerprint and not self.seen:  # as old as it was
             return replace(table, relations=self.relations)
         return self._looked(table)
 
@@ -83,6 +86,7 @@ class LookedSame(SimpleEvent):
             relations=self.relations,
             looked_at=self.looked_at,
             looked_on=self.looked_on,
+            unseen_leaves=tuple(leaf for leaf in table.unseen_leaves if leaf.oid not in self.seen),
         )
 
 

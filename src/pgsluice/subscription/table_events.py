@@ -16,7 +16,7 @@ from typing import ClassVar
 from pgsluice.errors import Failure, Remedy
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.spool import TableRecord
+from pgsluice.spool import TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle import Attempts, Event
 from pgsluice.subscription.planning import TaskResult
 
@@ -141,6 +141,7 @@ class CopyPlanned(SimpleEvent):
             to_verify="",
             alter_after=_NOWHERE,
             alter_facts="",
+            unseen_leaves=(),
             error=None,
         )
 
@@ -232,12 +233,14 @@ class BatchApplied(SimpleEvent):
 
     Attributes:
         next_due: until when the next merge waits (seconds since 1970); None: it need not.
+        unseen: see :class:`pgsluice.spool.TableRecord`; None: as before.
     """
 
     event = Event.BATCH_APPLIED
     through: Lsn
     result: TaskResult
     next_due: float | None = None
+    unseen: tuple[UnseenLeaf, ...] | None = None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         result = self.result
@@ -249,6 +252,8 @@ class BatchApplied(SimpleEvent):
                 to_verify=result.doubt,
                 verification_number=table.verification_number + 1,
             )
+        if self.unseen is not None and self.unseen != table.unseen_leaves:
+            table = replace(table, unseen_leaves=self.unseen)
         return replace(
             table,
             applied_through=max(table.applied_through, self.through),

@@ -341,7 +341,10 @@ class SubscriptionTables:
                 )
         for oid, before in touched.items():
             table = self._tables.get(oid)
-            if table is not None and _is_news(before, table):
+            if table is None:
+                continue
+            self.needs_look |= _has_unseen(before, table)
+            if _is_news(before, table):
                 self._report_state(table)
 
         for (namespace, name), target in left.items():
@@ -369,6 +372,13 @@ def _is_finished(table: TableRecord, position: Lsn) -> bool:
         return True
     is_level = table.state is TableState.READY and table.applied_through >= position
     return is_level and not (table.deferred or table.alter_after or table.to_verify)
+
+
+def _has_unseen(before: TableRecord | None, table: TableRecord) -> bool:
+    """Whether the stream has brought leaves that a look is to account for now."""
+    if not table.unseen_leaves or not table.is_active:
+        return False
+    return before is None or not before.is_active or before.unseen_leaves != table.unseen_leaves
 
 
 def _without(cut: Cut, oids: Collection[int]) -> Cut:

@@ -26,6 +26,7 @@ from pgsluice.spool import (
     SubscriptionRecord,
     TableRecord,
     TableState,
+    UnseenLeaf,
     find_record,
 )
 from pgsluice.spool.formats import decode_json, encode_json
@@ -130,7 +131,8 @@ def test_a_record_is_found_in_its_spool(tmp_path):
     store = RecordStore.create(spool.path, a_record("lake"))
     RecordStore.create(spool.path, a_record("other"))
     assert spool.subscription("lake") == a_record("lake")
-    changed = a_record(tables={5: TableRecord("public", "t", rows=7)})
+    leaves = UnseenLeaf(7), UnseenLeaf(8, 5, "id > 9", ("id",))
+    changed = a_record(tables={5: TableRecord("public", "t", rows=7, unseen_leaves=leaves)})
     store.save(changed)
     assert find_record(spool.path, "lake") == spool.subscription("lake") == changed
     assert [record.name for record in Spool.open(spool.path).subscriptions()] == ["lake", "other"]

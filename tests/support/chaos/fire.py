@@ -28,6 +28,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import read_status
 
 VICTIMS = ("capture", "driver", "worker", "jvm")
+SERVER = "server"
 SESSIONS = 3
 _IS_BUG = re.compile(r"bug in pgsluice|^Traceback")
 """An error of which nobody has thought."""
@@ -104,7 +105,8 @@ def fight(
     for thread in threads:
         thread.start()
     try:
-        _kill(one, fought, seconds, kills, random.Random(seed))
+        victims = (*VICTIMS, SERVER) if mode.schema else VICTIMS
+        _kill(one, fought, seconds, kills, random.Random(seed), victims)
     finally:
         ended.set()
         _join(one.database, threads)
@@ -166,14 +168,25 @@ def _tally(fought: Fought, threads: Sequence[threading.Thread]) -> None:
                 fought.wrong |= thread.wrong
 
 
-def _kill(one: Pipeline, fought: Fought, seconds: float, kills: int, dice: random.Random) -> None:
+def _kill(
+    one: Pipeline,
+    fought: Fought,
+    seconds: float,
+    kills: int,
+    dice: random.Random,
+    kinds: Sequence[str],
+) -> None:
     began = time.monotonic()
     moments = sorted(dice.uniform(0, seconds) for _ in range(kills))
-    victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    victims = [kinds[number % len(kinds)] for number in range(kills)]
     dice.shuffle(victims)
     for moment, victim in zip(moments, victims, strict=True):
         await_until(began + moment)
-        if kill(one, victim, dice):
+        if victim == SERVER:
+            fought.killed.append(victim)
+            fought.journal.note("chaos", "the server crashes")
+            one.database.server.restart("immediate")
+        elif kill(one, victim, dice):
             fought.killed.append(victim)
             fought.journal.note("chaos", f"SIGKILL to {victim}")
         _start_again(one, fought)

@@ -168,6 +168,14 @@ class SchemaSession(threading.Thread):
         self._ended = ended
 
     def run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._connected()
+            except psycopg.OperationalError as error:  # the server crashed
+                self._journal.note(self.name, f"disconnected: {_first_line(error)}")
+                self._ended.wait(0.2)
+
+    def _connected(self) -> None:
         with self._database.connect() as connection:
             connection.execute("SET lock_timeout = '1s'")
             while not self._ended.wait(self._dice.uniform(0.1, 1.2)):
@@ -193,6 +201,7 @@ class SchemaSession(threading.Thread):
             "number": lambda: str(number),
             "column": lambda: self._one_of(connection, _COLUMNS, kind.table),
             "extra": lambda: self._one_of(connection, _EXTRAS, kind.table),
+            "part": lambda: self._one_of(connection, _PARTS, ""),
             "late": lambda: self._one_of(connection, _LATE, ""),
         }
         for name, value in names.items():
@@ -215,3 +224,8 @@ WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
 """
 _EXTRAS = _COLUMNS + " AND attname LIKE 'extra%%'"
 _LATE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'late%%' AND %s = ''"
+_PARTS = """
+SELECT relname FROM pg_class
+WHERE relispartition AND relname ~ '^parts_[0-9]+$' AND relname NOT IN ('parts_1', 'parts_2')
+    AND %s = ''
+"""

@@ -236,6 +236,14 @@ CHANGES = (
         "CREATE TABLE parts_{number} PARTITION OF parts FOR VALUES FROM ({number}000000)"
         " TO ({number}500000); INSERT INTO parts (id, n) VALUES ({number}000001, 1)"
     ),
+    "DROP TABLE {part}",
+    "ALTER TABLE parts DETACH PARTITION {part}; DROP TABLE {part}",
+    "ALTER TABLE parts DETACH PARTITION {part}; ALTER TABLE {part} RENAME TO apart_{number}",
+    (
+        "CREATE TABLE parts_{number} (LIKE parts INCLUDING ALL); ALTER TABLE parts ATTACH"
+        " PARTITION parts_{number} FOR VALUES FROM ({number}000000) TO ({number}500000);"
+        " INSERT INTO parts (id, n) SELECT {number}000000 + i, i FROM generate_series(1, 9) i"
+    ),
     "TRUNCATE parts_1",
     "TRUNCATE parts_2",
     (

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 
 from tests.support.ddl.row import UNDONE, Fault, Moment
 
-GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {}
-SOMETIMES: frozenset[str] = frozenset()
+GAPS: Mapping[str, Fault | Mapping[Moment, Fault]] = {
+    # Under the root's name, nothing tells that there ever was such a partition (ADR 0038).
+    "via root new partition filled and dropped": Fault.DIFFERS,
+}
+SOMETIMES: frozenset[str] = frozenset({"via root new partition filled and dropped"})
 
 
 def known_gap(row: str, moment: Moment) -> tuple[Fault | None, bool]:

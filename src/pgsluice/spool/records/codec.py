@@ -33,6 +33,7 @@ from pgsluice.spool.records.record import (
     TableRecord,
     TableState,
     TargetName,
+    UnseenLeaf,
 )
 
 RECORD_FORMAT = 4
@@ -194,6 +195,11 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
             values[name] = Lsn.parse(value)
         elif isinstance(default, TableState):
             values[name] = TableState(value)
+        elif name == "unseen_leaves":
+            values[name] = tuple(
+                UnseenLeaf(oid, parent, condition, tuple(columns))
+                for oid, parent, condition, columns in value
+            )
         elif isinstance(default, tuple):
             values[name] = tuple(value)
         elif name == "old_target":

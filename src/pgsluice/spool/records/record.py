@@ -61,6 +61,21 @@ class OldTarget(NamedTuple):
     version: int
 
 
+class UnseenLeaf(NamedTuple):
+    """A leaf whose rows the target may have, though no look has found it at the table.
+
+    Attributes:
+        oid: the leaf.
+        parent, condition, columns: the only bound that it has had, as
+            :class:`pgsluice.facts.LeafBound` has it; without a parent it is not known.
+    """
+
+    oid: int
+    parent: int = 0
+    condition: str = ""
+    columns: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TableRecord:
     """One table of a subscription, known by the OID of its root relation.
@@ -86,6 +101,8 @@ class TableRecord:
             replaced, since partitions with such rows are gone. Without these and ``load_leaves``
             the whole table is copied.
         gone_leaves: these partitions; their changes do not count any more.
+        unseen_leaves: the leaves that batches have brought since the last look, and that it has
+            not found. The others are those of the fingerprint.
         copy_reason: why it is copied again, or rows of partitions are replaced, or were the last
             time, for people; empty: only its first copy was made.
         incomplete: what its target does not get, although the table is not parked, for people.
@@ -147,6 +164,7 @@ class TableRecord:
     gone_bounds: tuple[str, ...] = ()
     gone_leaves: tuple[int, ...] = ()
     copy_reason: str = ""
+    unseen_leaves: tuple[UnseenLeaf, ...] = ()
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.

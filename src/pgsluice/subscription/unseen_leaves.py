@@ -1,0 +1,121 @@
+"""Leaves that only the stream has brought: the record keeps them until a look has accounted for
+them (ADR 0038).
+
+Nothing tells of DROP and DETACH of a partition. One that comes, gets rows and goes between two
+looks would leave these rows at the target for ever. Where leaves are sent under their own names, a
+batch knows of which it applies changes. The record has those that the fingerprint lacks no later
+than it says that the batch is applied. A batch that is repeated after a kill reads the same
+segments, and finds the same leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from pgsluice.facts import LeafBound, RelationFacts
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import SourceFingerprint, known_leaves
+from pgsluice.spool import (
+    FACTS_TAG,
+    RelationInForce,
+    SegmentView,
+    SpoolReader,
+    TableRecord,
+    UnseenLeaf,
+    relations_after,
+)
+
+
+def unseen_leaves(
+    reader: SpoolReader,
+    oid: int,
+    table: TableRecord,
+    relations: Collection[int],
+    through: Lsn,
+) -> tuple[UnseenLeaf, ...]:
+    """The leaves among the relations of a table's changes that the last look has not found.
+
+    Args:
+        reader: of the spool, which has the changes from the table's position on.
+        oid: the table's.
+        relations: those with changes.
+        through: up to where the changes are applied.
+
+    Returns:
+        with those that the record has.
+    """
+    known = known_leaves(table.fingerprint)
+    leaves = frozenset[int]() if known is None else frozenset(relations) - known - {oid}
+    if not leaves:
+        return table.unseen_leaves
+    bounds: dict[int, set[LeafBound | None]] = {leaf: set() for leaf in leaves}
+    for leaf, facts in _facts(reader, leaves, table.applied_through, through):
+        is_below = facts is not None and facts.root_oid == oid
+        bounds[leaf].add(facts.bound if is_below and facts is not None else None)
+    return with_unseen(table.unseen_leaves, [_leaf(leaf, bounds[leaf]) for leaf in sorted(bounds)])
+
+
+def with_unseen(leaves: Iterable[UnseenLeaf], more: Iterable[UnseenLeaf]) -> tuple[UnseenLeaf, ...]:
+    """Leaves and more of them. Nothing is known of one that comes with several bounds."""
+    known = {leaf.oid: leaf for leaf in leaves}
+    for leaf in more:
+        known[leaf.oid] = leaf if known.get(leaf.oid, leaf) == leaf else UnseenLeaf(leaf.oid)
+    return tuple(known.values())
+
+
+def rows_of_unseen(
+    leaves: Iterable[UnseenLeaf], before: SourceFingerprint, now: SourceFingerprint
+) -> dict[int, str | None]:
+    """The only rows of their table that leaves may have had, as SQL; None: not known.
+
+    Args:
+        before, now: the looks between which they came.
+    """
+    rows: dict[int, str | None] = {}
+    for leaf in leaves:
+        has_key = {*leaf.columns} <= {*(now.key or ())}
+        own = leaf.condition if leaf.condition and has_key else None
+        above = before.rows_until(now, leaf.parent) if leaf.parent in before.attachments else None
+        known = [f"({each})" for each in (above, own) if each is not None]
+        rows[leaf.oid] = " AND ".join(known) or None
+    return rows
+
+
+def _leaf(oid: int, bounds: Collection[LeafBound | None]) -> UnseenLeaf:
+    only = next(iter(bounds)) if len(bounds) == 1 else None
+    if only is None or not only.is_only:
+        return UnseenLeaf(oid)
+    return UnseenLeaf(oid, only.parent, only.condition, only.columns)
+
+
+def _facts(
+    reader: SpoolReader, leaves: Collection[int], after: Lsn, through: Lsn
+) -> Iterator[tuple[int, RelationFacts | None]]:
+    """All facts of leaves that were in force while their changes came."""
+    for info in reader.segments(after, through):
+        if info.header.counts.relations.keys().isdisjoint(leaves):
+            continue
+        if info.reference is not None and info.reference.relations:
+            # They were looked up at the commit, and hold for the whole transaction.
+            yield from _in_force(info.reference.relations, leaves)
+            continue
+        for view in reader.views(info, after, through):
+            yield from _in_force(view.relations, leaves)
+            yield from _announced(view, leaves)
+
+
+def _announced(
+    view: SegmentView, leaves: Collection[int]
+) -> Iterator[tuple[int, RelationFacts | None]]:
+    for row in np.flatnonzero(view.block.tags == FACTS_TAG).tolist():
+        if (leaf := int(view.block.oids[row])) in leaves:
+            known = relations_after(view.relations, view.block, row + 1)
+            yield from _in_force(known, [leaf])
+
+
+def _in_force(
+    relations: Mapping[int, RelationInForce], leaves: Collection[int]
+) -> Iterator[tuple[int, RelationFacts | None]]:
+    return ((leaf, relations[leaf].facts) for leaf in leaves if leaf in relations)
