@@ -45,7 +45,9 @@ ID, B = there("id"), there("b", TEXT)
         ("id b:text x", [ID, B, came("y"), came("x")], ["id b y"]),
         ("id b:text x y", [ID, B, came("y"), came("x")], ["id b y x"]),
         ("id b:text x", [ID, B, came("y", TEXT)], []),  # it was rewritten: a look sees that
-        ("id b:text x:text", [ID, B, came("x", INT)], ["id b x"]),
+        ("id b:text x:text", [ID, B, came("x")], ["id b x"]),
+        ("id b:text x:text", [ID, B, there("x")], ["id b x"]),  # rewritten
+        ("id b:text x:text", [ID, B, DROPPED_TEXT, came("x")], ["id b -"]),
         ("id b:text x:timestamp", [ID, B, came("y", 1184)], ["id b y"]),  # may keep the file
         # Dropped ones.
         ("id b:text x", [ID, B, DROPPED_INT], ["id b -"]),

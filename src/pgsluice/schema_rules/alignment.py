@@ -47,12 +47,15 @@ class Slot:
     is_sent: bool = True
 
     def fits(self, name: str, type_oid: int) -> bool:
-        """Whether a column of a message may be this one. A type may have become another one without
-        a new file: then the values are stored alike."""
+        """Whether a column of a message may be this one. Its type may have become another one without a
+        new file: then the values are stored alike. With a new file, a column of before the message
+        is known by its name. One that came since is not taken for it: its table is copied anyway.
+        """
         if not self.name:
             storage = STORAGE.get(type_oid)
             return storage is None or self.storage is None or storage == self.storage
-        return self.name == name or _are_stored_alike(self.type_oid, type_oid)
+        has_kept_name = self.was_there and self.name == name
+        return has_kept_name or _are_stored_alike(self.type_oid, type_oid)
 
 
 @lru_cache(maxsize=10_000)
