@@ -35,7 +35,7 @@ from pgsluice.spool.formats import checksum
 from pgsluice.spool.segments.objects import Objects
 
 OTHER_SPOOL = "99999999-2222-3333-4444-555555555555"
-FORMAT_2 = Path(__file__).parent / "format_2"
+FORMAT_3 = Path(__file__).parent / "format_3"
 Read = Callable[[Path], Any]
 
 
@@ -279,8 +279,8 @@ def test_the_newline_of_a_record_is_checked(spool):
         record_of(path)
 
 
-def test_a_spool_of_format_2_is_read_and_written(tmp_path):
-    path = Path(shutil.copytree(FORMAT_2, tmp_path / "spool"))
+def test_a_spool_of_format_3_is_read_and_written(tmp_path):
+    path = Path(shutil.copytree(FORMAT_3, tmp_path / "spool"))
     new = tmp_path / "new"
     make_small_spool(new)
     assert messages_of(read_chain(path)) == messages_of(read_chain(new))

@@ -307,8 +307,8 @@ def test_the_identity_is_durable_and_only_changes_within_one_source(spool, tmp_p
     assert Spool.open(spool.path).identity.timeline == 2
     with pytest.raises(SpoolError, match="not a spool"):
         Spool.open(tmp_path / "nothing")
-    newer = encode_json({**(decode_json(identity.to_json()) or {}), "format": 4})
-    with pytest.raises(ForeignSpool, match="format 4"):
+    newer = encode_json({**(decode_json(identity.to_json()) or {}), "format": 5})
+    with pytest.raises(ForeignSpool, match="format 5"):
         SpoolIdentity.from_json(newer, "identity.json")
 
 

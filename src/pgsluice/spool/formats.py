@@ -14,13 +14,12 @@ from typing import Any
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.hints import COPY_ALL_AGAIN
 
-FORMAT = 3
+FORMAT = 4
 """The format that is written. FORMAT and FORMAT - 1 are read.
 
-2: prepared transactions, and references with the relations of their transaction.
 3: files have checksums, and say which file of which spool they are.
+4: facts have the numbers of dropped columns, and those of a leaf's columns above it.
 """
-_FIRST_WITH_CHECKSUMS = 3
 
 RESTORE_OBJECT = "restore the file; without it the tables have to be copied again"
 RESTORE_STATE = f"restore the file; without it, {COPY_ALL_AGAIN}"
@@ -58,7 +57,7 @@ def decode_json(data: bytes) -> dict[str, Any] | None:
 
 
 def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str, Any]:
-    """Read a JSON object of this format, or of the one before, which had no checksum.
+    """Read a JSON object of this format, or of the one before.
 
     Args:
         data: the object's bytes, with the key ``format``.
@@ -68,17 +67,16 @@ def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str,
         SpoolError: it is damaged.
     """
     raw = decode_json(data)
-    has_checksum = raw is not None
     if raw is None:
         if _CHECKSUM in data:
             raise damaged(path, "the checksum is wrong", hint)
         try:
-            raw = dict(json.loads(data))
+            written_format = dict(json.loads(data)).get("format")
         except (ValueError, TypeError):
             raise damaged(path, "it is not a JSON object", hint) from None
-    check_format(raw.get("format"), path)
-    if not has_checksum and raw["format"] >= _FIRST_WITH_CHECKSUMS:
+        check_format(written_format, path)
         raise damaged(path, "it has no checksum", hint)
+    check_format(raw.get("format"), path)
     return raw
 
 

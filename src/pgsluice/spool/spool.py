@@ -246,7 +246,7 @@ class Spool:
         path = str(self.path / name)
         raw = decode_file(data, path, hint)
         own = {"file": name, "spool_id": self.identity.spool_id}
-        says = {key: raw.get(key, own[key]) for key in own}  # format 2 does not say it
+        says = {key: raw.get(key) for key in own}
         if says != own:
             raise SpoolError(
                 f"{path} is {says['file']} of the spool {says['spool_id']}, not {name} of "

@@ -169,7 +169,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path, content):
         find_record(tmp_path, "lake")
 
 
-@pytest.mark.parametrize("written_format", [2, 5])
+@pytest.mark.parametrize("written_format", [3, 6])
 def test_a_format_that_is_not_known_is_refused(tmp_path, written_format):
     RecordStore.create(tmp_path, a_record())
     line = encode_json({"format": written_format, "file": "0" * 16}) + b"\n"

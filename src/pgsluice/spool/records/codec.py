@@ -36,8 +36,12 @@ from pgsluice.spool.records.record import (
     UnseenLeaf,
 )
 
-RECORD_FORMAT = 4
-"""The format that is written, and the first whose first line says the spool's id."""
+RECORD_FORMAT = 5
+"""The format that is written.
+
+4: the first line says the spool's id.
+5: fingerprints have the numbers of dropped columns.
+"""
 
 T = TypeVar("T")
 _DEFAULTS = {field.name: field.default for field in fields(TableRecord)}

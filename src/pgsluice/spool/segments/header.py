@@ -67,7 +67,7 @@ class _Header:
         relations: by OID, the definitions of the changed relations before the first message; in
             a reference or prepared file, after the last message. The facts in a reference hold
             for all of its parts. If a reference has no relations, those of each part hold.
-        checksums: of the file's blocks, by name; None in a file of format 2, and before the file
+        checksums: of the file's blocks, by name; None before the file
             is written.
     """
 
@@ -103,7 +103,7 @@ class PartHeader(_Header):
     Attributes:
         in_stream: see :class:`pgsluice.spool.segments.block.MessageBlock`.
         sequence: the part's number in its transaction, from 0.
-        number: the part's number among all parts of its writer, as in its name; None in format 2.
+        number: the part's number among all parts of its writer, as in its name; None: not yet.
     """
 
     in_stream: bool
@@ -173,7 +173,7 @@ _OWN_FIELDS = {
 
 
 def name_of(header: Header) -> SegmentName | PartName | PreparedName:
-    """The name of the header's file. A part of format 2 does not say its number: that is 0."""
+    """The name of the header's file."""
     match header:
         case SegmentHeader() | ReferenceHeader():
             return SegmentName(header.start, header.end, header.origin.epoch, header.is_reference)

@@ -7,12 +7,11 @@ compares the blocks of a file with their checksums once: objects never change.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import TypeVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.formats import RESTORE_OBJECT
-from pgsluice.spool.layout import PartName, new_object
+from pgsluice.spool.layout import new_object
 from pgsluice.spool.segments.header import (
     Header,
     PartHeader,
@@ -87,9 +86,6 @@ class Objects:
             )
         says = name_of(header)
         named = type(says).parse(name.rpartition("/")[2])
-        is_of_format_2 = isinstance(header, PartHeader) and header.number is None
-        if is_of_format_2 and isinstance(named, PartName):
-            named = replace(named, number=0)  # the header does not say it
         if says != named:
             raise SpoolError(
                 f"{name} is another file of this spool: its header says {says}",
