@@ -47,9 +47,11 @@ class Slot:
     is_sent: bool = True
 
     def fits(self, name: str, type_oid: int) -> bool:
-        """Whether a column of a message may be this one. Its type may have become another one without a
-        new file: then the values are stored alike. With a new file, a column of before the message
-        is known by its name. One that came since is not taken for it: its table is copied anyway.
+        """Whether a column of a message may be this one.
+
+        Its type may have become another one without a new file: then the values are stored alike.
+        With a new file, a column of before the message is known by its name. One that came since is
+        not taken for it: its table is copied anyway.
         """
         if not self.name:
             storage = STORAGE.get(type_oid)
