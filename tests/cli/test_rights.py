@@ -22,6 +22,9 @@ def test_pasting_what_is_printed_is_enough(
     assert pgsluice("capture", role.path, "--once").code == 0
     # A table of somebody else is created later.
     role.as_superuser("CREATE TABLE later (id int PRIMARY KEY)")
+    for command in "check", "status":  # one round with the owner is enough
+        needed = [s for s in printed_statements(pgsluice(command, role.path).out) if "later" in s]
+        assert [s.split()[0] for s in needed] == ["ALTER", "GRANT"], command
     later = paste_until_ready(role, pgsluice)
     assert any("ADD TABLE" in statement and "later" in statement for statement in later)
     outcome = pgsluice("drop", role.path, "--yes")

@@ -39,6 +39,7 @@ from pgsluice.catalog.publication_statements import (
     table_name,
 )
 from pgsluice.catalog.publications import PublicationInfo, publications_of
+from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.catalog.server import flush_lsn, server_info
 from pgsluice.catalog.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
@@ -94,7 +95,11 @@ class PublicationReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """The statements to run, and the report on them."""
+    """The statements to run, and the report on them.
+
+    Attributes:
+        new: the tables that are not in our publications yet.
+    """
 
     names: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
@@ -106,6 +111,7 @@ class _Plan:
     left: list[sql.Composed] = field(default_factory=list)
     statements: list[sql.Composed] = field(default_factory=list)
     sends_generated: bool = False
+    new: list[int] = field(default_factory=list)
 
 
 def ensure_publications(
@@ -159,14 +165,18 @@ def statements_for_others(
     """The statements that would complete our publications, but that our role may not run.
 
     They are the ones for tables of other owners, and all those for a publication of ours that
-    another role owns. Nothing is changed.
+    another role owns; then the grants without which those tables could not be copied, so that one
+    round with the owner is enough. Nothing is changed.
 
     Raises:
         SourceRefused: as :func:`ensure_publications`.
     """
     plan = _plan(connection, names, requested, generated_columns=())
     theirs = any(not publication.may_alter for publication in our_publications(connection, names))
-    return _as_text(connection, [*(plan.statements if theirs else ()), *plan.left])
+    left = _as_text(connection, [*(plan.statements if theirs else ()), *plan.left])
+    rights = table_rights(connection, plan.new).values() if left else ()
+    lacking = [each for each in rights if not (each.may_read and each.sees_all_rows)]
+    return (*left, *(statement.removesuffix(";") for statement in grants(lacking)))
 
 
 def our_publications(connection: Connection, names: Sequence[str]) -> tuple[PublicationInfo, ...]:
@@ -263,6 +273,7 @@ def _plan_pair(
                 plan.statements.append(alter_tables(publication, "DROP", [member]))
         adds.append((publication, [table for oid, table in wanted.items() if oid not in there]))
     for publication, missing in adds:
+        plan.new += [table.oid for table in missing]
         for table in missing:
             statement = alter_tables(publication, "ADD", [table_name(table)])
             if table.may_publish:

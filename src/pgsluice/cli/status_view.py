@@ -41,6 +41,10 @@ def show(status: Status, console: Console, config: str) -> None:
         config: the configuration's path, for commands in hints.
     """
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
+    if status.source.left:
+        statements = "\n           ".join(f"{statement};" for statement in status.source.left)
+        needed = f"        new tables wait for statements of others\n         → {statements}"
+        console.print(Text(shown_lines(needed), style="yellow"), soft_wrap=True, highlight=False)
     console.print(_spool_line(status.spool, config), soft_wrap=True, highlight=False)
     if (held := held_line(status.spool.held)) is not None:
         console.print(held, soft_wrap=True, highlight=False)

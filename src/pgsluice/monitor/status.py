@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pgsluice.capture.health import error_of, read_health
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
+from pgsluice.catalog.managed_publications import statements_for_others
 from pgsluice.config import Config, SinkConfig, SourceConfig
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.copies_status import CopiesStatus, read_copies
@@ -52,12 +54,14 @@ class SourceStatus:
     Attributes:
         flush_lsn: up to where the server's WAL is durable.
         slot: None also if the slot does not exist.
+        left: statements of others that new tables wait for, to be published and copied.
     """
 
     slot_name: str
     slot: SlotInfo | None = None
     flush_lsn: Lsn | None = None
     error: str | None = None
+    left: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         slot = self.slot
@@ -70,6 +74,7 @@ class SourceStatus:
             "wal_status": slot.wal_status if slot else None,
             "flush_lsn": _text(self.flush_lsn),
             "error": self.error,
+            "statements_needed": list(self.left),
         }
 
 
@@ -264,7 +269,12 @@ def _read_source(source: SourceConfig) -> SourceStatus:
             source_errors("reading the slot"),
         ):
             slot = slot_info(connection, source.slot)
-            return SourceStatus(source.slot, slot, flush_lsn(connection))
+            left = tuple[str, ...]()
+            if slot is not None:  # before the first run, `check` says what is missing
+                with suppress(SourceRefused):  # the run says what is wrong with the publications
+                    names = source.publications
+                    left = statements_for_others(connection, names, names)
+            return SourceStatus(source.slot, slot, flush_lsn(connection), left=left)
     except PgsluiceError as error:
         return SourceStatus(source.slot, error=error.what)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pgsluice.catalog.rights import TableRights, grants
 from pgsluice.config import Config
 from pgsluice.config.configured_names import unknown_names
+from pgsluice.monitor.wording import tables_of
 from pgsluice.preflight.facts import ConfiguredKey, PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.shown import shown
@@ -25,8 +26,9 @@ def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
         return
     unreadable = [table for table in facts.rights if not table.may_read]
     if not unreadable:
-        count = "1 table" if len(facts.tables) == 1 else f"{len(facts.tables)} tables"
-        yield ok("privileges", f"{count} published, all readable")
+        # A partitioned table is one table for its user, and for a copy.
+        count = len(facts.rights) or len(facts.tables)
+        yield ok("privileges", f"{tables_of(count)} published, all readable")
         return
     yield error(
         "privileges",
