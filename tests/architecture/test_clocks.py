@@ -42,6 +42,8 @@ ALLOWED = {
     "subscription/cadence.py": "where the steady clock begins",
     "snapshots/snapshot.py": "when a snapshot was taken, for people",
     "subscription/kept_copies.py": "how long a snapshot has been held, for people",
+    "subscription/run.py": "when a run read its configuration, for people",
+    "subscription/reloading.py": "when a run read its configuration, for people",
     "subscription/table_copies.py": "when a copy is begun again, for people",
 }
 

@@ -305,9 +305,9 @@ def test_publications_are_taken_over_by_all_subscriptions_or_by_none(
         # The file is removed before the second subscription has read it.
         gone = failing(ConfigError("the file cannot be read"))
         patch.setattr(loop._subscriptions[1].driver, "reread_publications", lambda _: gone())
-        loop._reload_publications()
+        loop._reload()
     assert taken_over() == before
-    loop._reload_publications()
+    loop._reload()
     for (old, _), (new, is_look_due) in zip(before, taken_over(), strict=True):
         assert new != old
         assert is_look_due

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 
+from pgsluice.cli.output import say
 from pgsluice.config import Config
+from pgsluice.config.in_force import difference, digests
 from pgsluice.config.table_names import table_named
 from pgsluice.errors import PgsluiceError, SpoolBusy
 from pgsluice.spool import RecordStore, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
+from pgsluice.spool.run_settings import read_run_settings
+from pgsluice.subscription.reloading import words_of_left
 from pgsluice.subscription.requests import request_copy
 from pgsluice.subscription.tables import SubscriptionTables
 
@@ -39,6 +43,20 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
     return {subscription: oid for subscription, oid, name in found if name == meant}
 
 
+def _report_other_settings(config: Config, name: str) -> bool:
+    """Say what the active run does not have of the file; whether it can take something over."""
+    running = read_run_settings(config.spool.path, name)
+    if running is None or config.path is None or running.path != str(config.path):
+        return False
+    found = difference(running.digests, digests(config))
+    file = config.path.name
+    if found.taken:
+        say(f"the active run reads {file} again before it copies: {', '.join(found.taken)} changed")
+    if found.left:
+        say(words_of_left(found, file, running.read_at))
+    return bool(found.taken)
+
+
 def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     """Request a copy of the subscription's table.
 
@@ -55,7 +73,11 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
             SubscriptionTables(store, lambda _: None).request_copy(oid)
             return False
     except SpoolBusy:
-        request = request_copy(subscription_folder(config.spool.path, name), oid)
+        request = request_copy(
+            subscription_folder(config.spool.path, name),
+            oid,
+            has_other_settings=_report_other_settings(config, name),
+        )
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while request.exists():
         if time.monotonic() > deadline:

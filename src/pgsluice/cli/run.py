@@ -1,8 +1,8 @@
 """``pgsluice run``: replicate, with a live view.
 
 SIGINT and SIGTERM end the run cleanly, after the batch or without it (exit codes 130, 143).
-SIGHUP makes it read the configuration's publications again. With ``--once``, a parked table
-makes the exit code 1.
+SIGHUP makes it read the configuration again; it takes over most settings of subscriptions. With
+``--once``, a parked table makes the exit code 1.
 """
 
 from __future__ import annotations

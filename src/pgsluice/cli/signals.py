@@ -2,7 +2,7 @@
 
 Short commands end at once. Long ones (``run``, ``capture``) get a :class:`StopRequest` and end
 cleanly; a second signal ends them at once. What then waits for a server or a disk that does not
-answer is given up after :data:`END_S`. SIGHUP makes ``run`` read its publications again, as it
+answer is given up after :data:`END_S`. SIGHUP makes ``run`` read its configuration again, as it
 makes a server read its configuration.
 """
 

@@ -46,7 +46,7 @@ class BatchResults:
         reader: SpoolReader,
         report: Callable[[MetricsEvent], None],
     ) -> None:
-        self._subscription = subscription
+        self.subscription = subscription
         self._tables = tables
         self._reader = reader
         self._report = report
@@ -81,7 +81,7 @@ class BatchResults:
                 tables.apply(work.relation_oid, self._event(table, work, result, now))
             tables.advance(end)
             self._advance_quiet_tables(tables.position, tables.record.tables)
-            cut = next_cut(tables.record, now, self._subscription.cut_retention_s)
+            cut = next_cut(tables.record, now, self.subscription.cut_retention_s)
             if cut is not None:
                 self._last_cut = time.monotonic()
                 tables.keep_cut(*cut)
@@ -95,7 +95,7 @@ class BatchResults:
         Args:
             now: seconds since 1970; None: it is now.
         """
-        is_cut_due = time.monotonic() - self._last_cut >= self._subscription.cut_interval_s
+        is_cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
         passed = TimePassed(steady_now() if now is None else now, is_cut_due)
         deferred = [oid for oid, table in self._tables.unfinished.items() if table.deferred]
         if deferred:
@@ -134,13 +134,13 @@ class BatchResults:
             rows = rows_of_partitions(table.fingerprint, result.partitions)
             is_copied_for = cause == table.copied_for
             return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
-        pause_s = merge_pause_s(result.merge_s, self._subscription.apply_interval_s)
+        pause_s = merge_pause_s(result.merge_s, self.subscription.apply_interval_s)
         next_due = now + pause_s if pause_s > 0 else None
         unseen = unseen_leaves(self._reader, work.relation_oid, table, work.oids, work.through)
         return BatchApplied(work.through, result, next_due, unseen)
 
     def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
-        name, record = self._subscription.name, self._tables.record
+        name, record = self.subscription.name, self._tables.record
         changes = 0
         for work, result in outcomes:
             if isinstance(result, Failure):

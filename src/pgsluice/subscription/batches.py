@@ -93,7 +93,7 @@ class Batches:
     ) -> None:
         self._spark = spark
         self._config = config
-        self._subscription = subscription
+        self.subscription = subscription
         self._tables = tables
         self._rules = rules
         self._results = results
@@ -156,11 +156,12 @@ class Batches:
         """What applies these tables' work. It travels to each task, so it knows no other tables."""
         oids = [work.relation_oid for work in works]
         versions = barrier_versions(self._folder)
+        settings = self.subscription  # others may come at any time
         return ApplyTables(
             spool_path=str(self._config.spool.path),
             spool_id=self._reader.spool.identity.spool_id,
-            sink=sink_options(self._subscription),
-            options=table_options(self._subscription),
+            sink=sink_options(settings),
+            options=table_options(settings),
             keep_versions=kept_versions(self._tables.record, versions, oids),
             rules=None if self._rules is None else self._rules.of_tables(oids),
             sends_all_origins=self._config.source.origin == "any",
@@ -294,7 +295,7 @@ class Batches:
         """The newest version of a table's target; -1: there is none."""
         identity = TargetIdentity(self._reader.spool.identity.spool_id, oid, table.copy_number)
         shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
-        return make_sink(sink_options(self._subscription)).open(shell, identity).version
+        return make_sink(sink_options(self.subscription)).open(shell, identity).version
 
 
 def _without_replaced_leaves(

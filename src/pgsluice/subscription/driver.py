@@ -106,6 +106,16 @@ class SubscriptionDriver:
             return lambda: None
         return self._rules.reread(config, self.subscription.name)
 
+    def take_over(self, subscription: SubscriptionConfig) -> None:
+        """Work with other settings from now on: batches and copies that have begun keep theirs.
+
+        Args:
+            subscription: as :func:`pgsluice.config.in_force.taken_over` makes it of ours.
+        """
+        self.subscription = subscription
+        for user in (self._results, self.looks, self.batches, self.copies, self.suspicious):
+            user.subscription = subscription
+
     # Between batches
 
     def end_earlier_deferrals(self) -> None:

@@ -69,7 +69,7 @@ class CatalogLooks:
         rules: PublicationRules | None,
     ) -> None:
         self._config = config
-        self._subscription = subscription
+        self.subscription = subscription
         self._tables = tables
         self._rules = rules
         self._lock = threading.Lock()  # of all that is kept from look to look
@@ -124,7 +124,7 @@ class CatalogLooks:
         # The publications that the stream is asked for now: those of pgsluice may have a second
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.path).identity.publications
-        keys = table_options(self._subscription).keys
+        keys = table_options(self.subscription).keys
         return source_tables(connection, publications, self._rules, keys, self._filters)
 
     def set_rules(self, table: ReplicatedTable) -> None:
@@ -143,7 +143,7 @@ class CatalogLooks:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = self.source_tables(connection)
-            options = table_options(self._subscription)
+            options = table_options(self.subscription)
             wal_end, timeline = insert_lsn(connection), wal_timeline(connection)
             if timeline not in (0, identity.timeline):
                 return False
@@ -162,9 +162,9 @@ class CatalogLooks:
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
-            look.apply(self._tables, self._new_record, copy_data=self._subscription.copy_data)
+            look.apply(self._tables, self._new_record, copy_data=self.subscription.copy_data)
             assessment = Assessment(source, found, identity.publications)
-            assessment.apply(self._tables, self._config.source, self._subscription)
+            assessment.apply(self._tables, self._config.source, self.subscription)
             if look.is_whole:
                 self._tables.keep_look(begun_at)
             for table in source:
@@ -179,9 +179,9 @@ class CatalogLooks:
             f"{table.facts.namespace}.{table.facts.name}": [c.name for c in table.facts.columns]
             for table in source
         }
-        unknown = frozenset(unknown_names(self._subscription, tables))
+        unknown = frozenset(unknown_names(self.subscription, tables))
         for name in sorted(unknown - self._unknown_names, key=str):
-            logger.warning("%s: %s", self._subscription.name, name)
+            logger.warning("%s: %s", self.subscription.name, name)
         self._unknown_names = unknown
 
     def _settled(
@@ -211,7 +211,7 @@ class CatalogLooks:
             namespace,
             name,
             applied_through=self._tables.position,
-            target=make_sink(sink_options(self._subscription)).location(namespace, name),
+            target=make_sink(sink_options(self.subscription)).location(namespace, name),
             relations=table.relations,
         )
 

@@ -25,6 +25,7 @@ from pgsluice.spark.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.received import ReceivedOnce
+from pgsluice.subscription.reloading import Reloading
 from pgsluice.subscription.running import TURN_S, RunningSubscription
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,9 @@ class RunLoop:
     """Runs subscriptions side by side, from the first copies to the end.
 
     Args:
-        reread: a configuration whose publications are to be taken over, if there is one.
+        reread: a configuration whose settings are to be taken over, if there is one.
         received: of a run with ``--once``: its capture.
+        began_at: when the run read its configuration, in seconds since 1970; None: now.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RunLoop:
         stop: threading.Event,
         reread: Callable[[], Config | None],
         received: ReceivedOnce | None = None,
+        began_at: float | None = None,
     ) -> None:
         self._received = received
         self._reread = reread
@@ -60,9 +63,16 @@ class RunLoop:
         self._capture = capture
         self._stop = stop
         self._ending = threading.Event()
+        self._reloading = Reloading(config, drivers, self._look_soon, began_at)
         self._subscriptions = [
-            RunningSubscription(config, driver, self._ending) for driver in drivers
+            RunningSubscription(config, driver, self._ending, self._reloading.reload)
+            for driver in drivers
         ]
+
+    @property
+    def config(self) -> Config:
+        """The configuration with the settings that are in force."""
+        return self._reloading.config
 
     def run(self, prepared: PreparedSource, target: Lsn | None) -> None:
         """Copy, then apply.
@@ -87,7 +97,7 @@ class RunLoop:
         def watch() -> None:
             if not any(one.needs_first_snapshot for one in self._subscriptions):
                 prepared.close()
-            self._reload_publications()
+            self._reload()
 
         self._side_by_side(begin, watch)
         prepared.close()
@@ -204,24 +214,18 @@ class RunLoop:
 
     # Until stopped
 
-    def _reload_publications(self) -> None:
-        """Read the publications of pgsluice again when the user asks for it (SIGHUP).
-
-        All subscriptions take them over, or none.
-        """
+    def _reload(self) -> None:
+        """Take settings over when the user asks for it (SIGHUP)."""
         try:
             config = self._reread()
-            if config is None:
-                return
-            take_over = [
-                subscription.driver.reread_publications(config)
-                for subscription in self._subscriptions
-            ]
         except ConfigError as error:
-            logger.warning("the publications stay as they were: %s", error)
+            logger.warning("the settings stay as they were: %s", error)
             return
-        for subscription, take in zip(self._subscriptions, take_over, strict=True):
-            take()
+        if config is not None:
+            self._reloading.reload(config)
+
+    def _look_soon(self) -> None:
+        for subscription in self._subscriptions:
             subscription.look_soon()
 
 

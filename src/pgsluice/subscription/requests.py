@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -16,19 +17,33 @@ logger = logging.getLogger(__name__)
 _FOLDER = "requests"
 
 
-def request_copy(subscription_folder: Path, oid: int) -> Path:
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """A table to copy again.
+
+    Attributes:
+        path: the request's file.
+        has_other_settings: the run has to read its configuration again before that.
+    """
+
+    path: Path
+    oid: int
+    has_other_settings: bool = False
+
+
+def request_copy(subscription_folder: Path, oid: int, *, has_other_settings: bool = False) -> Path:
     """Ask for a table to be copied again; the file is gone once the driver has noted it."""
     folder = subscription_folder / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4()}.json"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"copy": oid}))
+    temporary.write_text(json.dumps({"copy": oid, "reload": has_other_settings}))
     temporary.replace(path)
     return path
 
 
-def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
-    """The requests that wait: file, and the table's OID.
+def pending_requests(subscription_folder: Path) -> list[CopyRequest]:
+    """The requests that wait.
 
     A file that is not a request is renamed to ``*.invalid``, with a warning that names it.
     """
@@ -42,8 +57,9 @@ def pending_requests(subscription_folder: Path) -> list[tuple[Path, int]]:
         if path.suffix != ".json":
             continue
         try:
-            requests.append((path, int(json.loads(path.read_bytes())["copy"])))
-        except (ValueError, KeyError, TypeError):
+            raw = json.loads(path.read_bytes())
+            requests.append(CopyRequest(path, int(raw["copy"]), bool(raw.get("reload"))))
+        except (ValueError, KeyError, TypeError, AttributeError):
             aside = path.replace(path.with_suffix(".invalid"))
             logger.warning(
                 "%s is not a request for a copy: ask again: pgsluice copy CONFIG TABLE", aside

@@ -10,6 +10,7 @@ modules. Everything is safe to be cut off anywhere: the next start finds what is
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -47,8 +48,9 @@ def run(
 
     Args:
         names: these subscriptions only; None: all that are enabled.
-        reread: asked again and again; a configuration when its publications are to be taken
-            over. It may raise ConfigError: then everything goes on as it was.
+        reread: asked again and again; a configuration when its settings are to be taken over
+            (:mod:`pgsluice.config.in_force`). It may raise ConfigError: then everything goes on as
+            it was.
         owns_process: nothing else uses Spark or pandas in this process, and the start is sooner.
 
     Raises:
@@ -82,6 +84,7 @@ def _run(
     stack: ExitStack,
     owns_process: bool,
 ) -> None:
+    in_force, began_at = config, time.time()
     session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
     # The JVM starts beside all that comes before the first copies.
     if not once or _copies_wait(config, chosen):
@@ -120,12 +123,18 @@ def _run(
         turns = CopyTurns()
         receives_once = ReceivedOnce(config, capture, stop) if once else None
         received = receives_once or ReceivedLive(config)
+        nonlocal in_force
         drivers = [
-            SubscriptionDriver(spark, config, subscription, store, report, turns, received)
-            for subscription, store in zip(chosen, stores, strict=True)
+            SubscriptionDriver(
+                spark, in_force, in_force.subscription(each.name), store, report, turns, received
+            )
+            for each, store in zip(chosen, stores, strict=True)
         ]
-        loop = RunLoop(config, spark, capture, drivers, stop, reread, receives_once)
-        loop.run(prepared, target)
+        loop = RunLoop(in_force, spark, capture, drivers, stop, reread, receives_once, began_at)
+        try:
+            loop.run(prepared, target)
+        finally:
+            in_force = loop.config
 
     session.work(apply, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():

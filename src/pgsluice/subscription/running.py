@@ -43,9 +43,17 @@ class RunningSubscription:
         config: the whole configuration.
         driver: the subscription's.
         ending: set when the run ends.
+        reload: takes over what has changed in the configuration's file.
     """
 
-    def __init__(self, config: Config, driver: SubscriptionDriver, ending: threading.Event) -> None:
+    def __init__(
+        self,
+        config: Config,
+        driver: SubscriptionDriver,
+        ending: threading.Event,
+        reload: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._reload = reload
         self.driver = driver
         self._has_begun = False
         self._ending = ending
@@ -173,9 +181,11 @@ class RunningSubscription:
         """Look after requests, copies and deferred tables once."""
         driver = self.driver
         self._batches.raise_error()
-        for path, oid in pending_requests(self._folder):
-            driver.tables.request_copy(oid)
-            path.unlink()
+        for request in pending_requests(self._folder):
+            if request.has_other_settings:
+                self._reload()
+            driver.tables.request_copy(request.oid)
+            request.path.unlink()
         is_poll = time.monotonic() - self._looked_at >= self._poll_s
         if self._is_look_due.is_set():
             self._is_look_due.clear()

@@ -69,7 +69,7 @@ class SuspiciousTables:
         log: Callable[[str | None], None],
     ) -> None:
         self._config = config
-        self._subscription = subscription
+        self.subscription = subscription
         self._tables = tables
         self._rules = rules
         self._log = log
@@ -128,7 +128,7 @@ class SuspiciousTables:
             reach(position)
             answer = barrier.answer()
             if answer is None:
-                raise PgsluiceError(f"{self._subscription.name} did not reach {position}")
+                raise PgsluiceError(f"{self.subscription.name} did not reach {position}")
             return answer
 
         self._round = _Round()
@@ -147,7 +147,7 @@ class SuspiciousTables:
     ) -> None:
         """Verify; what a later round may not meet is logged."""
         try:
-            if self._subscription.sink.type == "delta":
+            if self.subscription.sink.type == "delta":
                 self._verify(round_, answer_at)
             else:
                 for oid in self.marked():
@@ -164,7 +164,7 @@ class SuspiciousTables:
         marked = self.marked()
         spool = Spool.open(self._config.spool.path)
         titles = [table.title for table in marked.values()]
-        folder = spool.subscription_folder(self._subscription.name)
+        folder = spool.subscription_folder(self.subscription.name)
         with (
             BarrierOwner(folder, titles) as barrier,
             standing(
@@ -209,7 +209,7 @@ class SuspiciousTables:
         try:
             rows = _InterruptibleRows(DeltaRows(table.target, table.version), round_)
             comparison = compare_standing(
-                session, source, rows, table_options(self._subscription), max_keys=0
+                session, source, rows, table_options(self.subscription), max_keys=0
             )
         except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
             # Rewritten since (the next look marks it again), locked, or the server went away.

@@ -83,7 +83,7 @@ class TableCopies:
     ) -> None:
         self._context = context
         self._config = config
-        self._subscription = subscription
+        self.subscription = subscription
         self._tables = tables
         self._looks = looks
         self._turns = turns
@@ -139,7 +139,7 @@ class TableCopies:
             if not self.waiting():
                 return
             thread = _CopyThread(
-                self._subscription.name,
+                self.subscription.name,
                 round_,
                 first is not None,
                 partial(self._copy_all, round_, first, stop.is_set),
@@ -213,7 +213,7 @@ class TableCopies:
         return CopyRound(
             self._context,
             self._config,
-            self._subscription,
+            self.subscription,
             self._tables,
             self._looks,
             self._counts,
@@ -364,7 +364,7 @@ class TableCopies:
     def _beside_stream(self, cores: int) -> int:
         """How many of Spark's cores the copies may have."""
         if self._turns.is_beside_stream():
-            return copy_tasks_beside_stream(self._subscription, cores)
+            return copy_tasks_beside_stream(self.subscription, cores)
         return cores
 
     def _copy_renamed(self) -> None:
@@ -387,9 +387,9 @@ class TableCopies:
             failpoint("copy.before_renamed")
             task = CopyRenamed(
                 Spool.open(self._config.spool.path).identity.spool_id,
-                sink_options(self._subscription),
+                sink_options(self.subscription),
             )
-            workers = self._subscription.copy_workers
+            workers = self.subscription.copy_workers
             outcomes = run_tasks(self._context(), task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
             with self._tables.changing():
