@@ -21,6 +21,7 @@
     │   ├── SpoolBusy             another process writes to this spool
     │   └── ForeignSpool          the folder holds a spool of something else
     ├── TableError                parks one table, and no other
+    │   ├── ForeignTarget         its target was written from another spool, or for another table
     │   └── EvaluationError       a row filter fails for a row, as it would on the server
     ├── SinkError                 the target as a whole cannot be used
     ├── SparkFailed               Spark did not start, its JVM has ended, or a job failed
@@ -41,6 +42,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from pgsluice.disk import disk_trouble
+from pgsluice.machine import naming_machine
 from pgsluice.shown import one_line, shown
 
 
@@ -221,6 +223,11 @@ class TableError(PgsluiceError):
     remedy = Remedy.PARK
 
 
+class ForeignTarget(TableError):
+    """The target has rows that pgsluice wrote from another spool, or for another table; fact:
+    ``location``. Only a copy that a user asks for may replace them."""
+
+
 class EvaluationError(TableError):
     """A row filter fails for a row, as it would on the server, or only the server can tell.
 
@@ -284,10 +291,11 @@ class Failure:
         """
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)
+            message = str(error) if isinstance(error, TableError) else naming_machine(str(error))
             reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
             return cls(
                 error.remedy,
-                str(error),
+                message,
                 None,
                 reason,
                 is_of_target,
@@ -300,6 +308,7 @@ class Failure:
             if trouble is not None:
                 return cls.of(TargetUnreachable(trouble.what, hint=trouble.hint))
             message = f"{type(error).__name__}: {one_line(str(error))}"
-            return cls(Remedy.WAIT, message, is_of_target=True)
+            return cls(Remedy.WAIT, naming_machine(message), is_of_target=True)
         details = "".join(traceback.format_exception(error))
-        return cls(Remedy.RETRY, f"{type(error).__name__}: {one_line(str(error))}", details)
+        message = naming_machine(f"{type(error).__name__}: {one_line(str(error))}")
+        return cls(Remedy.RETRY, message, details)

@@ -132,7 +132,7 @@ def test_a_target_with_the_position_of_another_source(
     other_shop.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (9, 9)")
     other = pipeline(other_shop)
     shutil.copytree(one.lake, other.lake)
-    refused(other, capfd, 1, "position of another source")
+    refused(other, capfd, 1, "from another spool")
     assert other.delta("t").version() == one.delta("t").version()
     assert other.table("t").state == "p"
     # Only a copy that the user asks for takes it over.

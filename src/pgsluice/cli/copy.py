@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
 from pgsluice.cli.output import say
 from pgsluice.cli.run import replicate
 from pgsluice.config import Config, load_config
@@ -25,10 +25,11 @@ def copy(
         str | None,
         typer.Option("--subscription", help="only in this subscription", show_default=False),
     ] = None,
+    yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Copy one table again."""
-    from pgsluice.cli.copy_request import ask_for_copy, find_table
+    from pgsluice.cli.copy_request import ask_for_copy, ask_to_replace, find_table
     from pgsluice.monitor.followed_copy import follow_copy
     from pgsluice.monitor.live import LiveView
     from pgsluice.spark.java import require_java
@@ -36,6 +37,8 @@ def copy(
     loaded = load_config(config)
     require_java()
     oids = find_table(loaded, table, subscription)
+    if not yes:
+        ask_to_replace(loaded, oids, table)
     inactive = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
     if len(inactive) < len(oids):
         say(f"asked the active run to copy {table} again; it does so also if this command is ended")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
+from collections.abc import Mapping
+
+import typer
 
 from pgsluice.cli.output import say
 from pgsluice.config import Config
 from pgsluice.config.in_force import difference, digests
 from pgsluice.config.table_names import table_named
-from pgsluice.errors import PgsluiceError, SpoolBusy
-from pgsluice.spool import RecordStore, find_record
+from pgsluice.errors import ConfigError, ForeignTarget, PgsluiceError, SpoolBusy
+from pgsluice.shown import shown
+from pgsluice.spool import RecordStore, Spool, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.run_settings import read_run_settings
@@ -41,6 +47,55 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
     names = {name for _, _, name in found}
     meant = table_named(table, names, f"no subscription has a table {table}")
     return {subscription: oid for subscription, oid, name in found if name == meant}
+
+
+def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
+    """Have the user agree to the loss of rows that another spool wrote into a table's target.
+
+    Raises:
+        ConfigError: there is nobody to ask.
+        typer.Exit: the user does not agree.
+    """
+    for name, oid in oids.items():
+        foreign = _foreign_target(config, name, oid)
+        if foreign is None:
+            continue
+        if not sys.stdin.isatty():
+            command = f"pgsluice copy CONFIG --yes {shlex.quote(table)}"
+            raise ConfigError(
+                foreign.what,
+                hint=f"to replace its rows, which then are gone: {command}\n"
+                "to keep them, move it away before that",
+            )
+        if not typer.confirm(f"{foreign.what}. Replace its rows by those of {shown(table)}?"):
+            say("nothing was copied")
+            raise typer.Exit(1)
+
+
+def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None:
+    """That a table's target has rows of another spool, if it can be read now."""
+    record = find_record(config.spool.path, name)
+    table = None if record is None else record.tables.get(oid)
+    if table is None or table.is_active:
+        return None
+    import pyarrow as pa
+
+    from pgsluice.sinks import make_sink
+    from pgsluice.sinks.contract import TargetIdentity, TargetTable
+    from pgsluice.sinks.fence import TableWriter
+    from pgsluice.subscription.options import sink_options
+
+    spool_id = Spool.open(config.spool.path).identity.spool_id
+    identity = TargetIdentity(spool_id, oid, table.copy_number)
+    shell = TargetTable(*table.target_name, pa.schema([]), (), table.predecessor_oids)
+    try:
+        sink = make_sink(sink_options(config.subscription(name)))
+        TableWriter(sink, shell, identity).refuse_foreign_target()
+    except ForeignTarget as error:
+        return error
+    except (PgsluiceError, OSError):  # the copy says what is in its way
+        return None
+    return None
 
 
 def _report_other_settings(config: Config, name: str) -> bool:

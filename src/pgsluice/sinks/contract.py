@@ -96,7 +96,7 @@ class TargetTable:
         predecessor_oids: relations of the same spool whose target a copy may replace: the table
             was dropped and created again under another OID.
         may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
-            source.
+            spool, or for another table.
         is_key_proved: the source makes sure that no two rows have the same key. Otherwise a copy
             is refused that has two of one key.
     """

@@ -73,6 +73,15 @@ class TableWriter:
         marker = self._opened.start()
         return None if marker is None else marker.position
 
+    def refuse_foreign_target(self) -> None:
+        """See whether a copy may replace what is there.
+
+        Raises:
+            ForeignTarget: pgsluice wrote it from another spool, or for another table.
+            TableError: pgsluice did not make it.
+        """
+        self._opened.marker_before_copy()
+
     def copy_number(self) -> int | None:
         """Which copy the table carries; None for a table that does not exist yet."""
         marker = self._opened.marker()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pgsluice.disk import disk_trouble
-from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.contract import (
     Applied,
@@ -152,10 +152,11 @@ class OpenedTable:
                 location=handle.location,
             )
         if marker.owner != self._identity.owner or marker.position is None:
-            raise TableError(
-                f"the table at {handle.location} carries the position of another source",
-                hint=f"move it away, then copy the table: {copy_again(title)}; or choose "
-                "another path for the sink",
+            raise ForeignTarget(
+                f"pgsluice wrote the table at {handle.location} from another spool, or for another "
+                "table",
+                hint=f"to replace its rows, which then are gone: {copy_again(title)}\n"
+                "to keep them, move it away before that, or choose another path for the sink",
                 table=title,
                 location=handle.location,
             )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
+from pgsluice.machine import executor
 from pgsluice.spool.formats import (
     FORMAT,
     RESTORE_STATE,
@@ -100,6 +101,12 @@ class Spool:
         """
         folder = Path(path)
         identity = read_identity(folder)
+        if identity is None and (machine := executor()) is not None:
+            raise SpoolError(
+                f"the executor on {machine} does not see the spool {folder}",
+                hint="mount the folder at the same path on every executor, which also write there",
+                path=str(folder),
+            )
         if identity is None:
             raise SpoolError(
                 f"{folder} is not a spool",

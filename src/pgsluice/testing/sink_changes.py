@@ -227,11 +227,11 @@ class ChangesContract(SinkTests):
     def test_another_sources_table_is_refused(self, sink: Sink, other: TargetIdentity) -> None:
         self.loaded(sink, row(1))
         writer = TableWriter(sink, TABLE, other)
-        with pytest.raises(TableError, match="position of another source"):
+        with pytest.raises(TableError, match="from another spool"):
             writer.position()
-        with pytest.raises(TableError, match="position of another source"):
+        with pytest.raises(TableError, match="from another spool"):
             TableWriter(sink, TABLE, other).apply(net(inserted(2)), Lsn(200))
-        with pytest.raises(TableError, match="position of another source"):
+        with pytest.raises(TableError, match="from another spool"):
             TableWriter(sink, TABLE, other).load(batches(row(2)), Lsn(200))
         assert self.rows(sink) == [row(1)]
 

@@ -107,8 +107,8 @@ class StagingContract(SinkTests):
     def test_another_sources_table_takes_no_staged_rows(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         other = TableWriter(sink, TABLE, identity(oid=99))
-        with pytest.raises(TableError, match="position of another source"):
+        with pytest.raises(TableError, match="from another spool"):
             other.stage_load(batches(row(2)), Lsn(200))
-        with pytest.raises(TableError, match="position of another source"):
+        with pytest.raises(TableError, match="from another spool"):
             other.commit_load([StagedRows()], Lsn(200))
         assert self.rows(sink) == [row(1)]

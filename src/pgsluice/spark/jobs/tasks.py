@@ -9,11 +9,13 @@ a query, which takes longer than the changes of most batches.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
+from pgsluice.machine import begin_task
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
 
 if TYPE_CHECKING:
@@ -59,10 +61,12 @@ def run_tasks(
         return []
 
     tasks = min(len(works), most_tasks or len(works))
+    driver = socket.gethostname()
 
     def outcomes(
         task: int, rows: Iterable[object]
     ) -> Iterator[tuple[int, R | Failure, int | None]]:
+        begin_task(driver)
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
         stage = again_in_stage()
         for index in range(task, len(works), tasks):

@@ -6,8 +6,9 @@ the segments from the spool itself.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from pgsluice.columnar import decode_segment
 from pgsluice.columnar.definitions import Definition
 from pgsluice.errors import ConversionError, TableError
 from pgsluice.lsn import Lsn
+from pgsluice.machine import begin_task
 from pgsluice.spark.source.lookup import is_of, oids_of
 from pgsluice.spark.source.messages import message_batches
 from pgsluice.spark.source.options import SourceOptions, TableName
@@ -63,6 +65,7 @@ class RowReader:
         spool: the spool's folder, which the executors can read under the same path.
         table: the table to read; None: envelope rows of all tables.
         excluded: tables that envelope rows leave out.
+        driver: the machine that planned the query.
     """
 
     spool: Path
@@ -70,6 +73,7 @@ class RowReader:
     excluded: tuple[TableName, ...]
     declared: pa.Schema
     types: TypeOptions
+    driver: str = field(default_factory=socket.gethostname)
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowReader:
@@ -86,6 +90,7 @@ class RowReader:
 
     def read(self, partition: ChangePartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows; the rows of each table are in commit order."""
+        begin_task(self.driver)
         reader = SpoolReader(self.spool)
         after, through = Lsn(partition.after), Lsn(partition.through)
         for view in reader.views_between(after, through, partition.parts):
