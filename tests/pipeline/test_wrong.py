@@ -6,6 +6,7 @@ What is wrong with the command line, the password, the host or Java is in ``test
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,8 +136,12 @@ def test_a_target_with_the_position_of_another_source(
     refused(other, capfd, 1, "from another spool")
     assert other.delta("t").version() == one.delta("t").version()
     assert other.table("t").state == "p"
-    # Only a copy that the user asks for takes it over.
-    other.copy("t")
+    # Only a copy that the user asks for, and agrees to, takes it over.
+    assert run_command(["copy", str(other.path), "t"]) == 2
+    pasted = re.search("which then are gone: pgsluice (copy .*)", capfd.readouterr().err)
+    assert pasted is not None
+    assert other.delta("t").version() == one.delta("t").version()
+    assert run_command(shlex.split(pasted[1])) == 0
     other.once()
     other.assert_equal("t")
 
