@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = "Rooms import downward only"
 WIRE = "wire imports the standard library only"
 SPARK = "Only spark, copy, subscription and what starts them import Spark"
+FOLDERS_OF_PUBLICATION = "Inside publication, folders import downward only"
 FOLDERS_OF_FILTERS = "Inside row_filter, folders import downward only"
 FOLDERS_OF_SPOOL = "Inside spool, folders import downward only"
 ROW_FILTER = "Row filters are used through their package only"
@@ -31,6 +32,11 @@ FORBIDDEN = [
     (WIRE, "wire/basic.py", "import numpy"),
     (SPARK, "publication/model.py", "import pyspark"),
     (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
+    (
+        FOLDERS_OF_PUBLICATION,
+        "publication/statements/parse.py",
+        "import pgsluice.publication.publishing.resolution",
+    ),
     (FOLDERS_OF_FILTERS, "row_filter/parse/syntax.py", "import pgsluice.row_filter.bind.binder"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),

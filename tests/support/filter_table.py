@@ -19,7 +19,7 @@ from tests.support.filter_oracle import plain
 from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.errors import EvaluationError
 from pgsluice.publication import load_publications
-from pgsluice.publication.filters import bind_filter
+from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.row_filter import FilterNotExact, plan_filters
 from pgsluice.sql import SqlRefused
 from pgsluice.types import resolve_type

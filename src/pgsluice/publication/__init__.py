@@ -11,21 +11,21 @@ Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
 
-from pgsluice.publication.filters import bind_filter
-from pgsluice.publication.fingerprints import fingerprint
-from pgsluice.publication.load import (
+from pgsluice.publication.model import ACTIONS, Action, Publication, Publications, PublicationTable
+from pgsluice.publication.publishing.fingerprints import fingerprint
+from pgsluice.publication.publishing.publish import Publisher, publish_all
+from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
+from pgsluice.publication.publishing.resolution import Resolution, Unfiltered, resolve
+from pgsluice.publication.server_catalog import OwnedPublication, server_publications
+from pgsluice.publication.statements.filters import bind_filter
+from pgsluice.publication.statements.load import (
     Statements,
     load_configured,
     load_publications,
     subscribed,
 )
-from pgsluice.publication.lookup import find_table
-from pgsluice.publication.model import ACTIONS, Action, Publication, Publications, PublicationTable
-from pgsluice.publication.object_list import read_relation_name
-from pgsluice.publication.publish import Publisher, publish_all
-from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolution import Resolution, Unfiltered, resolve
-from pgsluice.publication.server_catalog import OwnedPublication, server_publications
+from pgsluice.publication.statements.lookup import find_table
+from pgsluice.publication.statements.object_list import read_relation_name
 
 __all__ = [
     "ACTIONS",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pgsluice.catalog.published import PublishedBy
 from pgsluice.publication.model import ACTIONS
-from pgsluice.publication.resolution import Resolution
+from pgsluice.publication.publishing.resolution import Resolution
 
 
 def fingerprint(own: Resolution | None, server: Sequence[PublishedBy] = ()) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pgsluice.publication.model import Action, GeneratedColumns, Publication
-from pgsluice.publication.statements import Parameter
+from pgsluice.publication.statements.syntax import Parameter
 from pgsluice.sql import SqlRefused
 
 _PUBLISH = "publish"

@@ -12,8 +12,8 @@ from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.publication import Publications, Statements, load_publications
-from pgsluice.publication.execute import execute
-from pgsluice.publication.parse import parse_statements
+from pgsluice.publication.statements.execute import execute
+from pgsluice.publication.statements.parse import parse_statements
 from pgsluice.row_filter import FilterNotExact
 from pgsluice.sql import SqlRefused
 

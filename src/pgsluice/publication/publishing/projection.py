@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pgsluice.columnar.changes import RelationChanges
 from pgsluice.facts import RelationFacts
-from pgsluice.publication.resolution import Resolution
+from pgsluice.publication.publishing.resolution import Resolution
 from pgsluice.wire import Relation
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgsluice.publication.object_list import ObjectListParser
-from pgsluice.publication.statements import (
+from pgsluice.publication.statements.object_list import ObjectListParser
+from pgsluice.publication.statements.syntax import (
     AlterObjects,
     AlterParameters,
     Change,

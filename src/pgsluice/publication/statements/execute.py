@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import assert_never
 
 from pgsluice.catalog.source_tables import SourceCatalog
-from pgsluice.publication.column_lists import check_column_lists, check_columns
-from pgsluice.publication.filters import bind_where
-from pgsluice.publication.lookup import (
+from pgsluice.publication.model import Publication, Publications, PublicationTable
+from pgsluice.publication.statements.column_lists import check_column_lists, check_columns
+from pgsluice.publication.statements.filters import bind_where
+from pgsluice.publication.statements.lookup import (
     NamedObjects,
     NamedTable,
     check_schema,
@@ -23,9 +24,8 @@ from pgsluice.publication.lookup import (
     named_objects,
     open_tables,
 )
-from pgsluice.publication.model import Publication, Publications, PublicationTable
-from pgsluice.publication.parameters import with_parameters
-from pgsluice.publication.statements import (
+from pgsluice.publication.statements.parameters import with_parameters
+from pgsluice.publication.statements.syntax import (
     AlterObjects,
     AlterParameters,
     Change,

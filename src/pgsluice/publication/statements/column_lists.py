@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgsluice.catalog.source_tables import SourceTable
-from pgsluice.publication.lookup import NamedTable
+from pgsluice.publication.statements.lookup import NamedTable
 from pgsluice.sql import SqlRefused
 
 _SYSTEM_COLUMNS = frozenset(("tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"))

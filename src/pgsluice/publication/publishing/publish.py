@@ -47,13 +47,17 @@ from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.publication.filter_verdicts import FilterVerdicts, check_plans, evaluate_filters
-from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Action, Publication
-from pgsluice.publication.projection import Projection
-from pgsluice.publication.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.resolution import Resolution, resolve
-from pgsluice.publication.truncates import ChangePosition, leaves_of, whole_truncates
+from pgsluice.publication.publishing.filter_verdicts import (
+    FilterVerdicts,
+    check_plans,
+    evaluate_filters,
+)
+from pgsluice.publication.publishing.projection import Projection
+from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
+from pgsluice.publication.publishing.resolution import Resolution, resolve
+from pgsluice.publication.publishing.truncates import ChangePosition, leaves_of, whole_truncates
+from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused, quote_title
 from pgsluice.wire import ReplicaIdentity as WireIdentity
@@ -113,7 +117,7 @@ class Publisher:
             SqlRefused: the publications' columns do not agree, or a filter does not fit the
                 relation's columns any more.
             FilterNotExact: a filter cannot be computed exactly.
-            TableError: see :func:`~pgsluice.publication.resolution.resolve`.
+            TableError: see :func:`~pgsluice.publication.publishing.resolution.resolve`.
         """
         resolution = resolve(publications, table, catalog)
         if resolution is None:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
-from pgsluice.publication.filters import bind_filter
 from pgsluice.publication.model import Publication
-from pgsluice.publication.resolution import has, topmost_ancestor
+from pgsluice.publication.publishing.resolution import has, topmost_ancestor
+from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.sql import SqlRefused
 
 _FULL = "f"

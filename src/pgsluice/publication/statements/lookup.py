@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
-from pgsluice.publication.statements import (
+from pgsluice.publication.statements.syntax import (
     PublicationObject,
     RelationName,
     SchemaObject,

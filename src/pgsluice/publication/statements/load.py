@@ -14,11 +14,11 @@ from pathlib import Path
 from pgsluice.catalog.source_tables import SourceCatalog
 from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
-from pgsluice.publication.execute import execute
 from pgsluice.publication.model import Publication, Publications
-from pgsluice.publication.parameters import with_parameters
-from pgsluice.publication.parse import parse_statements
-from pgsluice.publication.statements import (
+from pgsluice.publication.statements.execute import execute
+from pgsluice.publication.statements.parameters import with_parameters
+from pgsluice.publication.statements.parse import parse_statements
+from pgsluice.publication.statements.syntax import (
     AlterObjects,
     AlterParameters,
     CreatePublication,

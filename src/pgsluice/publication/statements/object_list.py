@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pgsluice.publication.filters import check_syntax
-from pgsluice.publication.statements import (
+from pgsluice.publication.statements.filters import check_syntax
+from pgsluice.publication.statements.syntax import (
     PublicationObject,
     RelationName,
     SchemaObject,

@@ -1,0 +1,1 @@
+"""What publications do: which rules act on a table, and its changes by these rules."""

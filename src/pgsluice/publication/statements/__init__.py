@@ -1,0 +1,1 @@
+"""From the SQL of publications to publications: parse, look up, check, execute."""
