@@ -16,17 +16,20 @@ from tests.support.sequences import columns
 from tests.support.sequences.known_gaps import is_known
 from tests.support.sequences.running import render, run_drawn
 
+from pgsluice.embedded import EmbeddedServer
+
 COUNT = 200
 SEED = 1
 
 
 @pytest.mark.usefixtures("local_spark")
 @pytest.mark.pg(">= 12")
-def test_sequences_on_columns(database: MakeDatabase, pipeline: MakePipeline) -> None:
-    source = database()
-    version = int(source.server.version.partition(".")[0])
+def test_sequences_on_columns(
+    server: EmbeddedServer, database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    version = server.programs.major
     drawn = (columns.draw(SEED, number, Moment.STOPPED, version) for number in count())
     chosen = list(islice((one for one in drawn if not is_known(one)), COUNT))
-    verdicts = run_drawn(pipeline, source, chosen, Moment.STOPPED)
+    verdicts = run_drawn(pipeline, database, chosen, Moment.STOPPED)
     failed = [render(one, Moment.STOPPED, version) for one in verdicts if one.fault is not None]
     assert not failed, "\n".join(failed)

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from tests.soak.report import WITHOUT_SPARK, Report
@@ -21,7 +22,7 @@ from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import Moment
 from tests.support.pipeline import MakePipeline
-from tests.support.sequences import columns
+from tests.support.sequences import columns, partitions, publications
 from tests.support.sequences.running import Tally, Verdict, render, run_drawn, shrink
 from tests.support.sequences.sequence import Draw, Drawn, moments
 
@@ -33,7 +34,12 @@ IS_WHOLE = not os.environ.keys() & {"PGSLUICE_SEQUENCES", "PGSLUICE_SEQUENCES_FR
 AT_ONCE = 250
 WITH_SPARK = 100
 MOST_COPIED = 0.1
-AREAS: dict[str, tuple[Draw, float]] = {"columns": (columns.draw, 1)}
+AREAS: dict[str, tuple[Draw, float]] = {
+    "columns": (columns.draw, 1),
+    "partitions": (partitions.draw, 0.2),
+    "publications": (publications.draw, 0.2),
+}
+"""What sequences are on -> how they are drawn, and how many, by those on columns."""
 OLDER = (16, 14, 12)
 
 MakeSource = Callable[[Moment, int], Database]
@@ -86,7 +92,8 @@ class Sequences:
 
     def _batch(self, drawn: Sequence[Drawn], moment: Moment) -> None:
         def run(some: Sequence[Drawn]) -> list[Verdict]:
-            return run_drawn(self.pipeline, self.source(moment, self.version), some, moment)
+            source = partial(self.source, moment, self.version)
+            return run_drawn(self.pipeline, source, some, moment)
 
         verdicts = run(drawn)
         self.tally.add(verdicts, moment)

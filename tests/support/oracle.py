@@ -7,6 +7,7 @@ there by EXCEPT ALL both ways. ``assert_equal`` is what other rooms' tests call.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,18 @@ def assert_equal(
 
 
 def compare_exact(
-    connection: psycopg.Connection[Any], qualified_name: str, target: str | Path | TargetRows
+    connection: psycopg.Connection[Any],
+    qualified_name: str,
+    target: str | Path | TargetRows,
+    *,
+    columns: Collection[str] | None = None,
+    row_filter: str = "true",
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Load the target's rows into the server and compare there.
+
+    Args:
+        columns: those that are compared; None: all.
+        row_filter: of the source's rows.
 
     Returns:
         some rows of the source that the target lacks, and some of the target's that the
@@ -68,11 +78,15 @@ def compare_exact(
                 sql.SQL("CREATE TEMP TABLE pgsluice_loaded (LIKE {}) ON COMMIT DROP").format(source)
             )
             _load(connection, table, rows)
-            columns = sql.SQL(", ").join(_comparable(column) for column in table.columns)
-            ours = sql.SQL("SELECT {} FROM {} {}").format(
-                columns, sql.SQL("" if table.is_partitioned else "ONLY"), source
+            compared = sql.SQL(", ").join(
+                _comparable(column)
+                for column in table.columns
+                if columns is None or column.name in columns
             )
-            theirs = sql.SQL("SELECT {} FROM {}").format(columns, loaded)
+            ours = sql.SQL("SELECT {} FROM {} {} WHERE ").format(
+                compared, sql.SQL("" if table.is_partitioned else "ONLY"), source
+            ) + sql.SQL(row_filter)
+            theirs = sql.SQL("SELECT {} FROM {}").format(compared, loaded)
             return _except_all(connection, ours, theirs), _except_all(connection, theirs, ours)
 
 

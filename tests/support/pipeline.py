@@ -178,7 +178,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
             if ended or time.monotonic() > deadline:
                 errors = "".join("".join(format_exception(error)) for error in self.errors)
                 pytest.fail(f"never: {why}\n{errors}{self.log()[-4000:]}")
-            time.sleep(max(0.05, 2 * took))  # asking may not be what the machine is busy with
+            time.sleep(max(0.05, 4 * took))  # asking may not be what the machine is busy with
             asked = time.monotonic()
 
     def wait_applied(

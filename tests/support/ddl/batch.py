@@ -49,6 +49,8 @@ AND wait_event = 'relation'
 """
 Tables = Mapping[tuple[str, str], Mapping[str, Any]]
 """(subscription, table) -> the table in ``pgsluice status --json``."""
+Compare = Callable[[psycopg.Connection[Any], Row, str, str], tuple[Sequence[Any], Sequence[Any]]]
+"""Of a row's table and its target: some rows that the target lacks, and some other ones of it."""
 _SPOOL = 'max_bytes = "4 GiB"'
 """What the disk happens to have left is not the question here."""
 _WITNESSES = "witnesses"
@@ -70,6 +72,7 @@ class Batch:
     """Rows of one publisher, on their way through one moment.
 
     Attributes:
+        compare: the judge of a target.
         failed: row -> why a statement of it failed.
     """
 
@@ -77,6 +80,7 @@ class Batch:
     one: Pipeline
     rows: Sequence[Row]
     moment: Moment
+    compare: Compare = lambda connection, _, title, target: compare_exact(connection, title, target)
     failed: dict[str, str] = field(default_factory=dict)
     copies: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     columns: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -224,7 +228,11 @@ class Batch:
         """
         with self.database.connect() as connection, connection.transaction():
             self._make(connection, rows)
-            titles = [title for row in rows for title in self._titles(row, row.tables)]
+            titles = [
+                title
+                for row in rows
+                for title in self._titles(row, row.tables if row.first is None else row.first)
+            ]
             oids = [
                 oid
                 for title in titles
@@ -505,7 +513,7 @@ class Batch:
         added = [c for c in _columns(target) if c not in self.columns.get(key, ())]
         difference = ""
         try:
-            missing, extra = compare_exact(connection, title, str(target.table_uri))
+            missing, extra = self.compare(connection, row, title, str(target.table_uri))
         except Exception as failed:
             missing, extra = [], []
             difference = f"cannot be compared: {str(failed).splitlines()[0]}"
@@ -527,14 +535,18 @@ def prepare(database: Database) -> None:
 
 
 def run_rows(
-    pipeline: MakePipeline, database: Database, rows: Sequence[Row], moment: Moment
+    pipeline: MakePipeline,
+    database: Database,
+    rows: Sequence[Row],
+    moment: Moment,
+    *more: Compare,
 ) -> dict[str, Seen]:
     """Run rows of one kind of publisher at one moment, in a fresh database.
 
     Returns:
         what was seen, by the row's name.
     """
-    return Batch(database, pipeline(database), rows, moment).run()
+    return Batch(database, pipeline(database), rows, moment, *more).run()
 
 
 def _lake(row: Row) -> str:

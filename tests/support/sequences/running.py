@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.support.databases import Database
 from tests.support.ddl.batch import run_rows
 from tests.support.ddl.row import DURING_COPIES, FIRST_COPIES, Fault, Moment
-from tests.support.ddl.seen import Seen, fault
+from tests.support.ddl.seen import Seen, TargetSeen, fault
 from tests.support.pipeline import MakePipeline
+from tests.support.sequences.sent import compare_sent
 from tests.support.sequences.sequence import Drawn
 
 MOST_SHRUNK = 8
@@ -46,17 +47,43 @@ class Verdict:
     @property
     def is_copied_for_nothing(self) -> bool:
         """No rule of docs/schema-changes.md sends one of its statements to a copy."""
-        return self.seen.is_copied and not self.drawn.is_copied and self.fault is None
+        is_copied = any(target.copies for target in self.first)
+        return is_copied and not self.drawn.is_copied and self.fault is None
+
+    @property
+    def first(self) -> list[TargetSeen]:
+        """The targets that there were before."""
+        row = self.drawn.row()
+        titles = {f"public.{row.sql(table)}" for table in row.first or row.tables}
+        return [target for target in self.seen.targets if target.title in titles]
 
 
 RunDrawn = Callable[[Sequence[Drawn]], list[Verdict]]
 
 
 def run_drawn(
+    pipeline: MakePipeline, source: Callable[[], Database], drawn: Sequence[Drawn], moment: Moment
+) -> list[Verdict]:
+    """Run sequences at one moment, those of each publisher in a fresh database.
+
+    Args:
+        source: makes the database.
+    """
+    of_publishers = defaultdict(list)
+    for one in drawn:
+        of_publishers[one.publisher].append(one)
+    return [
+        verdict
+        for some in of_publishers.values()
+        for verdict in _run_batch(pipeline, source(), some, moment)
+    ]
+
+
+def _run_batch(
     pipeline: MakePipeline, source: Database, drawn: Sequence[Drawn], moment: Moment
 ) -> list[Verdict]:
-    """Run sequences of one publisher at one moment, in a fresh database."""
-    seen = run_rows(pipeline, source, [one.row() for one in drawn], moment)
+    rows = [one.row() for one in drawn]
+    seen = run_rows(pipeline, source, rows, moment, compare_sent)
     parked = {
         words: {str(title) for (title,) in source.execute(query)}
         for words, query in _MAY_BE_PARKED.items()
@@ -80,7 +107,7 @@ def _fault(drawn: Drawn, moment: Moment, seen: Seen, parked: Parked) -> Fault | 
 
 def shrink(run: RunDrawn, failed: Sequence[Verdict]) -> list[Verdict]:
     """Leave out of each sequence what its fault does not need; a round tries all at once."""
-    best = {verdict.drawn.name: verdict for verdict in failed[:MOST_SHRUNK]}
+    best = {verdict.drawn.name: _of_its_root(verdict) for verdict in failed[:MOST_SHRUNK]}
     open_ = set(best)
     number = 0
     while open_:
@@ -100,6 +127,13 @@ def shrink(run: RunDrawn, failed: Sequence[Verdict]) -> list[Verdict]:
             else:
                 open_.remove(name)
     return [*best.values(), *failed[MOST_SHRUNK:]]
+
+
+def _of_its_root(verdict: Verdict) -> Verdict:
+    """Without other targets, where its own is wrong: what is left out may have made those."""
+    is_wrong = any(target.difference or target.error for target in verdict.first)
+    tables = verdict.drawn.first if is_wrong and verdict.drawn.first else verdict.drawn.tables
+    return replace(verdict, drawn=replace(verdict.drawn, tables=tables))
 
 
 def _smaller(drawn: Drawn) -> Iterator[Drawn]:
@@ -146,7 +180,7 @@ class Tally:
         for one in verdicts:
             self.plain += not one.drawn.is_copied
             if one.is_copied_for_nothing:
-                reason = next((t.reason for t in one.seen.targets if t.copies), "")
+                reason = next(target.reason for target in one.first if target.copies)
                 short = _NUMBERS.sub("…", reason)
                 self.reasons[short] += 1
                 self.examples.setdefault(short, one.drawn.sql())

@@ -41,6 +41,8 @@ class Drawn:
             too.
         before, after: changes before the first step and after the last one.
         tables: those whose targets are judged.
+        first: those that there are before the first step; None: the same.
+        publications: the server's that the set-up makes, for ``Publisher.SERVER``.
     """
 
     name: str
@@ -49,7 +51,9 @@ class Drawn:
     before: str = ""
     after: str = ""
     tables: tuple[str, ...] = ("{t}",)
+    first: tuple[str, ...] | None = None
     publisher: Publisher = Publisher.PGSLUICE
+    publications: tuple[str, ...] = ("{t}",)
 
     @property
     def is_copied(self) -> bool:
@@ -76,7 +80,9 @@ class Drawn:
             before=self.before,
             after=self.after,
             tables=self.tables,
+            first=self.first,
             publisher=self.publisher,
+            publications=self.publications,
         )
 
     def named(self, name: str) -> Drawn:
