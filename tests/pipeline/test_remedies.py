@@ -50,13 +50,19 @@ REMEDIES = (
     Remedy(
         "unfit_array",
         "CREATE TABLE {} (id int PRIMARY KEY, v int[])",
-        "INSERT INTO {} VALUES (1, '{{{{1,2}},{{3,4}}}}')",
+        "INSERT INTO {} VALUES (1, '{{1,2},{3,4}}')",
         ("setting", "command"),
     ),
     Remedy(
         '"Odd Name"',
         'CREATE TABLE {} (id int PRIMARY KEY, "a.b" timestamp)',
         "INSERT INTO {} VALUES (1, '-infinity')",
+        ("setting", "command"),
+    ),
+    Remedy(
+        "identified",
+        "CREATE TABLE {} (id int PRIMARY KEY, u int NOT NULL UNIQUE); INSERT INTO {} VALUES (1, 1)",
+        "ALTER TABLE {} REPLICA IDENTITY USING INDEX identified_u_key; UPDATE {} SET id = 2",
         ("setting", "command"),
     ),
 )
@@ -100,7 +106,7 @@ def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop = database()
-    shop.execute(*(remedy.before.format(remedy.name) for remedy in REMEDIES))
+    shop.execute(*(remedy.before.replace("{}", remedy.name) for remedy in REMEDIES))
     one = pipeline(shop)
     with one.live():
         one.wait_until(
@@ -110,7 +116,7 @@ def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
                 and all(table.is_active for table in one.record().tables.values())
             )
         )
-        shop.execute(*(remedy.trouble.format(remedy.name) for remedy in REMEDIES))
+        shop.execute(*(remedy.trouble.replace("{}", remedy.name) for remedy in REMEDIES))
         for remedy in REMEDIES:
             title = _title(remedy)
             one.wait_until(lambda title=title: bool(_error(one, title)), why=f"{title} is parked")

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again
+from pgsluice.shown import shown_json
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sql import quote_title
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
@@ -84,7 +85,7 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
         raise TableError(
             f"{table}: the configured key names columns that the table does not have: "
             + ", ".join(missing),
-            hint="correct `key` of the subscription",
+            hint=f"correct `key` of the subscription; then copy the table: {copy_again(table)}",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -95,9 +96,9 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
         raise TableError(
             f"{table}: updates and deletes do not carry the key column {', '.join(hidden)}: the "
             f"replica identity has only {', '.join(facts.identity_key)}",
-            hint=f'set key = {{ "{table}" = [{", ".join(repr(n) for n in facts.identity_key)}] }} '
+            hint=f'set key = {{ "{table}" = [{", ".join(map(shown_json, facts.identity_key))}] }} '
             f"in the subscription, or ALTER TABLE {quote_title(table)} REPLICA IDENTITY DEFAULT; "
-            "then copy it",
+            f"then copy the table: {copy_again(table)}",
             table=table,
             reason=ParkReason.KEY,
         )
