@@ -29,7 +29,7 @@ from bench.positions import commits_of
 from bench.report import Line, rate, ratio
 from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
-from pgsluice.spark.session import build_session, forget_session
+from pgsluice.spark.session.session import build_session, forget_session
 from pgsluice.spool import TableState, find_record
 from pgsluice.subscription.run import run
 

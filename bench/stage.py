@@ -25,7 +25,7 @@ import psycopg
 from pgsluice.config import Config, load_config
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
-from pgsluice.spark.session import build_session
+from pgsluice.spark.session.session import build_session
 from pgsluice.subscription.run import run
 
 TIMEOUT_S = 900.0

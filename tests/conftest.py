@@ -232,7 +232,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The worker's SparkSession: two cores, three attempts a task, small and quick to start."""
     from tests.support.forked_planner import ForkedPlanners
 
-    from pgsluice.spark.session import build_session
+    from pgsluice.spark.session.session import build_session
 
     folder = tmp_path_factory.mktemp("spark")
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"

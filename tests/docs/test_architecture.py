@@ -43,7 +43,9 @@ def test_the_rooms_are_those_of_the_import_contract() -> None:
     assert sorted((int(number), room) for number, room in rows) == sorted(layers())
 
 
-@pytest.mark.parametrize("room", ["capture", "publication", "row_filter", "spool", "subscription"])
+@pytest.mark.parametrize(
+    "room", ["capture", "publication", "row_filter", "spark", "spool", "subscription"]
+)
 def test_a_rooms_modules_and_folders_are_all_named(room: str) -> None:
     rows = section(ARCHITECTURE, f"### Inside `{room}`")
     named = set(re.findall(r"`(\w+(?:\.py|/))`", rows))

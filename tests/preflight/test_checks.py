@@ -67,7 +67,7 @@ from pgsluice.preflight.tables import (
     check_table_names,
 )
 from pgsluice.replication import SystemIdentity, TimelineSwitch
-from pgsluice.spark.java import Java
+from pgsluice.spark.session.java import Java
 from pgsluice.spool import (
     FormerTarget,
     Owner,

@@ -36,7 +36,7 @@ from pgsluice.errors import (
     TargetUnreachable,
 )
 from pgsluice.lsn import Lsn
-from pgsluice.spark.on_demand import ContextOnDemand
+from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import TableState
 from pgsluice.subscription.cadence import steady_now
 from pgsluice.subscription.loop import RunLoop

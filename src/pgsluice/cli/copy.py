@@ -32,7 +32,7 @@ def copy(
     from pgsluice.cli.copy_request import ask_for_copy, ask_to_replace, find_table
     from pgsluice.monitor.followed_copy import follow_copy
     from pgsluice.monitor.live import LiveView
-    from pgsluice.spark.java import require_java
+    from pgsluice.spark.session.java import require_java
 
     loaded = load_config(config)
     require_java()

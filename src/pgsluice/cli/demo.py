@@ -54,7 +54,7 @@ def demo(
     debug: DebugOption = False,
 ) -> None:
     """Replicate a small shop to Delta, and prove its tables equal."""
-    from pgsluice.spark.java import require_java
+    from pgsluice.spark.session.java import require_java
 
     require_java()
     _require_packages()

@@ -25,7 +25,7 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Replicate: copy the tables, then follow their changes."""
-    from pgsluice.spark.java import require_java
+    from pgsluice.spark.session.java import require_java
 
     loaded = load_config(config)
     require_java()

@@ -17,7 +17,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import CaptureStatus
 from pgsluice.replication import SystemIdentity, TimelineSwitch
 from pgsluice.shown import shown
-from pgsluice.spark.java import Java
+from pgsluice.spark.session.java import Java
 from pgsluice.spool import SpoolIdentity, SubscriptionRecord
 from pgsluice.sql import quote_identifier
 

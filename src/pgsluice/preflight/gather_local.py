@@ -14,7 +14,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.monitor.status import CaptureStatus
 from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
 from pgsluice.replication import SystemIdentity
-from pgsluice.spark.java import find_java
+from pgsluice.spark.session.java import find_java
 from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
 
 

@@ -8,7 +8,7 @@ from pgsluice.hints import copy_again
 from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
-from pgsluice.spark.java import JAVA_HINT, java_problem
+from pgsluice.spark.session.java import JAVA_HINT, java_problem
 from pgsluice.subscription.options import too_many_copy_cores
 
 _OLDEST_SPARK = (4, 2)

@@ -51,7 +51,7 @@ from pgsluice.subscription.truncated_bounds import find_bounds, lacks_bounds
 from pgsluice.subscription.unseen_leaves import unseen_leaves, with_unseen
 
 if TYPE_CHECKING:
-    from pgsluice.spark.on_demand import ContextOnDemand
+    from pgsluice.spark.session.on_demand import ContextOnDemand
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 Spark forks a worker for each task that runs at once and ends idle ones after a minute; each
 new one would spend a second or two importing Arrow, Delta and pgsluice. The daemon loads
 them once, for all of its forks, and a run has it load them while the JVM starts
-(:mod:`pgsluice.spark.daemon_ahead`). Set by ``spark.python.daemon.module``; other kinds of workers
-(data source planners) have daemons of their own, which are left as they are.
+(:mod:`pgsluice.spark.session.daemon_ahead`). Set by ``spark.python.daemon.module``; other kinds of
+workers (data source planners) have daemons of their own, which are left as they are.
 """
 
 import gc
@@ -12,8 +12,8 @@ import importlib
 import sys
 
 from pgsluice.freed_memory import keep_freed_memory
-from pgsluice.spark import daemon_ahead
-from pgsluice.spark.without_pandas import load_arrow_without_pandas
+from pgsluice.spark.session import daemon_ahead
+from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
 
 _LOADED = (
     "pyspark.worker",

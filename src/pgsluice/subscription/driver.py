@@ -28,7 +28,7 @@ from pgsluice.subscription.table_events import HoldReleased
 from pgsluice.subscription.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pgsluice.spark.on_demand import ContextOnDemand
+    from pgsluice.spark.session.on_demand import ContextOnDemand
 
 logger = logging.getLogger(__name__)
 

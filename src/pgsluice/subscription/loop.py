@@ -20,8 +20,8 @@ from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
-from pgsluice.spark.on_demand import ContextOnDemand
-from pgsluice.spark.session import raise_if_ended
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.session import raise_if_ended
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.received import ReceivedOnce

@@ -6,7 +6,7 @@ from typing import Any
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spark.master import DEFAULT_MASTER, local_cores
+from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
 from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
 

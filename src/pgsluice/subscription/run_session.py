@@ -12,9 +12,9 @@ from pgsluice.config import Config
 from pgsluice.errors import SparkFailed
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.processes import Part, say_next
-from pgsluice.spark.on_demand import ContextOnDemand
-from pgsluice.spark.session import build_session, refuse_spark_errors
-from pgsluice.spark.starting_context import StartingContext
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.session import build_session, refuse_spark_errors
+from pgsluice.spark.session.starting_context import StartingContext
 from pgsluice.spool.layout import SPARK_LOG
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from tests.support.waiting import await_that
 
-from pgsluice.spark import jvm
-from pgsluice.spark.starting_context import _is_refusal
+from pgsluice.spark.session import jvm
+from pgsluice.spark.session.starting_context import _is_refusal
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ wait
 LAUNCHING = """
 import sys
 from pathlib import Path
-from pgsluice.spark import jvm
+from pgsluice.spark.session import jvm
 
 jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
 launch = jvm.Launch({}, Path(sys.argv[2]), is_quick=True)
@@ -155,8 +155,8 @@ import os
 import sys
 from pathlib import Path
 from pgsluice.errors import SparkFailed
-from pgsluice.spark import jvm
-from pgsluice.spark.starting_context import StartingContext
+from pgsluice.spark.session import jvm
+from pgsluice.spark.session.starting_context import StartingContext
 
 jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
 for long in ("", "x" * 200_000):  # Linux lets no variable be so long

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from tests.support.waiting import HANGS_S
 
-from pgsluice.spark.daemon_ahead import DaemonAhead, address_of, environment_of
+from pgsluice.spark.session.daemon_ahead import DaemonAhead, address_of, environment_of
 
 NAME = f"a test {os.getpid()}"
 MODULE = """
 import os, sys
-from pgsluice.spark import daemon_ahead
+from pgsluice.spark.session import daemon_ahead
 
 if sys.argv[2:3] == [daemon_ahead.AHEAD]:
     daemon_ahead.wait_for_daemon(int(sys.argv[3]))

@@ -17,8 +17,8 @@ from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
 from pgsluice.errors import ConfigError, SparkFailed
-from pgsluice.spark.java import Java, find_java, require_java
-from pgsluice.spark.session import merged_settings, refuse_spark_errors, require_spark
+from pgsluice.spark.session.java import Java, find_java, require_java
+from pgsluice.spark.session.session import merged_settings, refuse_spark_errors, require_spark
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_users_settings_override_the_defaults() -> None:
 
 
 def test_the_settings_for_sessions_of_users_are_those_of_a_run() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark-source.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text()
     documented = dict(re.findall(r"^\| `(spark\.[\w.]+) = (\S+)` \|", page, re.MULTILINE))
     ours = merged_settings({})
     assert documented == {name: ours[name] for name in documented}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from contextlib import nullcontext
 
-from pgsluice.spark.without_pandas import load_arrow_without_pandas, without_pandas
+from pgsluice.spark.session.without_pandas import load_arrow_without_pandas, without_pandas
 
 MODULES = (
     "pyspark.sql",

@@ -16,8 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-from pgsluice.spark import starting_context
-from pgsluice.spark.starting_context import StartingContext
+from pgsluice.spark.session import starting_context
+from pgsluice.spark.session.starting_context import StartingContext
 
 build_session, is_made = starting_context.build_session, threading.Event()
 
@@ -64,7 +64,7 @@ import sys
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
-from pgsluice.spark.starting_context import StartingContext
+from pgsluice.spark.session.starting_context import StartingContext
 
 starting = StartingContext({"spark.master": "local[x]"}, "t", Path(sys.argv[1]), owns_process=True)
 try:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.processes import Part, has_ended
 from pgsluice.spark.errors import spark_errors, summarize_error
-from pgsluice.spark.java import require_java
-from pgsluice.spark.master import DEFAULT_MASTER, is_local
+from pgsluice.spark.session.java import require_java
+from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

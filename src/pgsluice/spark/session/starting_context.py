@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.processes import Part, say_it_ended, why_not_started
-from pgsluice.spark.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
 from pgsluice.spark.errors import spark_errors, summarize_error
-from pgsluice.spark.jvm import Launch, LaunchEndedError, has_jvm
-from pgsluice.spark.loading import load_pyspark
-from pgsluice.spark.master import is_local
-from pgsluice.spark.session import (
-    build_session,
-    forget_session,
-    merged_settings,
-    prepare,
-)
+from pgsluice.spark.session.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
+from pgsluice.spark.session.jvm import Launch, LaunchEndedError, has_jvm
+from pgsluice.spark.session.loading import load_pyspark
+from pgsluice.spark.session.master import is_local
+from pgsluice.spark.session.session import build_session, forget_session, merged_settings, prepare
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -42,7 +37,7 @@ class StartingContext(threading.Thread):
             print stack traces on the user's terminal.
         owns_process: this process runs nothing but pgsluice.
         daemon: the module of a worker daemon that can be loaded ahead of Spark's use of it
-            (:mod:`pgsluice.spark.daemon_ahead`); None: there is none.
+            (:mod:`pgsluice.spark.session.daemon_ahead`); None: there is none.
     """
 
     def __init__(

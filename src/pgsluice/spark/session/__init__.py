@@ -1,0 +1,1 @@
+"""Spark sessions that pgsluice starts: Java, the JVM, PySpark, the session."""
