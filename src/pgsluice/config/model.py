@@ -100,10 +100,20 @@ class SourceConfig(Section):
     """``[source]``: the server, the slot, and what the slot sends.
 
     Attributes:
-        dsn: libpq's connection string; not in repr, see :attr:`shown_dsn`.
-        proto_version: None for the newest that the server supports.
-        streaming: None for ``parallel`` from 16 on, ``on`` in 14 and 15, ``off`` before, and
-            ``off`` with ``messages``.
+        dsn: the connection string, as libpq takes it. No message and no log shows its secrets.
+        slot: the replication slot. The first run creates it.
+        publications: publications on the server. The first run creates those that are missing.
+        proto_version: the version of pgoutput's protocol; default: the newest that the server
+            supports.
+        streaming: whether the server sends open transactions early; default: ``parallel`` from 16
+            on, ``on`` in 14 and 15, ``off`` before, and ``off`` with ``messages``.
+        two_phase: whether the server sends prepared transactions at PREPARE, from 15 on. A slot
+            keeps it for good.
+        binary: whether the server sends values in binary form, from 14 on.
+        messages: whether the server sends what ``pg_logical_emit_message`` writes, from 14 on.
+        origin: ``none`` leaves out what the source itself received by replication, from 16 on.
+        catalog_poll_s: time between two catalog refreshes.
+        connect_timeout_s: how long connecting may take.
         silence_timeout_s: how long the server may send nothing while it streams, and how long it
             may leave a question of capture's unanswered; 0: for ever.
     """
@@ -142,10 +152,12 @@ class SpoolConfig(Section):
     """``[spool]``: where received changes are kept.
 
     Attributes:
+        path: a folder on a durable disk.
         segment_bytes: a segment ends at this size.
-        segment_ms: the time between two segments; after a longer pause one ends at once.
-        retention: seconds that segments are kept after every subscription applied them.
-        max_bytes: the spool's limit; None for 90 % of the disk.
+        segment_ms: milliseconds between two segments; after a longer pause one ends at once.
+        retention: how long segments are kept after every subscription applied them.
+        max_bytes: the spool's limit; default: 90 % of the disk. All transactions that are open or
+            prepared at the same time have to fit.
         shared: the folder is mounted at the same path on all executors, and they can write it.
     """
 
@@ -158,7 +170,12 @@ class SpoolConfig(Section):
 
 
 class PublicationsConfig(Section):
-    """``[publications]``: the statements of pgsluice's own publications, or their file."""
+    """``[publications]``: the statements of pgsluice's own publications, or their file.
+
+    Attributes:
+        file: a file with CREATE PUBLICATION statements in the syntax of PostgreSQL 15 and newer.
+        sql: the same statements, in the configuration itself.
+    """
 
     file: FilePath | None = None
     sql: str | None = None
@@ -171,18 +188,37 @@ class PublicationsConfig(Section):
 
 
 class SubscriptionConfig(Section):
-    """``[[subscription]]``: one target and one streaming query.
+    """``[[subscription]]``: what one target gets, and how.
 
     Attributes:
-        publications: names of pgsluice's own; None for everything that the slot sends.
+        name: it names the subscription's folder in the spool.
+        publications: names of pgsluice's own publications; default: everything that the slot sends.
+        mode: what the target has of a table: its ``current`` rows, or its changes.
+        enabled: whether ``pgsluice run`` runs the subscription.
+        copy_data: whether a table begins with an initial copy. Without one, changes of rows that
+            are older than the subscription are skipped.
         copy_workers: the most connections that copies read with.
-        copy_cores: the most tasks of copies that run beside a stream; None for half of those that
+        copy_cores: the most tasks of copies that run beside a stream; default: half of those that
             Spark runs at once.
-        copy_rate: bytes per second that a copy may read; None for no limit.
-        key: table -> columns that identify a row, for tables without a key.
+        copy_rate: how much a copy may read per second; default: no limit.
+        sink: the target: its ``type``, and the keys of that type.
+        max_rows_per_batch: rows after which a batch takes no further segment.
+        max_bytes_per_batch: bytes after which a batch takes no further segment.
+        apply_interval_s: the least time between two merges of a table.
+        cut_interval_s: how often all tables reach one position, which readers may rely on.
+        cut_retention_s: how long readers may use the table versions of such a position.
+        key: table -> columns that identify a row, as ``"public.t" = ["a", "b"]``, for tables
+            without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``: ``string`` for columns of any
             type, the others for numeric ones.
-        json_as: the key ``json``: the target's type for json and jsonb.
+        rename: table -> another name at the target.
+        numeric: the target's type for numeric without precision: ``string``, ``double`` or
+            ``decimal(38,s)``.
+        json_as: the target's type for json and jsonb.
+        on_unrepresentable: what happens to a value that its column cannot hold.
+        foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
+        change_column_prefix: what the names of change columns begin with.
+        deleted_column: a column that marks deleted rows.
     """
 
     name: Annotated[str, After(_folder)]

@@ -28,7 +28,7 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
     return lambda value: value not in known
 
 
-_UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
+UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
     SubscriptionConfig: (
         ("mode", _is_not("current"), 'only mode "current" is supported yet'),
         (
@@ -53,7 +53,7 @@ def unsupported_settings(model: BaseModel) -> Iterator[str]:
     """A sentence for each key whose value this version does not support."""
     keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
     names = {key: name for name, key in keys.items()}
-    for key, is_unsupported, what in _UNSUPPORTED.get(type(model), ()):
+    for key, is_unsupported, what in UNSUPPORTED.get(type(model), ()):
         name = names[key]
         if name not in model.model_fields_set:
             continue

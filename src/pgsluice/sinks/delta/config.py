@@ -29,6 +29,7 @@ class DeltaSinkConfig(SinkConfig):
     """Delta tables under one path.
 
     Attributes:
+        type: ``delta``.
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
         history_retention: seconds that readers may go back; 0: only to the versions of cuts.
         merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
