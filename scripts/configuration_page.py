@@ -159,15 +159,5 @@ def _default(field: FieldInfo) -> str:
             return f"{value:,}"
 
 
-def keys_without_words() -> list[str]:
-    """Keys that the docstring of their model leaves out."""
-    models = (SourceConfig, SpoolConfig, PublicationsConfig, SubscriptionConfig, DeltaSinkConfig)
-    return sorted(
-        f"{model.__name__}.{name}"
-        for model in models
-        for name in model.model_fields.keys() - descriptions(model)
-    )
-
-
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")

@@ -13,6 +13,9 @@ from enum import StrEnum
 
 from pgsluice.lsn import Lsn
 
+INSERTS_ONLY = "inserts only"
+"""How the sentence begins of a table whose updates and deletes are not sent."""
+
 
 class CapturePhase(StrEnum):
     """What capture is doing."""

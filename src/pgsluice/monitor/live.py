@@ -19,6 +19,7 @@ from typing import assert_never
 from rich.console import Console, RenderableType
 
 from pgsluice.events import (
+    INSERTS_ONLY,
     BatchFinished,
     CapturePhase,
     CaptureState,
@@ -51,7 +52,6 @@ from pgsluice.monitor.wording import (
     tables_of,
 )
 from pgsluice.shown import shown
-from pgsluice.subscription.completeness import INSERTS_ONLY
 
 _LINE_EVERY_S = 1.0
 _PROGRESS_EVERY_S = 10.0

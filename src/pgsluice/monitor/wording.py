@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgsluice.events import CopyAmount
-from pgsluice.subscription.completeness import INSERTS_ONLY
+from pgsluice.events import INSERTS_ONLY, CopyAmount
 
 STATES = {
     "i": "to copy",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgsluice.events import INSERTS_ONLY
 from pgsluice.hints import copy_again
 from pgsluice.schema_rules import ALL_ACTIONS
 from pgsluice.shown import shown
@@ -16,8 +17,6 @@ from pgsluice.spool import TableRecord, TargetName
 from pgsluice.sql import quote_identifier
 from pgsluice.subscription.discovery import ReplicatedTable
 
-INSERTS_ONLY = "inserts only"
-"""How the sentence begins of a table whose updates and deletes are not sent."""
 _ORDER = ("insert", "update", "delete", "truncate")
 
 
