@@ -109,6 +109,7 @@ def test_nothing_is_concluded_from_what_an_older_record_does_not_have() -> None:
         ({1: "id", 2: "a"}, 3, Same),  # added and dropped
         ({1: "id", 2: "b"}, 2, CopyAgain),  # renamed
         ({1: "id", 3: "a"}, 3, CopyAgain),  # dropped, and added again
+        ({1: "id", 3: "A"}, 3, CopyAgain),  # a target does not tell them apart
         ({2: "id", 1: "a"}, 2, CopyAgain),  # names swapped
         ({1: "id", 2: "a", 4: "b"}, 4, ColumnsAdded),  # behind one that came and went
     ],

@@ -186,7 +186,9 @@ def _has_renamed_column(look: Look) -> bool:
 
 def _has_reused_name(look: Look) -> bool:
     added = added_columns(look.before, look.now)
-    gone = {name.casefold() for name in look.before.gone.values()}
+    dropped = look.before.columns.keys() - look.now.columns.keys()
+    names = {*look.before.gone.values(), *(look.before.columns[one].name for one in dropped)}
+    gone = {name.casefold() for name in names}
     return any(column.name.casefold() in gone for column in added)
 
 

@@ -206,6 +206,8 @@ COLUMNS = (
         ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a int DEFAULT 7"), EQUAL),
     Row("drop and add with another type",
         ("ALTER TABLE {t} DROP a", "ALTER TABLE {t} ADD a date DEFAULT '2020-01-01'"), EQUAL),
+    Row("drop and add under a name equal but for case",
+        ("ALTER TABLE {t} DROP a", 'ALTER TABLE {t} ADD "A" int DEFAULT 3'), EQUAL),
     Row("add fill drop add under the same name",
         ("ALTER TABLE {t} ADD c int", "UPDATE {t} SET c = id", "ALTER TABLE {t} DROP c",
             "ALTER TABLE {t} ADD c int"), EQUAL),
