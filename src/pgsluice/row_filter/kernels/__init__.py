@@ -10,11 +10,10 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     jsonb,
     networks,
     numerics,
-    patterns,
     ranges,
-    text,
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
+from pgsluice.row_filter.kernels.texts import functions, patterns  # noqa: F401
 from pgsluice.row_filter.kernels.times import date_parts, datetimes, moments, time_zones  # noqa: F401
 
 __all__ = ["KERNELS"]

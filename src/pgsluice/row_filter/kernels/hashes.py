@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.row_filter.kernels.kernel import Compute, Site, register, sited
-from pgsluice.row_filter.kernels.letters import encoder
+from pgsluice.row_filter.kernels.texts.letters import encoder
 
 Word: TypeAlias = Any
 """A Python integer, or a numpy array of unsigned 64-bit integers; below 2**32."""

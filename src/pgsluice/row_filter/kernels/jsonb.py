@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from pgsluice.row_filter.kernels.arithmetic import integer
 from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
-from pgsluice.row_filter.kernels.letters import encoder
 from pgsluice.row_filter.kernels.numerics import (
     _numeric_to_float8,
     _numeric_to_integer,
 )
+from pgsluice.row_filter.kernels.texts.letters import encoder
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.collections import PgArray
 from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, is_equal, kind_of

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.row_filter.kernels.kernel import Site
-from pgsluice.row_filter.kernels.letters import is_plain_for_ascii
-from pgsluice.row_filter.kernels.patterns import parse_like, read_regex
 from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, make_scalar
+from pgsluice.row_filter.kernels.texts.letters import is_plain_for_ascii
+from pgsluice.row_filter.kernels.texts.patterns import parse_like, read_regex
 
 Maker = Callable[[Site], Compute | None]
 

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from pgsluice.catalog.text_rules import CollationRules
 from pgsluice.row_filter.kernels.kernel import Refused
-from pgsluice.row_filter.kernels.letters import (
+from pgsluice.row_filter.kernels.scalars import make_scalar
+from pgsluice.row_filter.kernels.texts.letters import (
     ASCII_CLASSES,
     class_ranges,
     unknown_characters,
 )
-from pgsluice.row_filter.kernels.scalars import make_scalar
 from pgsluice.row_filter.values import CannotKnow
 
 _CLASSES: Final = {"d": "digit", "s": "space", "w": "alnum"}

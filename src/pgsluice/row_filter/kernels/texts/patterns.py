@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
-from pgsluice.row_filter.kernels.letters import lower_as
-from pgsluice.row_filter.kernels.posix_regex import PosixRegex
+from pgsluice.row_filter.kernels.texts.letters import lower_as
+from pgsluice.row_filter.kernels.texts.posix_regex import PosixRegex
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
 S = TypeVar("S", str, bytes)

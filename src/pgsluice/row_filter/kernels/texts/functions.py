@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.arithmetic import out_of_range
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register, sited
-from pgsluice.row_filter.kernels.letters import encoder, lower_as, upper_as
+from pgsluice.row_filter.kernels.texts.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
 from pgsluice.row_filter.values.strings import is_octal

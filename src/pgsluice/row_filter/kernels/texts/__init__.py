@@ -1,0 +1,1 @@
+"""Kernels of text: case, patterns and regular expressions."""
