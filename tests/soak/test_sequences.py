@@ -98,6 +98,9 @@ class Sequences:
         verdicts = run(drawn)
         self.tally.add(verdicts, moment)
         if failed := [one for one in verdicts if one.fault is not None]:
+            # Shrinking takes a while, and may be cut off.
+            sys.stdout.writelines(f"\n{one.drawn.name}: {one.seen}" for one in failed)
+            sys.stdout.flush()
             found = [render(one, moment, self.version) for one in shrink(run, failed)]
             self.failed += found
             sys.stdout.write("\n" + "\n".join(found))

@@ -6,6 +6,7 @@ older servers cannot decode what was written meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from tests.support.ddl.row import Moment, Publisher
@@ -16,6 +17,12 @@ _KINDS = (
     (5, "set_same"), (6, "set_other"), (5, "drop_and_make"), (6, "via_root"), (3, "comment"),
     (4, "truncate"), (7, "second"),
 )  # fmt: skip
+_NEUTRAL = tuple(
+    (weight, kind)
+    for weight, kind in _KINDS
+    if kind in ("rename", "set_same", "via_root", "comment", "truncate")
+)
+"""Those that no rule sends to a copy."""
 _ALL = "insert, update, delete, truncate"
 _SOME = ("insert", "insert, update", "insert, update, delete", "delete", "update, delete", _ALL)
 _FILTERS = ("id > 5", "id % 2 = 0", "id < 108", "id > 0")
@@ -116,7 +123,7 @@ class _Table:
     def via_root(self) -> str | None:
         if self.version < 13 or (self.condition and self.is_partitioned):
             return None
-        self.is_via_root = not self.is_via_root
+        self.is_via_root, self.neutral = not self.is_via_root, True
         return self.alter(f"SET (publish_via_partition_root = {str(self.is_via_root).lower()})")
 
     def comment(self) -> str:
@@ -175,12 +182,13 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     is_partitioned = version >= 13 and dice.random() < 0.3
     table = _Table(dice, version, is_partitioned=is_partitioned)
     table.has_rows = moment is not Moment.LOST
+    kinds = _NEUTRAL if dice.random() < 0.3 else _KINDS
     before = table.changes(2)
     steps: list[tuple[str, bool]] = []
     for _ in range(dice.randint(2, 5)):
         if table.has_rows and steps and dice.random() < 0.5:
             steps.append((table.changes(2), True))
-        steps.append(_step(table))
+        steps.append(_step(table, kinds))
     if dice.random() < 0.9:
         steps += [(text, False) for text in table.finish()]
     after = table.changes(3) if dice.random() < 0.7 else ""
@@ -199,9 +207,9 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     )
 
 
-def _step(table: _Table) -> tuple[str, bool]:
+def _step(table: _Table, kinds: Sequence[tuple[float, str]]) -> tuple[str, bool]:
     while True:
-        kind = pick(table.dice, _KINDS)
+        kind = pick(table.dice, kinds)
         table.neutral = False
         text: str | None = getattr(table, kind)()
         if text is not None:
