@@ -384,7 +384,8 @@ def _step(table: _Table, *, has_rows: bool) -> tuple[str, bool]:
         table.is_copied = False
         text = getattr(table, kind)()
         if text is not None:
-            return text, table.is_copied
+            # A table with two names that are one to a lake is parked, and copied after that.
+            return text, table.is_copied or table.collides
 
 
 def _make(dice: Random, form: str, version: int) -> tuple[_Table, tuple[str, ...]]:
