@@ -100,9 +100,10 @@ class _Table:
         return self.alter(f"SET (publish = '{self.operations_now}')")
 
     def rename(self) -> str:
+        """There and back at once, or with what it does not send in between."""
         old, new = self.name, "{t}" if self.name != "{t}" else "{t}_new"
-        self.neutral = True
-        if self.version < 18:
+        if self.name == "{t}" and (self.version < 18 or self.dice.random() < 0.5):
+            self.neutral = True
             there = self.alter("RENAME TO {t}_new")
             return f"{there}; ALTER PUBLICATION {{t}}_new RENAME TO {{t}}"
         self.name = new
