@@ -20,7 +20,7 @@ from tests.soak.report import WITHOUT_SPARK, Report
 from tests.soak.test_ddl import failover as failover
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.promotion import FailoverDatabase
-from tests.support.ddl.row import Moment
+from tests.support.ddl.row import FIRST_COPIES, Moment
 from tests.support.pipeline import MakePipeline
 from tests.support.sequences import columns, partitions, publications
 from tests.support.sequences.running import Tally, Verdict, render, run_drawn, shrink
@@ -125,6 +125,8 @@ def test_sequences(
     seed: int,
     report: Report,
 ) -> None:
+    if area == "publications" and moment in FIRST_COPIES:
+        pytest.skip("a run knows the server's publications from its start")
     one = Sequences(area, 18, seed, pipeline, make_source)
     with row(report, f"{area}, {moment.value}, PostgreSQL 18", seed) as line:
         one.run(moment, count(area, 18))
@@ -147,6 +149,8 @@ def test_sequences_on_older_servers(
         report, f"{area}, at {len(moments(version))} moments, PostgreSQL {version}", seed
     ) as line:
         for moment in moments(version):
+            if area == "publications" and moment in FIRST_COPIES:
+                continue
             one.run(moment, count(area, version))
         one.check(line)
 

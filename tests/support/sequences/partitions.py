@@ -186,17 +186,17 @@ class _Table:
         return free.issuperset(partition.slots)
 
     def detach(self) -> str | None:
-        found = self.removable()
-        if len(found) < 2:
+        found = [p for p in self.removable() if self._may_go(p)]
+        if not found:
             return None
         chosen = self.dice.choice(found)
         chosen.is_attached = False
         return f"ALTER TABLE {chosen.above} DETACH PARTITION {chosen.name}"
 
     def drop(self) -> str | None:
-        found = self.removable()
+        found = [p for p in self.removable() if self._may_go(p)]
         found += [p for p in self.partitions if not p.is_attached]
-        if len(found) < 2:
+        if not found:
             return None
         chosen = self.dice.choice(found)
         self._forget(chosen)
@@ -329,7 +329,9 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     after = table.changes(3) if dice.random() < 0.7 else ""
     steps = [text for text in steps if text]
     ends = ends_of_transactions(dice, len(steps), moment)
-    apart = [p.name for p in table.partitions if not p.is_attached and p.parent is None]
+    apart = [
+        p.name for p in table.partitions if not p.is_attached and (table.below(p) or not p.is_mid)
+    ]
     return Drawn(
         f"p{seed}_{moment.name.lower()}_{number}",
         tuple(setup),
