@@ -18,7 +18,8 @@ from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, find_record
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import TableWork, TaskResult, plan_tables
+from pgsluice.subscription.planning import plan_tables
+from pgsluice.subscription.work import TableWork, TaskResult
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -30,7 +30,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.subscription.apply import shares_of
-from pgsluice.subscription.planning import TableWork, TaskResult
+from pgsluice.subscription.work import TableWork, TaskResult
 from pgsluice.wire import Insert, Truncate, TupleData, Update
 
 FACTS = RelationFacts(

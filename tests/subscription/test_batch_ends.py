@@ -10,7 +10,8 @@ from pgsluice.spool import SpoolReader, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.barrier import BarrierOwner
 from pgsluice.subscription.batch_ends import BatchEnds
-from pgsluice.subscription.planning import TableWork, plan_tables
+from pgsluice.subscription.planning import plan_tables
+from pgsluice.subscription.work import TableWork
 
 FIRST = Lsn(START)
 

@@ -9,7 +9,7 @@ from tests.support.local_spark import LocalSession
 
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.batch_work import divide, run_works
-from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.work import TableWork
 
 SMALL = TableWork(1, "public", "t", Lsn(1), Lsn(2), Lsn(1), 1, (1,), size_bytes=100)
 

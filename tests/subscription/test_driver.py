@@ -34,7 +34,7 @@ from pgsluice.subscription.copy_plan import awaits_copy
 from pgsluice.subscription.driver import SubscriptionDriver
 from pgsluice.subscription.lifecycle import Event, TableEvent
 from pgsluice.subscription.look_events import PublishedAgain
-from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
+from pgsluice.subscription.planning import plan_tables
 from pgsluice.subscription.received import ReceivedLive
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
@@ -42,6 +42,7 @@ from pgsluice.subscription.table_events import (
     CopyBegun,
     CopyRequested,
 )
+from pgsluice.subscription.work import Outcome, TableWork, TaskResult
 
 QUIET, GONE = OID + 1, OID + 2
 EVERY_TABLE = [

@@ -30,8 +30,8 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.batch_work import run_works
-from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.shared_batch import SharedBatch
+from pgsluice.subscription.work import TableWork, TaskResult
 from pgsluice.wire import (
     UNCHANGED,
     Delete,

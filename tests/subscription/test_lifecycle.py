@@ -45,7 +45,6 @@ from pgsluice.subscription.name_events import (
     TargetFreed,
     TargetTaken,
 )
-from pgsluice.subscription.planning import TaskResult
 from pgsluice.subscription.table_events import (
     BATCH_ATTEMPTS,
     COPY_ATTEMPTS,
@@ -63,6 +62,7 @@ from pgsluice.subscription.table_events import (
     HoldReleased,
     TimePassed,
 )
+from pgsluice.subscription.work import TaskResult
 
 NOW = 1000.0
 OLD_TARGET = OldTarget("public", "t", 1, 0)

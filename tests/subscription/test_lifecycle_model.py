@@ -35,7 +35,6 @@ from pgsluice.subscription.discovery import ReplicatedTable
 from pgsluice.subscription.lifecycle import Event
 from pgsluice.subscription.look_events import NotSent
 from pgsluice.subscription.name_events import OldTargetCopied, OldTargetUnusable
-from pgsluice.subscription.planning import TaskResult
 from pgsluice.subscription.table_events import (
     BatchApplied,
     BatchFailed,
@@ -47,6 +46,7 @@ from pgsluice.subscription.table_events import (
     CopySuperseded,
 )
 from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.work import TaskResult
 
 NAMES = ("a", "b", "c")
 OUTCOMES = st.sampled_from(["done"] * 8 + ["crash", *Remedy])

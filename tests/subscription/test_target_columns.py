@@ -31,7 +31,8 @@ from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, TableState, find_record
-from pgsluice.subscription.planning import TableWork, TaskResult, plan_alterations
+from pgsluice.subscription.planning import plan_alterations
+from pgsluice.subscription.work import TableWork, TaskResult
 from pgsluice.wire import Insert, Message, TupleData
 
 ID, NOTE, C = ("id", INT4, -1), ("note", TEXT, -1), ("c", INT4, -1)

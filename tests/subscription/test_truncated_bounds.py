@@ -9,8 +9,8 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spool import TableRecord
-from pgsluice.subscription.planning import Outcome, TableWork, TaskResult
 from pgsluice.subscription.truncated_bounds import find_bounds, lacks_bounds
+from pgsluice.subscription.work import Outcome, TableWork, TaskResult
 
 NOWHERE = "host=127.0.0.1 port=1 connect_timeout=2"
 

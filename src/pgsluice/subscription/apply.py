@@ -27,10 +27,10 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.large_batch import LARGE_BYTES, PIECE_BYTES, Outline, net_pieces
-from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.table_changes import TableChanges
 from pgsluice.subscription.target_columns import TargetColumns, columns_of, due_columns
 from pgsluice.subscription.truncated_leaves import deletes_of_truncated
+from pgsluice.subscription.work import TableWork, TaskResult
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20

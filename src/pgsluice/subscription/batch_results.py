@@ -21,10 +21,11 @@ from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableSt
 from pgsluice.subscription.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.lacking import LackingChanges
 from pgsluice.subscription.lifecycle import TableEvent
-from pgsluice.subscription.planning import Outcome, TableWork, TaskResult, plan_tables
+from pgsluice.subscription.planning import plan_tables
 from pgsluice.subscription.table_events import BatchApplied, BatchFailed, CaughtUp, TimePassed
 from pgsluice.subscription.tables import SubscriptionTables
 from pgsluice.subscription.unseen_leaves import unseen_leaves
+from pgsluice.subscription.work import Outcome, TableWork, TaskResult
 
 logger = logging.getLogger(__name__)
 

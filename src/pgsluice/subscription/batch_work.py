@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pgsluice.errors import Failure
 from pgsluice.spark.jobs.tasks import described, names_of, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
-from pgsluice.subscription.planning import Outcome, TableWork
 from pgsluice.subscription.shared_batch import SharedBatch
+from pgsluice.subscription.work import Outcome, TableWork
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

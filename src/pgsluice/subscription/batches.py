@@ -43,12 +43,13 @@ from pgsluice.subscription.batch_work import run_works
 from pgsluice.subscription.cadence import kept_versions
 from pgsluice.subscription.leaf_events import LeavesApplied
 from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import Outcome, TableWork, plan_alterations, plan_tables
+from pgsluice.subscription.planning import plan_alterations, plan_tables
 from pgsluice.subscription.publication_rules import PublicationRules
 from pgsluice.subscription.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.tables import SubscriptionTables
 from pgsluice.subscription.truncated_bounds import find_bounds, lacks_bounds
 from pgsluice.subscription.unseen_leaves import unseen_leaves, with_unseen
+from pgsluice.subscription.work import Outcome, TableWork
 
 if TYPE_CHECKING:
     from pgsluice.spark.session.on_demand import ContextOnDemand

@@ -19,8 +19,8 @@ from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import TableRecord, TargetName
 from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.leaf_plan import evaluators_of
 from pgsluice.subscription.looks import CatalogLooks
+from pgsluice.subscription.partition_rows import evaluators_of
 
 _SNAPSHOT_TIMEOUT_S = 300.0
 

@@ -6,47 +6,13 @@ bounds is read through the table: of newer partitions, and of a default one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
-import psycopg
-
-from pgsluice.catalog.source_tables import source_catalog
 from pgsluice.copy import CopyWork
-from pgsluice.publication import bind_filter
-from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.snapshots.ranges import Portion, Read
-from pgsluice.sql import SqlRefused, any_of
-
-T = TypeVar("T", int, tuple[int, int])
-
-
-def evaluators_of(
-    connection: psycopg.Connection[Any], wanted: Mapping[T, tuple[int, Sequence[str]]]
-) -> dict[T, FilterEvaluator]:
-    """What finds the rows of partitions.
-
-    Args:
-        connection: to the source.
-        wanted: anything -> a table, and conditions on its rows, of which one has to be true.
-
-    Returns:
-        by the same keys, without those whose conditions cannot be computed exactly.
-    """
-    evaluators: dict[T, FilterEvaluator] = {}
-    catalog = source_catalog(connection) if wanted else None
-    for name, (oid, conditions) in wanted.items():
-        table = catalog.tables.get(oid) if catalog is not None else None
-        if catalog is None or table is None:
-            continue
-        try:
-            bound = [bind_filter(text, table, catalog.text_rules) for text in conditions]
-            evaluators[name] = plan_filters(bound)
-        except SqlRefused:
-            continue
-    return evaluators
+from pgsluice.sql import any_of
 
 
 def portions_of_partitions(

@@ -1,4 +1,4 @@
-"""Which tables have work in a batch, and what tasks say that they have done.
+"""Which tables have work in a batch.
 
 A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
 the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
@@ -8,13 +8,10 @@ a lost or restored checkpoint changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
-from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import (
-    KnownColumns,
     is_key_proved,
     known_columns,
     sends_every_change,
@@ -22,101 +19,7 @@ from pgsluice.schema_rules import (
 )
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 from pgsluice.spool.segments.header import ChainHeader
-
-_NOWHERE = Lsn(0)
-
-
-@dataclass(frozen=True, slots=True)
-class TableWork:
-    """One table's share of a batch: its changes in (after, through].
-
-    Attributes:
-        relation_oid: the table, or a partitioned table's root.
-        namespace, name: the target's: the name of the source's table at the last look.
-        committed: position of pgsluice's newest commit at the target, as the record knows it.
-        copy_number: which copy the target has to carry.
-        oids: the relations with changes: the table, or its leaves.
-        is_complete: the publications send all actions of the table.
-        is_key_proved: see :func:`pgsluice.schema_rules.is_key_proved`.
-        leaves: those that the server sent at the last look; empty: not known.
-        known: what the last look at the table knows of its columns; None without a look.
-        looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
-        looked_at: see :class:`pgsluice.spool.TableRecord`.
-        alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
-        size_bytes: of the changes, at most: the segments may have some that are applied.
-        merge_s: how long the table's last merge took; 0: it has not been merged yet.
-        leaf_bounds: what finds the rows of single leaves; of those that were truncated, as far as
-            it is known.
-    """
-
-    relation_oid: int
-    namespace: str
-    name: str
-    after: Lsn
-    through: Lsn
-    committed: Lsn
-    copy_number: int
-    oids: tuple[int, ...]
-    is_complete: bool = False
-    is_key_proved: bool = True
-    known: KnownColumns | None = None
-    alter_facts: str = ""
-    looked_through: Lsn = _NOWHERE
-    looked_at: Lsn = _NOWHERE
-    leaves: frozenset[int] = frozenset()
-    size_bytes: int = 0
-    merge_s: float = 0.0
-    leaf_bounds: Mapping[int, FilterEvaluator] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-
-    @property
-    def title(self) -> str:
-        """The name for messages."""
-        return f"{self.namespace}.{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What a task did: the table is applied through the end of its work.
-
-    Attributes:
-        committed: position of pgsluice's newest commit at the target; 0: there is none.
-        version: the target's version; -1: it does not exist.
-        changes: how many changes were decoded.
-        rows_skipped: rows that changes updated or deleted, and that the target lacks.
-        skipped: the target had it all before.
-        decode_s, merge_s: how long it took to make the net changes, and to write them.
-        is_altered: the target has the columns that were due.
-        doubt: why it is not proven which columns the changes have, so that the table has to be
-            compared with the source; empty: it is.
-    """
-
-    committed: Lsn
-    version: int = -1
-    changes: int = 0
-    rows_skipped: int = 0
-    skipped: bool = False
-    decode_s: float = 0.0
-    merge_s: float = 0.0
-    is_altered: bool = False
-    doubt: str = ""
-
-    def after(self, before: TaskResult) -> TaskResult:
-        """Two pieces of one table's work as one result."""
-        return replace(
-            self,
-            changes=before.changes + self.changes,
-            rows_skipped=before.rows_skipped + self.rows_skipped,
-            skipped=before.skipped and self.skipped,
-            decode_s=before.decode_s + self.decode_s,
-            merge_s=before.merge_s + self.merge_s,
-            doubt=before.doubt or self.doubt,
-        )
-
-
-Outcome = tuple[TableWork, TaskResult | Failure]
-"""A table's work, and what became of it."""
+from pgsluice.subscription.work import TableWork
 
 
 def plan_tables(

@@ -35,10 +35,10 @@ from pgsluice.spark.jobs.lost_workers import again_in_stage
 from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.apply import ApplyTables
 from pgsluice.subscription.large_batch import Outline
-from pgsluice.subscription.planning import TableWork, TaskResult
 from pgsluice.subscription.slices import SlicedPiece
 from pgsluice.subscription.table_changes import Chunk
 from pgsluice.subscription.target_columns import TargetColumns, columns_of
+from pgsluice.subscription.work import TableWork, TaskResult
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

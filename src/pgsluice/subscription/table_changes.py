@@ -21,8 +21,8 @@ from pgsluice.publication import Publisher, publish_all
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
 from pgsluice.subscription.column_identity import identified
-from pgsluice.subscription.planning import TableWork
 from pgsluice.subscription.target_columns import TargetColumns
+from pgsluice.subscription.work import TableWork
 
 _CHANGE_BYTES = 64
 """What a change counts beside its message: for the arrays that have an element for each."""

@@ -18,7 +18,7 @@ from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle import Attempts, Event
-from pgsluice.subscription.planning import TaskResult
+from pgsluice.subscription.work import TaskResult
 
 Rows = Mapping[int, tuple[str, ...]]
 """Partitions, and which rows of their table they may have had or have, as SQL conditions."""

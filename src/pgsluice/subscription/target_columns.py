@@ -34,7 +34,7 @@ from pgsluice.schema_rules import (
 )
 from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.target import TableOptions, column_type, target_table
-from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.work import TableWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spool import TableRecord
-from pgsluice.subscription.leaf_plan import evaluators_of
 from pgsluice.subscription.looks import LOOK_LIMITS
-from pgsluice.subscription.planning import Outcome, TableWork
+from pgsluice.subscription.partition_rows import evaluators_of
+from pgsluice.subscription.work import Outcome, TableWork
 
 
 def lacks_bounds(outcome: Outcome) -> bool:

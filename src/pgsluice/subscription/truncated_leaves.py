@@ -16,7 +16,7 @@ from pgsluice.copy import deletes_of_rows
 from pgsluice.errors import Remedy, TableError
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.subscription.planning import TableWork
+from pgsluice.subscription.work import TableWork
 
 
 def deletes_of_truncated(
