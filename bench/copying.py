@@ -31,7 +31,7 @@ from bench.stage import Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.spark.session.session import build_session, forget_session
 from pgsluice.spool import TableState, find_record
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -285,7 +285,7 @@ def _session(
         {
             "spark.master": master,
             # `pgsluice run` starts its session with the same daemon.
-            "spark.python.daemon.module": "pgsluice.subscription.daemon",
+            "spark.python.daemon.module": "pgsluice.subscription.running.daemon",
             **(settings or {}),
         },
         "bench",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.report import Line, rate, ratio
 from bench.stage import Stage
 from bench.streams import WORKLOADS, into_delta
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 ROUNDS = 2
 """The best of so many counts, and the first of them pays for what is not warm yet."""

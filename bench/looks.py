@@ -13,8 +13,8 @@ import psycopg
 from bench.report import Line
 from bench.stage import PUBLICATION, Shop, Stage
 from pgsluice.catalog import CatalogChanges
+from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
-from pgsluice.subscription.discovery import source_tables
 
 TABLES = 5_000
 _A_TRANSACTION = 500

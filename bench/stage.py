@@ -26,7 +26,7 @@ from pgsluice.config import Config, load_config
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.spark.session.session import build_session
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 TIMEOUT_S = 900.0
 PUBLICATION = "bench"
@@ -226,7 +226,7 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
     def warm_session(self) -> Iterator[None]:
         """A Spark session that has copied and merged before, for the runs in the block."""
         # `pgsluice run` starts its session with the same daemon.
-        daemon = {"spark.python.daemon.module": "pgsluice.subscription.daemon"}
+        daemon = {"spark.python.daemon.module": "pgsluice.subscription.running.daemon"}
         spark = build_session(daemon, "bench")
         try:
             with self.shop() as shop:

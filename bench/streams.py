@@ -19,7 +19,7 @@ from pgsluice.capture import CaptureProcess, prepare_source
 from pgsluice.config import Config
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 ROUNDS = 2
 """The best of this many runs counts, for pg_recvlogical and for capture."""

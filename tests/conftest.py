@@ -243,7 +243,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         # As in a session that `run` starts: workers are forked with their imports done.
-        "spark.python.daemon.module": "pgsluice.subscription.daemon",
+        "spark.python.daemon.module": "pgsluice.subscription.running.daemon",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
     }
     with ForkedPlanners(folder) as planners:

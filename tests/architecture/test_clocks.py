@@ -38,13 +38,13 @@ ALLOWED = {
     "spool/records/copy_status.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",
-    "subscription/batch_results.py": "the lag in seconds",
-    "subscription/cadence.py": "where the steady clock begins",
+    "subscription/batches/results.py": "the lag in seconds",
+    "subscription/batches/cadence.py": "where the steady clock begins",
     "snapshots/snapshot.py": "when a snapshot was taken, for people",
-    "subscription/kept_copies.py": "how long a snapshot has been held, for people",
-    "subscription/run.py": "when a run read its configuration, for people",
-    "subscription/reloading.py": "when a run read its configuration, for people",
-    "subscription/table_copies.py": "when a copy is begun again, for people",
+    "subscription/copies/kept.py": "how long a snapshot has been held, for people",
+    "subscription/running/run.py": "when a run read its configuration, for people",
+    "subscription/running/reloading.py": "when a run read its configuration, for people",
+    "subscription/copies/table_copies.py": "when a copy is begun again, for people",
 }
 
 

@@ -25,12 +25,12 @@ from tests.support.threads import beside
 from pgsluice.copy import CopyResult, CopyTables, CopyWork, TableCopy
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, ParkReason, Remedy
+from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, reader, temporary_snapshot
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
 from pgsluice.spark.jobs.tasks import attempt
-from pgsluice.subscription.discovery import source_tables
 
 PUBLICATION = "p"
 OPTIONS = TableOptions()

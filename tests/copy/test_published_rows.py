@@ -17,10 +17,10 @@ from tests.support.databases import Database, MakeDatabase
 from pgsluice.catalog import ensure_publications
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.copy import CopyResult, CopyWork
+from pgsluice.published.discovery import source_tables
+from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import Snapshot, import_snapshot
-from pgsluice.subscription.discovery import source_tables
-from pgsluice.subscription.publication_rules import PublicationRules
 
 ROWS = 2000
 _TABLES = f"""

@@ -57,7 +57,7 @@ def test_a_rooms_modules_and_folders_are_all_named(room: str) -> None:
 def test_every_module_and_test_that_is_named_exists() -> None:
     paths = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*/[a-z_]+\.py|[a-z]+\.py)`", CONTRACTS))
     paths |= set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", ARCHITECTURE))
-    bases = (ROOMS, ROOT / "tests", ROOT)
+    bases = (ROOMS, ROOMS / "subscription", ROOT / "tests", ROOT)
     missing = [path for path in paths if not any((base / path).exists() for base in bases)]
     assert missing == []
 

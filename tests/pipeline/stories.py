@@ -23,7 +23,7 @@ from tests.pipeline.own_publications import publishing
 from tests.support.pipeline import Pipeline
 
 from pgsluice.errors import TablesUnfinished
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 Story = Iterator[Mapping[str, str] | None]
 

@@ -16,10 +16,10 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, find_record
-from pgsluice.subscription.apply import ApplyTables
-from pgsluice.subscription.options import sink_options, table_options
-from pgsluice.subscription.planning import plan_tables
-from pgsluice.subscription.work import TableWork, TaskResult
+from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.base.work import TableWork, TaskResult
+from pgsluice.subscription.batches.planning import plan_tables
+from pgsluice.subscription.batches.tasks.apply import ApplyTables
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -19,7 +19,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.spool import TableState
 from pgsluice.spool.layout import COPY_SNAPSHOT
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.base.requests import request_copy
 
 LIMIT_MS = 400
 IDLE_SESSION_MS = 3000
@@ -117,8 +117,8 @@ def test_a_copy_is_disturbed(
             limit_ms = IDLE_SESSION_MS if name == "idle_session_timeout" else LIMIT_MS
             source.execute(f"ALTER DATABASE \"{source.name}\" SET {name} = '{limit_ms}ms'")
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_S", 0)
-    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
     one = pipeline(source, extra='copy_rate = "1 GiB"')
     one.once()
     with held_copies(has_lock=False) as held, one.live():

@@ -24,7 +24,7 @@ from pgsluice.replication import connect_sql
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, table_reader
 from pgsluice.spool import find_record
 from pgsluice.spool.layout import copy_files
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 
 def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +33,8 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     use_local_spark(monkeypatch)
     monkeypatch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
-    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEPT_FROM_BYTES", 0)
-    monkeypatch.setattr("pgsluice.subscription.kept_copies.KEEPER_AFTER_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_BYTES", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
 
 
 def killed_at(one: Pipeline, failpoint: str) -> None:
@@ -119,7 +119,7 @@ def run_held(config: Path) -> None:
 
     patch = pytest.MonkeyPatch()
     patch.setattr("pgsluice.copy.job.table_reader", read)
-    patch.setattr("pgsluice.subscription.table_copies.tasks_at_once", lambda _: 4)
+    patch.setattr("pgsluice.subscription.copies.table_copies.tasks_at_once", lambda _: 4)
     run(load_config(config))
 
 

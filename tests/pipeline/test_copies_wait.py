@@ -14,9 +14,9 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.config import load_config
 from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
-from pgsluice.subscription import copy_pauses, copy_round, kept_copies, table_copies
-from pgsluice.subscription.copy_plan import new_snapshot
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.base.requests import request_copy
+from pgsluice.subscription.copies import kept, pauses, rounds, table_copies
+from pgsluice.subscription.copies.plan import new_snapshot
 
 
 def test_a_table_that_is_locked_waits_and_the_others_are_copied(
@@ -25,7 +25,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
     """Then one is renamed before the snapshot of its copy, and no look has found the new name yet:
     what is written under that name does not belong to the target of the old one."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(copy_pauses, "LOCK_POLL_S", 0.1)
+    monkeypatch.setattr(pauses, "LOCK_POLL_S", 0.1)
     one = pipeline(shop := database())
     shop.execute(
         "CREATE TABLE locked (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -34,7 +34,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
         "INSERT INTO locked VALUES (1)",
         "INSERT INTO free VALUES (1)",
     )
-    read_source = copy_round.read_source
+    read_source = rounds.read_source
     with shop.connect() as migration:
 
         def locking(*arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
                 migration.execute("BEGIN; LOCK TABLE ONLY leaf")
             return read_source(*arguments)
 
-        monkeypatch.setattr(copy_round, "read_source", locking)
+        monkeypatch.setattr(rounds, "read_source", locking)
         with one.live():
             one.wait_until(lambda: find_record(one.spool, "lake") is not None)
             one.wait_until(lambda: len(one.record().tables) == 2)
@@ -58,7 +58,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
             assert hint == "  → the table is copied by itself when the lock is gone"
             shop.execute("INSERT INTO free VALUES (2)")
             one.wait_until(lambda: one.delta("free").to_pyarrow_table().num_rows == 2)
-            monkeypatch.setattr(copy_round, "read_source", read_source)
+            monkeypatch.setattr(rounds, "read_source", read_source)
             migration.execute("ROLLBACK")
             one.wait_until(lambda: one.table("locked").is_active)
             assert one.table("locked").error is None
@@ -91,7 +91,7 @@ def test_a_copy_that_waits_for_its_rate_says_so_and_warns_of_its_snapshot(
 ) -> None:
     """The second range would begin after a minute: the run is stopped before."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(kept_copies, "WARN_EVERY_S", 0)
+    monkeypatch.setattr(kept, "WARN_EVERY_S", 0)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     one = pipeline(shop := database(), extra='copy_rate = "1 KiB"')
     shop.execute(

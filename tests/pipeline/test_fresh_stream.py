@@ -16,7 +16,8 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.capture.health import read_health
 from pgsluice.spool import find_record
-from pgsluice.subscription import received, table_copies
+from pgsluice.subscription.base import received
+from pgsluice.subscription.copies import table_copies
 
 ATTACH = (
     "CREATE TABLE {name} (LIKE root INCLUDING ALL)",

@@ -19,7 +19,7 @@ from tests.support.watched_imports import imported_by_threads, watching
 
 from pgsluice.capture import read_health
 from pgsluice.spool import TableState
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.base.requests import request_copy
 
 
 def waiting_copy(one: Pipeline, table: str) -> dict[str, str]:

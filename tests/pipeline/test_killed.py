@@ -42,7 +42,7 @@ class KilledRun:
     @property
     def daemon(self) -> psutil.Process:
         """The daemon of Spark's Python workers, whose children the workers are."""
-        return self.find("pgsluice.subscription.daemon", self._run)
+        return self.find("pgsluice.subscription.running.daemon", self._run)
 
     def says(self, words: str) -> None:
         """Wait for words in a line."""

@@ -27,7 +27,7 @@ def arm_tasks(specification: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return run_tasks(context, work_on, works, **options)
 
-    monkeypatch.setattr("pgsluice.subscription.shared_batch.run_tasks", armed)
+    monkeypatch.setattr("pgsluice.subscription.batches.tasks.shared_batch.run_tasks", armed)
 
 
 @pytest.mark.usefixtures("spark")
@@ -38,8 +38,8 @@ def test_a_large_transaction_comes_in_parts_and_tasks_share_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker is killed after it has staged its share, before the commit."""
-    monkeypatch.setattr("pgsluice.subscription.large_batch.LARGE_BYTES", 2**20)
-    monkeypatch.setattr("pgsluice.subscription.large_batch.PIECE_BYTES", 2**19)
+    monkeypatch.setattr("pgsluice.subscription.batches.tasks.large_batch.LARGE_BYTES", 2**20)
+    monkeypatch.setattr("pgsluice.subscription.batches.tasks.large_batch.PIECE_BYTES", 2**19)
     killed = tmp_path / "killed"
     arm_tasks(f"batch.staged=kill:{killed}", monkeypatch)
     one = pipeline(database())

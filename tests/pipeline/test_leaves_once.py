@@ -28,8 +28,8 @@ from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import CAPTURE_HEALTH
-from pgsluice.subscription import table_copies
-from pgsluice.subscription.looks import CatalogLooks
+from pgsluice.subscription.copies import table_copies
+from pgsluice.subscription.refresh.looks import CatalogLooks
 
 
 def run_once(one: Pipeline) -> None:

@@ -70,7 +70,7 @@ def test_other_limits_of_batches_and_a_copy_that_was_cut_off(
     )
     one.once()
     with monkeypatch.context() as patch:
-        patch.setattr("pgsluice.subscription.run_session.build_session", None)
+        patch.setattr("pgsluice.subscription.running.session.build_session", None)
         one.once()  # nothing is to do: Spark is not asked for
     shop.execute("UPDATE busy SET n = n + 1")
     one.once()

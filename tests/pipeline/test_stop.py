@@ -15,7 +15,7 @@ from tests.support.pipeline import MakePipeline
 from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.processes import is_running
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 
 @pytest.mark.usefixtures("spark")

@@ -12,8 +12,8 @@ from tests.support.partition_cases import CASES, make
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.spool import find_record
-from pgsluice.subscription import table_events
-from pgsluice.subscription.looks import CatalogLooks
+from pgsluice.subscription.lifecycle import table_events
+from pgsluice.subscription.refresh.looks import CatalogLooks
 
 
 def test_a_root_that_is_truncated_while_a_look_takes_long(

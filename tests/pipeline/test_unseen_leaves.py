@@ -24,7 +24,7 @@ from pgsluice.config import load_config
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 Connection = psycopg.Connection[Any]
 COPIED = {name for name, case in UNSEEN.items() if case.is_copied}

@@ -102,7 +102,7 @@ def test_a_verify_that_dies_leaves_the_run_unharmed(
     hold = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from pgsluice.subscription.barrier import BarrierOwner\n"
+        "from pgsluice.subscription.base.barrier import BarrierOwner\n"
         "with BarrierOwner(Path(sys.argv[1]), ()) as barrier:\n"
         "    barrier.hold()\n"
         "    print('held', flush=True)\n"

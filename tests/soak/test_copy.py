@@ -32,7 +32,7 @@ from tests.support.waiting import SOAK_HANGS_S
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolError
 from pgsluice.spool import find_record
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.base.requests import request_copy
 from pgsluice.verification import DeltaRows, compare
 
 pytestmark = pytest.mark.soak

@@ -26,7 +26,7 @@ def test_importing_the_room_loads_neither_psycopg_nor_spark(room):
 
 
 def test_a_run_loads_what_the_jvm_does_not_wait_for_beside_it():
-    starts = "pgsluice.cli.app, pgsluice.monitor.live, pgsluice.subscription.run"
+    starts = "pgsluice.cli.app, pgsluice.monitor.live, pgsluice.subscription.running.run"
     command = f"import sys, {starts}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True

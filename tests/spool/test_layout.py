@@ -30,7 +30,7 @@ from pgsluice.spool.layout import (
     spool_of,
     subscription_names,
 )
-from pgsluice.subscription.requests import pending_requests, request_copy
+from pgsluice.subscription.base.requests import pending_requests, request_copy
 
 
 @pytest.mark.parametrize(

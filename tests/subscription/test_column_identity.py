@@ -14,7 +14,7 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, DroppedColumn, RelationFacts
 from pgsluice.schema_rules import KnownColumns, Slot, alignments
 from pgsluice.schema_rules.alignment import STORAGE
-from pgsluice.subscription.column_identity import identified
+from pgsluice.subscription.batches.tasks.column_identity import identified
 
 INT, TEXT, BIGINT = 23, 25, 20
 DROPPED_INT, DROPPED_TEXT = Slot("", storage=(4, "i")), Slot("", storage=(-1, "i"))

@@ -11,7 +11,7 @@ from tests.support.spools import INT4, START, SpoolMaker, relation
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SpoolReader, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.lacking import Lacking, LackingChanges
+from pgsluice.subscription.batches.lacking import Lacking, LackingChanges
 from pgsluice.wire import Insert, Message, TupleData
 
 A, B, C = 16401, 16402, 16403

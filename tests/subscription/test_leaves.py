@@ -6,9 +6,9 @@ import pytest
 from tests.support.databases import MakeDatabase
 
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.published.discovery import source_tables
+from pgsluice.published.leaf_keys import KeyProblem
 from pgsluice.snapshots import import_snapshot, plan_portions, temporary_snapshot
-from pgsluice.subscription.discovery import source_tables
-from pgsluice.subscription.leaf_keys import KeyProblem
 
 
 def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:

@@ -12,6 +12,7 @@ from tests.support.spools import START, SpoolMaker
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import (
@@ -22,17 +23,16 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
 )
-from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.discovery import source_tables
-from pgsluice.subscription.leaf_events import LeavesLoaded
-from pgsluice.subscription.table_events import (
+from pgsluice.subscription.lifecycle.leaf_events import LeavesLoaded
+from pgsluice.subscription.lifecycle.table_events import (
     LOOKS,
     BatchFailed,
     CopyBegun,
     CopyFinished,
     CopyPlanned,
 )
-from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.refresh.catalog_look import CatalogLook
 
 Connection = psycopg.Connection[Any]
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")

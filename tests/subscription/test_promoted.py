@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.subscription.test_driver import config_of, driver_of
+from tests.subscription.running.test_driver import config_of, driver_of
 from tests.support.spools import SpoolMaker, orders, stream
 
 from pgsluice.copy import CopyResult
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot
@@ -29,12 +30,11 @@ from pgsluice.spool import (
     TableState,
     find_record,
 )
-from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.copy_results import copy_event
-from pgsluice.subscription.discovery import ReplicatedTable
-from pgsluice.subscription.lifecycle import Attempts, Event, next_state
-from pgsluice.subscription.run import _registered
-from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.copies.results import copy_event
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.transitions import Attempts, Event, next_state
+from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.running.run import _registered
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 SECOND = replace(FIRST, timeline=2, history=((1, Lsn(500)),))

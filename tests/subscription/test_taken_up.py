@@ -12,14 +12,14 @@ from tests.support.databases import MakeDatabase
 
 from pgsluice.errors import ParkReason
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.schema_rules import cause_of_copy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.discovery import ReplicatedTable, source_tables
-from pgsluice.subscription.looks import files_of_rewritten
-from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.looks import files_of_rewritten
 
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 PARKED = TableRecord(

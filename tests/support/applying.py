@@ -10,7 +10,7 @@ from tests.support.spools import SpoolMaker
 
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions
-from pgsluice.subscription.apply import ApplyTables
+from pgsluice.subscription.batches.tasks.apply import ApplyTables
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the runs of this process use a :class:`LocalSession`."""
-    module = "pgsluice.subscription.run_session"
+    module = "pgsluice.subscription.running.session"
     monkeypatch.setattr(f"{module}.build_session", lambda *_: LocalSession())
     # A session that runs already: otherwise each run would start a JVM beside it.
     monkeypatch.setattr(f"{module}._running_session", LocalSession)

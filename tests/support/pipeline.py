@@ -32,7 +32,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SubscriptionRecord, TableRecord, find_record
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 MakePipeline = Callable[..., "Pipeline"]
 

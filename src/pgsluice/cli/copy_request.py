@@ -19,9 +19,9 @@ from pgsluice.spool import RecordStore, Spool, find_record
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.run_settings import read_run_settings
-from pgsluice.subscription.reloading import words_of_left
-from pgsluice.subscription.requests import request_copy
-from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.base.requests import request_copy
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.running.reloading import words_of_left
 
 _ACCEPT_TIMEOUT_S = 60.0
 _POLL_S = 0.1
@@ -83,7 +83,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
     from pgsluice.sinks import make_sink
     from pgsluice.sinks.contract import TargetIdentity, TargetTable
     from pgsluice.sinks.fence import TableWriter
-    from pgsluice.subscription.options import sink_options
+    from pgsluice.subscription.base.options import sink_options
 
     spool_id = Spool.open(config.spool.path).identity.spool_id
     identity = TargetIdentity(spool_id, oid, table.copy_number)

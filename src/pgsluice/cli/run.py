@@ -40,10 +40,10 @@ def replicate(
     """Run with a live view, and return the exit code: 130 or 143 after a signal, else 0.
 
     Raises:
-        PgsluiceError: as :func:`pgsluice.subscription.run.run`.
+        PgsluiceError: as :func:`pgsluice.subscription.running.run.run`.
     """
     from pgsluice.monitor.live import LiveView
-    from pgsluice.subscription.run import run as run_subscriptions
+    from pgsluice.subscription.running.run import run as run_subscriptions
 
     with (
         stop_on_signals() as request,

@@ -1,7 +1,7 @@
 """How far each subscription and table is behind, since when, and what it waits for.
 
-What a target lacks is found in one place (:mod:`pgsluice.subscription.lacking`). Here it becomes
-bytes and seconds, with what the server and capture say of changes that were not received.
+What a target lacks is found in one place (:mod:`pgsluice.subscription.batches.lacking`). Here it
+becomes bytes and seconds, with what the server and capture say of changes that were not received.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.spool_status import SpoolStatus
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.lacking import Lacking, LackingChanges
+from pgsluice.subscription.batches.lacking import Lacking, LackingChanges
 
 _MOST_SEGMENTS = 10_000
 """Reading so many headers takes about two seconds; a spool that nobody reads may have more."""

@@ -47,10 +47,10 @@ from pgsluice.preflight.facts import (
 from pgsluice.preflight.gather_column_types import query_column_types
 from pgsluice.preflight.gather_keys import configured_keys
 from pgsluice.publication import Publisher, load_configured, subscribed
+from pgsluice.published.discovery import source_tables
+from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
-from pgsluice.subscription.discovery import source_tables
-from pgsluice.subscription.publication_rules import PublicationRules
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]

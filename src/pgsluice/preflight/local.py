@@ -9,7 +9,7 @@ from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.spark.session.java import JAVA_HINT, java_problem
-from pgsluice.subscription.options import too_many_copy_cores
+from pgsluice.subscription.base.options import too_many_copy_cores
 
 _OLDEST_SPARK = (4, 2)
 _LOW_DISK_BYTES = 2**30

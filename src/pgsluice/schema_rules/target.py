@@ -66,7 +66,7 @@ def reconcile_column(
     is_dropped: bool = False,
 ) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
     """What a column of a batch means for the target. Pure. Batch and target call a column of one
-    number by one name (:mod:`pgsluice.subscription.column_identity`).
+    number by one name (:mod:`pgsluice.subscription.batches.tasks.column_identity`).
 
     Args:
         table: ``schema.table``, for messages.

@@ -57,9 +57,9 @@ class Subscription:
         """Replicate until ``stop`` is set; with ``once``, to the source's position now.
 
         Raises:
-            PgsluiceError: see :func:`pgsluice.subscription.run.run`.
+            PgsluiceError: see :func:`pgsluice.subscription.running.run.run`.
         """
         # Spark is imported by who runs, not by who names a subscription.
-        from pgsluice.subscription.run import run
+        from pgsluice.subscription.running.run import run
 
         run(self.config, once=once, names=[self.name], report=report, stop=stop)

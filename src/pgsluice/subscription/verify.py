@@ -1,7 +1,7 @@
 """Compare the tables of a subscription with their targets, all at one position.
 
-How that position is found is said in :mod:`pgsluice.subscription.standing`. Without a run, this
-process applies up to the position itself.
+How that position is found is said in :mod:`pgsluice.subscription.verifying.standing`. Without a
+run, this process applies up to the position itself.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from pgsluice.config.table_names import nearest_table
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable, source_tables
+from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import source_errors
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.subscription.barrier import BarrierAnswer, BarrierOwner, StandingTable
-from pgsluice.subscription.discovery import ReplicatedTable, source_tables
-from pgsluice.subscription.options import table_options
-from pgsluice.subscription.publication_rules import PublicationRules
-from pgsluice.subscription.run import run
-from pgsluice.subscription.standing import Session, compare_standing, failure_reason, standing
+from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
+from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.running.run import run
+from pgsluice.subscription.verifying.standing import (
+    Session,
+    compare_standing,
+    failure_reason,
+    standing,
+)
 from pgsluice.verification import Comparison, DeltaRows
 
 _POLL_S = 0.05

@@ -30,7 +30,7 @@ from tests.support.threads import beside
 from tests.support.unconfirmed import unconfirmed
 
 from pgsluice.spool import TableState
-from pgsluice.subscription.requests import request_copy
+from pgsluice.subscription.base.requests import request_copy
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""

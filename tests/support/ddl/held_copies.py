@@ -143,7 +143,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
             patch.setattr("pgsluice.copy.turns.CopyTurns._may_begin", lambda *_: True)
             patch.setattr("pgsluice.copy.turns.CopyTurn.look", lambda _: _MOST_TASKS)
         else:
-            patch.setattr("pgsluice.subscription.copy_round.stage_tables", held.stage_tables)
+            patch.setattr("pgsluice.subscription.copies.rounds.stage_tables", held.stage_tables)
         try:
             yield held
         finally:

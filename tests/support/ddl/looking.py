@@ -20,13 +20,13 @@ from pgsluice.catalog import ensure_publications, insert_lsn, wal_timeline
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable, source_tables
+from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.catalog_look import CatalogLook
-from pgsluice.subscription.discovery import ReplicatedTable, source_tables
-from pgsluice.subscription.publication_rules import PublicationRules
-from pgsluice.subscription.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.refresh.catalog_look import CatalogLook
 
 _NAME = "pgsluice"
 _IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")

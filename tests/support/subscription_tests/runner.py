@@ -18,7 +18,7 @@ from tests.support.subscription_tests.scenario import Scenario, is_about_publica
 from pgsluice.config import Config
 from pgsluice.errors import TablesUnfinished
 from pgsluice.monitor.status import read_status
-from pgsluice.subscription.run import run
+from pgsluice.subscription.running.run import run
 
 _WITNESSES = "witnesses"
 _PUBLICATION = f"CREATE PUBLICATION {_WITNESSES} FOR TABLES IN SCHEMA {_WITNESSES}"

@@ -26,7 +26,7 @@ TargetName = tuple[str, str]
 class TableState(StrEnum):
     """PostgreSQL's relation states, parked and unpublished.
 
-    The transitions between them are in :mod:`pgsluice.subscription.lifecycle`.
+    The transitions between them are in :mod:`pgsluice.subscription.lifecycle.transitions`.
     """
 
     INITIALISE = "i"

@@ -1,0 +1,349 @@
+"""Which tables a subscription has: what the server's publications send, by root.
+
+A partitioned table is one target, mapped from its leaves' facts; the copy reads the root. One below
+the root that is published via root is a target of its own, as the server names it. With
+publications of our own a table is what these publish it as: the root, a partition, or a
+partitioned table between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import (
+    CatalogWitnesses,
+    FilterTexts,
+    PartitionBound,
+    PublishedRelation,
+    fetch_many,
+    fetch_witnesses,
+    foreign_partitions,
+    leaf_filenodes,
+    partition_bounds,
+    partition_columns_of,
+    prove_keys,
+    relations_of,
+)
+from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.rights import columns_to_read
+from pgsluice.catalog.tables import Filenode
+from pgsluice.facts import ColumnFacts, RelationFacts
+from pgsluice.publication import Publisher, fingerprint
+from pgsluice.published.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key
+from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
+from pgsluice.snapshots import published_content
+from pgsluice.sql import any_of
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedTable:
+    """A table to replicate, a partitioned table's root for all of its leaves.
+
+    Attributes:
+        facts: of the table or root.
+        columns: what the publications send; None: all columns that are not generated.
+        row_filter: what a copy has to read, as an SQL condition; None: all rows.
+        fingerprint: what later looks are compared with.
+        rules: of pgsluice's publications, by the relation that the server sends; None without.
+        unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
+        key_problem: why no key holds for all leaves; None if one does, or if none is needed.
+        unsent: columns that pgsluice's publications publish and the server does not send.
+        relations: the relations whose changes are this table's; empty: all of its root.
+        foreign_partitions: its partitions that are foreign tables: their rows are not sent.
+    """
+
+    facts: RelationFacts
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+    fingerprint: SourceFingerprint
+    rules: Mapping[int, Publisher] | None = None
+    unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    key_problem: KeyProblem | None = None
+    unsent: tuple[str, ...] = ()
+    relations: tuple[int, ...] = ()
+    foreign_partitions: tuple[str, ...] = ()
+
+    def with_key_index(self, name: str) -> ReplicatedTable:
+        """With the index that proves its key; an empty name: none does."""
+        return replace(self, fingerprint=replace(self.fingerprint, key_index=name))
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns that a role has to be able to read for a copy."""
+        columns = _plain(self.facts) if self.columns is None else self.columns
+        by_leaf = bool(self.unlisted)
+        return columns_to_read(self.facts, columns, [self.row_filter], by_leaf=by_leaf)
+
+
+def source_tables(
+    connection: psycopg.Connection[Any],
+    publications: Collection[str],
+    publication_rules: PublicationRules | None = None,
+    keys: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    filters: FilterTexts | None = None,
+) -> list[ReplicatedTable]:
+    """The tables that the publications send now, ordered by name.
+
+    Args:
+        connection: to the source.
+        publications: the server's.
+        publication_rules: of pgsluice's publications, which choose from what the server's send;
+            None: all of it.
+        keys: ``schema.table`` -> the columns that the configuration names as its key.
+        filters: keeps the texts of the server's row filters from call to call.
+
+    Raises:
+        ConfigError, TableError: see :meth:`PublicationRules.publishers`.
+    """
+    published = relations_of(connection, publications, filters)
+    facts = fetch_many(connection, published)
+    rules = None if publication_rules is None else publication_rules.publishers(connection, facts)
+    groups: dict[int, list[PublishedRelation]] = {}
+    for oid, relation in published.items():
+        if rules is not None and oid in rules:
+            groups.setdefault(rules[oid].published_as.oid, []).append(relation)
+        elif rules is None and relation.sent_as in facts:
+            groups.setdefault(facts[relation.sent_as].root_oid, []).append(relation)
+    targets = {**facts, **fetch_many(connection, [oid for oid in groups if oid not in facts])}
+    partitioned_relations = [
+        relation.oid for relation in published.values() if relation.kind == "p"
+    ]
+    leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
+    bounds = partition_bounds(connection, groups)
+    foreign = foreign_partitions(connection, groups)
+    keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
+    partition_columns = partition_columns_of(connection, keyless)
+    types = {
+        definition.oid for oid in groups if oid in targets for definition in targets[oid].types
+    }
+    witnesses = fetch_witnesses(connection, publications, types)
+    tables = [
+        _table(
+            targets[oid],
+            [facts[oid] for oid in sorted(relation.oid for relation in relations) if oid in facts],
+            relations,
+            leaves,
+            bounds.get(oid, {}),
+            foreign.get(oid, {}),
+            rules,
+            witnesses,
+            keys,
+            partition_columns.get(oid, frozenset()),
+        )
+        for oid, relations in groups.items()
+        if oid in targets
+    ]
+    used = {table.facts.oid: table.fingerprint.key or () for table in tables}
+    proved = prove_keys(connection, used, leaves)
+    tables = [table.with_key_index(proved.get(table.facts.oid, "")) for table in tables]
+    return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
+
+
+def _table(
+    table: RelationFacts,
+    published: Sequence[RelationFacts],
+    relations: Sequence[PublishedRelation],
+    leaves: Mapping[int, Mapping[int, Filenode]],
+    bounds: Mapping[int, PartitionBound],
+    foreign: Mapping[int, str],
+    rules: Mapping[int, Publisher] | None,
+    witnesses: CatalogWitnesses,
+    keys: Mapping[str, tuple[str, ...]],
+    partition_columns: Collection[str | None],
+) -> ReplicatedTable:
+    """One table, from what the server publishes of it and what pgsluice's publications take."""
+    facts = with_leaves_key(table, published, partition_columns)
+    files = leaves[facts.oid]
+    mine = None
+    if rules is not None:
+        mine = {
+            oid: publisher
+            for oid, publisher in rules.items()
+            if publisher.published_as.oid == facts.oid
+        }
+    actions = {relation.oid: _actions(relation, mine) for relation in relations}
+    content = published_content(facts, relations, leaves)
+    columns, rows = content.columns, content.row_filter
+    keyed = facts
+    unsent: tuple[str, ...] = ()
+    if mine is not None:
+        # What acts on them is the same for all that are published as one table.
+        own = next(iter(mine.values())).resolution
+        sent = _plain(facts) if columns is None else columns
+        columns = tuple(column for column in own.published_columns if column in sent)
+        if own.columns is not None or own.generated_columns == "stored":
+            unsent = tuple(column for column in own.published_columns if column not in sent)
+        keyed = facts.with_published_keys(columns)
+        rows = _all_of(any_of(own.copy_filters), rows)
+    if foreign:
+        rows = _all_of(rows, f"tableoid NOT IN ({', '.join(map(str, sorted(foreign)))})")
+    key = (
+        keys.get(f"{facts.root_namespace}.{facts.root_name}")
+        or keyed.primary_key
+        or keyed.identity_key
+    )
+    keyed_bounds = {oid: each for oid, each in bounds.items() if each.columns <= {*key}}
+    source_fingerprint = SourceFingerprint(
+        filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
+        toast_tables={leaf: file.toast_table for leaf, file in files.items() if file.toast_table},
+        columns=_column_states(facts, columns),
+        actions=frozenset[str]().union(*actions.values()),
+        lacking=frozenset(
+            f"{oid}:{action}" for oid, sent in actions.items() for action in ALL_ACTIONS - sent
+        ),
+        rules=_rules_fingerprint(facts, relations, mine),
+        sent=frozenset[int]().union(
+            *(
+                leaves.get(relation.oid, (relation.oid,))
+                for relation in relations
+                if relation.kind != "f"
+            )
+        ),
+        truncates=_truncates(relations, mine),
+        key=key,
+        bounds={oid: each.condition for oid, each in keyed_bounds.items()},
+        fixed=frozenset(oid for oid, each in keyed_bounds.items() if each.is_fixed),
+        parents={oid: each.parent for oid, each in keyed_bounds.items() if each.parent},
+        **_witnesses_of(facts, witnesses),
+    )
+    has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
+    key_problem = find_key_problem(facts, published, partition_columns) if has_changes else None
+    return ReplicatedTable(
+        facts,
+        columns,
+        rows,
+        source_fingerprint,
+        mine,
+        content.unlisted,
+        key_problem,
+        unsent,
+        _relations(facts, published, mine),
+        tuple(foreign.values()),
+    )
+
+
+def _all_of(*conditions: str | None) -> str | None:
+    """A condition that is true where all of them are; None: there are none."""
+    known = [condition for condition in conditions if condition is not None]
+    return " AND ".join(f"({condition})" for condition in known) or None
+
+
+def _relations(
+    facts: RelationFacts,
+    published: Sequence[RelationFacts],
+    mine: Mapping[int, Publisher] | None,
+) -> tuple[int, ...]:
+    """See :class:`ReplicatedTable`."""
+    is_root = facts.kind == "p" and all(one.root_oid == facts.oid for one in published)
+    # A plain table may become a partition: its changes then name that table's root.
+    return () if mine is None or is_root else tuple(sorted(mine))
+
+
+def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) -> frozenset[str]:
+    """What is sent of one relation."""
+    if mine is None:
+        return relation.actions
+    if relation.oid not in mine:
+        return frozenset()
+    return relation.actions & frozenset[str](mine[relation.oid].resolution.published)
+
+
+def _column_states(facts: RelationFacts, columns: tuple[str, ...] | None) -> dict[int, ColumnState]:
+    sent = frozenset(_plain(facts) if columns is None else columns)
+    types = {column.attnum: _base_type(column, facts) for column in facts.columns}
+    return {
+        column.attnum: ColumnState(
+            name=column.name,
+            version=column.row_version,
+            type_oid=types[column.attnum][0],
+            typmod=types[column.attnum][1],
+            is_sent=column.name in sent,
+        )
+        for column in facts.columns
+    }
+
+
+def _base_type(column: ColumnFacts, facts: RelationFacts) -> tuple[int, int]:
+    """A column's type and typmod; a domain's values are those of the type below it."""
+    definitions = facts.type_definitions()
+    type_oid, typmod = column.type_oid, column.typmod
+    while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
+        type_oid, typmod = definition.base_oid, max(typmod, definition.base_typmod)
+    return type_oid, typmod
+
+
+def _rules_fingerprint(
+    facts: RelationFacts,
+    relations: Sequence[PublishedRelation],
+    mine: Mapping[int, Publisher] | None,
+) -> str:
+    """What filters and lists act on the relations that are one table."""
+    resolutions = {oid: publisher.resolution for oid, publisher in (mine or {}).items()}
+    acting = {
+        fingerprint(resolutions.get(relation.oid), [_listed(by, facts) for by in relation.by])
+        for relation in relations
+    }
+    return " ".join(sorted(acting))
+
+
+def _truncates(
+    relations: Sequence[PublishedRelation], mine: Mapping[int, Publisher] | None
+) -> frozenset[int]:
+    """The leaves of which the stream has every TRUNCATE: those that are sent as themselves.
+
+    Under a root's name, the server's publications and pgsluice's send only a TRUNCATE of the root.
+    """
+    return frozenset(
+        relation.oid
+        for relation in relations
+        if relation.kind == "r" and "truncate" in relation.actions
+        if mine is None
+        or (
+            relation.oid in mine
+            and mine[relation.oid].published_as.oid == relation.oid
+            and "truncate" in mine[relation.oid].resolution.published
+        )
+    )
+
+
+def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str, Any]:
+    """The catalog rows that a table's fingerprint has."""
+    table = witnesses.of(facts.oid)
+    return {
+        "attnums": table.attnums,
+        "types": {
+            f"{definition.oid}:{part}": version
+            for definition in facts.types
+            for part, version in witnesses.types.get(definition.oid, {}).items()
+        },
+        "written": table.written,
+        "listings": table.listings,
+        "of_partitions": table.of_partitions,
+        "attachments": table.attachments,
+        "publications": table.publications,
+        "row_types": table.row_types,
+        "kept_logged": table.listed,
+    }
+
+
+def _plain(facts: RelationFacts) -> tuple[str, ...]:
+    """What is sent where no list and no option says more."""
+    return tuple(column.name for column in facts.columns if not column.generated)
+
+
+def _listed(by: PublishedBy, facts: RelationFacts) -> PublishedBy:
+    """With its list only if that leaves something out, or adds a generated column.
+
+    Servers from 15 on list all columns where there is no list: one that is added would look
+    like another rule.
+    """
+    if by.columns is None or set(by.columns) < set(_plain(facts)):
+        return by
+    generated = tuple(name for name in by.columns if name not in _plain(facts))
+    return replace(by, columns=generated or None)

@@ -1,0 +1,1 @@
+"""What the folders above share: options, work, results, requests, the barrier."""

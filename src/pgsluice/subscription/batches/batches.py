@@ -1,0 +1,315 @@
+"""A subscription's batches: each is planned, run as Spark tasks, and recorded.
+
+1. *Plan* (:mod:`pgsluice.subscription.batches.planning`): which tables have changes between their
+   own position and the batch's end.
+2. *Run* (:mod:`pgsluice.subscription.batches.work`): tasks decode, publish, net and apply each
+   table's changes.
+3. *Record* (:mod:`pgsluice.subscription.batches.results`): the results become events of the tables,
+   and the subscription's position rises to the batch's end.
+
+A crash anywhere is harmless: targets carry their own position, and work is planned from each
+table's own, so the worst case is a task that finds its work done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import Failure
+from pgsluice.lsn import Lsn
+from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.base.barrier import (
+    BarrierAnswer,
+    barrier_versions,
+    standing_tables,
+    waiting_barrier,
+    write_answer,
+)
+from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.base.work import Outcome, TableWork
+from pgsluice.subscription.batches.cadence import kept_versions
+from pgsluice.subscription.batches.ends import BatchEnds
+from pgsluice.subscription.batches.planning import plan_alterations, plan_tables
+from pgsluice.subscription.batches.results import BatchResults
+from pgsluice.subscription.batches.tasks import large_batch
+from pgsluice.subscription.batches.tasks.apply import ApplyTables
+from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
+from pgsluice.subscription.batches.work import run_works
+from pgsluice.subscription.lifecycle.leaf_events import LeavesApplied
+from pgsluice.subscription.lifecycle.table_events import BATCH_ATTEMPTS
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.refresh.unseen_leaves import unseen_leaves, with_unseen
+
+if TYPE_CHECKING:
+    from pgsluice.spark.session.on_demand import ContextOnDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be applied, from each table's own position up to one end.
+
+    Attributes:
+        end: the subscription's position after the batch.
+        works: of the tables that have changes.
+        tables: the record's tables, as they were when the batch was planned.
+        planned_at: by the monotonic clock.
+    """
+
+    end: Lsn
+    works: Sequence[TableWork]
+    tables: Mapping[int, TableRecord]
+    planned_at: float = field(default_factory=time.monotonic)
+
+
+class Batches:
+    """Applies changes to a subscription's tables.
+
+    Args:
+        spark: Spark's context, which is asked for when a table has changes.
+        config: the whole configuration.
+        tables: the subscription's.
+        rules: of pgsluice's publications; None: there are none.
+        results: records what the tasks give back.
+    """
+
+    def __init__(
+        self,
+        spark: ContextOnDemand,
+        config: Config,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        rules: PublicationRules | None,
+        results: BatchResults,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self.subscription = subscription
+        self._tables = tables
+        self._rules = rules
+        self._results = results
+        self._reader = SpoolReader(config.spool.path)
+        self._folder = subscription_folder(config.spool.path, subscription.name)
+        self._ends = BatchEnds(self._reader, subscription)
+
+    # One batch
+
+    def run_next(self, wait_s: float = 0.0) -> bool:
+        """Run the batch that follows the subscription's position; one thread calls it.
+
+        Args:
+            wait_s: how long to wait for changes, and then at a barrier.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            SpoolHole: what follows the position cannot be read.
+            SinkError: the target as a whole cannot be used.
+        """
+        start = self._tables.position
+        end = self._ends.after(start, wait_s)
+        if end == start:
+            return False
+        if plan_tables(self._reader, self._tables.durable, end):
+            self._spark()  # its start takes seconds: nobody may need the lock meanwhile
+        with self._tables.lock:
+            self._record(self._plan(end))
+            self.answer_barrier()
+        return True
+
+    def _plan(self, end: Lsn, *, with_deferred: bool = False) -> Batch:
+        record = self._tables.record
+        works = plan_tables(self._reader, record, end, with_deferred=with_deferred)
+        return Batch(end, works, record.tables)
+
+    def _record(self, batch: Batch) -> None:
+        """Run a batch's tasks, and record their results."""
+        self._results.record(batch.end, self._run(batch), batch.planned_at)
+
+    def _run(self, batch: Batch) -> list[Outcome]:
+        """Run the tasks of a batch.
+
+        A task that lacks the bounds of truncated partitions names them, and is run again with
+        them: each attempt knows bounds that none before it has known.
+        """
+        outcomes = self._run_tasks(batch.works)
+        while lacking := [outcome for outcome in outcomes if lacks_bounds(outcome)]:
+            works, refused = find_bounds(self._config.source.dsn, batch.tables, lacking)
+            done = [outcome for outcome in outcomes if not lacks_bounds(outcome)]
+            outcomes = [*done, *refused, *self._run_tasks(works)]
+        return outcomes
+
+    def _run_tasks(self, works: Sequence[TableWork]) -> list[Outcome]:
+        return run_works(self._spark, self._task(works), works) if works else []
+
+    def _task(self, works: Sequence[TableWork]) -> ApplyTables:
+        """What applies these tables' work. It travels to each task, so it knows no other tables."""
+        oids = [work.relation_oid for work in works]
+        versions = barrier_versions(self._folder)
+        settings = self.subscription  # others may come at any time
+        return ApplyTables(
+            spool_path=str(self._config.spool.path),
+            spool_id=self._reader.spool.identity.spool_id,
+            sink=sink_options(settings),
+            options=table_options(settings),
+            keep_versions=kept_versions(self._tables.record, versions, oids),
+            rules=None if self._rules is None else self._rules.of_tables(oids),
+            sends_all_origins=self._config.source.origin == "any",
+            large_bytes=large_batch.LARGE_BYTES,
+            piece_bytes=large_batch.PIECE_BYTES,
+            staging_path=str(self._folder / "staging"),
+        )
+
+    # Tables that are behind
+
+    def is_behind(self) -> bool:
+        """Whether a table that may be merged now has work up to the position."""
+        with self._tables.lock:
+            self._results.end_deferrals()
+            record, among = self._tables.durable, self._tables.unfinished
+            return bool(
+                plan_tables(self._reader, record, record.position, among=among)
+                or plan_alterations(self._reader, record, among=among)
+            )
+
+    def catch_up(self, *, with_deferred: bool = False) -> bool:
+        """Bring tables that are behind to the subscription's position.
+
+        Returns:
+            whether there was work.
+        """
+        with self._tables.lock:
+            record = self._tables.record
+            batch = self._plan(record.position, with_deferred=with_deferred)
+            columns = plan_alterations(self._reader, record, with_deferred=with_deferred)
+            batch = replace(batch, works=[*batch.works, *columns])
+            if batch.works:
+                self._record(batch)
+            return bool(batch.works)
+
+    def drain(self) -> None:
+        """Apply what the cadence deferred or what failed once, up to the position.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        for _ in range(BATCH_ATTEMPTS):
+            if not self.catch_up(with_deferred=True):
+                return
+
+    def catch_up_held(
+        self, partitions: Mapping[int, Collection[int]], position: Lsn
+    ) -> dict[int, Failure]:
+        """Apply to tables in state ``d`` what the spool has up to a position, in their own job.
+
+        Nobody else applies changes to them. What their targets have then is not recorded: a
+        repetition finds it there.
+
+        Args:
+            partitions: the tables, and which partitions they have at the position.
+
+        Returns:
+            of which tables that failed, and why.
+        """
+        record = self._tables.record
+        held = {
+            oid: replace(record.tables[oid], state=TableState.READY)
+            for oid in partitions
+            if oid in record.tables
+        }
+        record = replace(record, tables={**record.tables, **held})
+        works = plan_tables(self._reader, record, position, with_deferred=True, among=held)
+        works = [self._held_work(work, record, partitions[work.relation_oid]) for work in works]
+        outcomes = self._run(Batch(position, works, held))
+        return {
+            work.relation_oid: result for work, result in outcomes if isinstance(result, Failure)
+        }
+
+    def _held_work(
+        self, work: TableWork, record: SubscriptionRecord, partitions: Collection[int]
+    ) -> TableWork:
+        """The work of a table in state ``d``, of which rows of partitions are replaced.
+
+        Keeps of which leaves changes are applied that no look has found.
+        """
+        oid, table = work.relation_oid, record.tables[work.relation_oid]
+        wanted = _without_replaced_leaves(work, table, partitions)
+        applied = frozenset[int]()
+        if len(wanted.oids) < len(work.oids):
+            applied = self._applied_before(work, record)
+        # What the target has of these may be deleted by changes that follow.
+        begun = applied.intersection(table.load_leaves)
+        unseen = unseen_leaves(self._reader, oid, table, {*wanted.oids, *applied}, work.through)
+        unseen = with_unseen(unseen, map(UnseenLeaf, sorted(begun)))
+        known = self._tables.get(oid)
+        if known is not None and known.replaces_partitions and unseen != known.unseen_leaves:
+            self._tables.apply(oid, LeavesApplied(unseen))
+        return replace(wanted, oids=tuple(sorted({*wanted.oids, *begun})))
+
+    def _applied_before(self, work: TableWork, record: SubscriptionRecord) -> frozenset[int]:
+        """The relations whose changes an attempt has applied that was cut off before the record
+        said so."""
+        begun = attempt(self._task([work]).begin, work)
+        reached = work.through if isinstance(begun, Failure) else min(begun[1], work.through)
+        held = {work.relation_oid: record.tables[work.relation_oid]}
+        works = plan_tables(self._reader, record, reached, with_deferred=True, among=held)
+        return frozenset(oid for each in works for oid in each.oids)
+
+    # Barriers
+
+    def answer_barrier(self) -> None:
+        """Answer a barrier that the subscription has reached, or passed.
+
+        It is reached when all that was committed up to it is applied, what the cadence deferred
+        included.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        barrier = waiting_barrier(self._folder)
+        if barrier is None or barrier.position is None:
+            return
+        with self._tables.lock:
+            start, end = self._tables.position, barrier.position
+            if start > end:
+                answer = BarrierAnswer(barrier.barrier_id, start, True, {})
+            elif self._reader.frontier() < end or self._reader.segments(start, end):
+                return
+            else:
+                self.drain()
+                tables = standing_tables(self._tables.record, barrier, self._target_version)
+                answer = BarrierAnswer(barrier.barrier_id, start, False, tables)
+            write_answer(self._folder, answer)
+
+    def _target_version(self, oid: int, table: TableRecord) -> int:
+        """The newest version of a table's target; -1: there is none."""
+        identity = TargetIdentity(self._reader.spool.identity.spool_id, oid, table.copy_number)
+        shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
+        return make_sink(sink_options(self.subscription)).open(shell, identity).version
+
+
+def _without_replaced_leaves(
+    work: TableWork, table: TableRecord, partitions: Collection[int]
+) -> TableWork:
+    """The work of a table in state ``d``, without changes that do not count.
+
+    Of partitions that went: what the source has in their bounds is put there. Of those that came:
+    all their rows are read. Of others that the table does not have at the end: a look finds that
+    they went, or none has ever found them.
+    No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
+    have emptied the table.
+    """
+    there = {work.relation_oid, *partitions} - {*table.gone_leaves, *table.load_leaves}
+    oids = tuple(oid for oid in work.oids if oid in there)
+    return replace(work, oids=oids, leaves=frozenset())

@@ -1,0 +1,61 @@
+"""Where a subscription's batches end: at limits, at barriers, at the spool's last segment.
+
+Batches end where segments end, or at a barrier (:mod:`pgsluice.subscription.base.barrier`). What a
+batch holds is planned from each table's own position
+(:mod:`pgsluice.subscription.batches.planning`), so where it begins does not matter.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pgsluice.config import SubscriptionConfig
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SegmentInfo, SpoolReader
+from pgsluice.spool.layout import SEGMENTS, subscription_folder
+from pgsluice.spool.notices import FolderNotices
+from pgsluice.spool.segments.batch_limits import BatchLimits
+from pgsluice.subscription.base.barrier import BarrierWait
+
+
+class BatchEnds:
+    """Divides what the spool holds into a subscription's batches; one thread uses it."""
+
+    def __init__(self, reader: SpoolReader, subscription: SubscriptionConfig) -> None:
+        self._reader = reader
+        self._limits = BatchLimits(
+            subscription.max_rows_per_batch, subscription.max_bytes_per_batch
+        )
+        path = reader.spool.path
+        self._notices = FolderNotices(path / SEGMENTS)
+        self._barrier = BarrierWait(subscription_folder(path, subscription.name))
+
+    def after(self, start: Lsn, wait_s: float = 0.0) -> Lsn:
+        """Where the batch ends that begins at ``start``: ``start`` itself if none can begin yet.
+
+        Args:
+            start: the subscription's position.
+            wait_s: how long to wait for a segment, and then at a barrier.
+
+        Raises:
+            SpoolHole: what follows the position cannot be read.
+        """
+        infos = self._segments(start, wait_s)
+        end, next_segment, _ = self._limits.take(start, infos)
+        if next_segment is not None:  # a batch ends where a segment ends
+            end = next_segment.end
+        if end == start:
+            return start
+        # After the listing: a barrier is set before what it holds back can be listed.
+        return self._barrier.limit(start, end, wait_s)
+
+    def _segments(self, start: Lsn, wait_s: float) -> list[SegmentInfo]:
+        deadline = time.monotonic() + wait_s
+        while True:
+            chain = self._reader.all_segments()
+            if chain and chain[-1].end > start:
+                return self._reader.segments(start)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return []
+            self._notices.wait(left_s)

@@ -1,0 +1,146 @@
+"""The oldest change that each table's target lacks: the one answer for status and the live view.
+
+A target lacks what the spool has of its table past the table's own position, whatever keeps it
+back: a store that is away, a deferred merge, a parked table, a copy, a run that has ended. So the
+answer needs the record and the spool's files only, and no process.
+
+Headers of segments tell which tables have changes there. Messages are read of a segment only if
+the position of a table with changes lies inside of it, as that of a copy does.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pgsluice.errors import PgsluiceError
+from pgsluice.lsn import Lsn
+from pgsluice.spool import SegmentInfo, SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.batches.planning import changed_tables, owners_of
+
+_ROW_CHANGES = np.frombuffer(b"IUD", dtype=np.uint8)
+_TRUNCATE = ord("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The oldest change that a target lacks.
+
+    Attributes:
+        after: the target has all that comes before the change; the change is past this position.
+        since: its commit in seconds since 1970; that of the first commit in its segment, which is
+            at most a segment older.
+    """
+
+    after: Lsn
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """How far the spool was searched for changes of a table."""
+
+    applied_through: Lsn
+    through: Lsn
+    found: Lacking | None = None
+
+
+class LackingChanges:
+    """Finds what targets lack; asked again and again, it reads only what is new in the spool.
+
+    Args:
+        reader: of the spool.
+        most_segments: so many headers are read at most, each time.
+
+    Attributes:
+        unknown: the tables that were not found to lack anything in so many segments, while there
+            are more.
+    """
+
+    def __init__(self, reader: SpoolReader, most_segments: float = math.inf) -> None:
+        self._reader = reader
+        self._most_segments = most_segments
+        self.unknown: frozenset[int] = frozenset()
+        self._searched: dict[int, _Searched] = {}
+
+    def of(self, record: SubscriptionRecord) -> Mapping[int, Lacking]:
+        """The oldest change that each target lacks, by the table's OID; without those that lack
+        nothing that the spool has.
+
+        Unpublished tables lack nothing: they get no changes any more.
+        """
+        segments = self._reader.all_segments()
+        ends = [segment.end for segment in segments]
+        self._searched = {
+            oid: self._continued(oid, table)
+            for oid, table in record.tables.items()
+            if table.state is not TableState.UNPUBLISHED
+        }
+        open_ = [oid for oid, searched in self._searched.items() if searched.found is None]
+        open_.sort(key=lambda oid: self._searched[oid].through, reverse=True)
+        wanted, owners = dict[int, TableRecord](), owners_of(record)
+        index = read = 0
+        while index < len(segments) and (wanted or open_) and read < self._most_segments:
+            if not wanted:  # nobody asks for the segments up to the next table's
+                index = max(index, bisect_right(ends, self._searched[open_[-1]].through))
+                if index == len(segments):
+                    break
+            segment = segments[index]
+            index, read = index + 1, read + 1
+            while open_ and self._searched[open_[-1]].through < segment.end:
+                oid = open_.pop()
+                wanted[oid] = record.tables[oid]
+            self._search(segment, wanted, owners)
+        self.unknown = frozenset(
+            oid
+            for oid in (*wanted, *open_)
+            if index < len(ends) and self._searched[oid].through < ends[-1]
+        )
+        if ends:
+            for oid, searched in self._searched.items():
+                if searched.found is not None or oid in self.unknown:
+                    continue
+                if searched.through < ends[-1]:
+                    self._searched[oid] = _Searched(searched.applied_through, ends[-1])
+        return {oid: each.found for oid, each in self._searched.items() if each.found is not None}
+
+    def _continued(self, oid: int, table: TableRecord) -> _Searched:
+        """What was found out before, if it holds still."""
+        known, position = self._searched.get(oid), table.applied_through
+        if known is None or known.applied_through > position:
+            return _Searched(position, position)
+        if known.applied_through == position:
+            return known
+        return _Searched(
+            position, max(position, known.through if known.found is None else position)
+        )
+
+    def _search(
+        self, segment: SegmentInfo, wanted: dict[int, TableRecord], owners: Mapping[int, int]
+    ) -> None:
+        """Take the tables out of ``wanted`` that lack a change of a segment."""
+        try:
+            changed = changed_tables(segment.header, wanted, owners)
+            for oid, relations in changed.items():
+                position = wanted[oid].applied_through
+                if segment.start < position and not self._has_after(segment, position, relations):
+                    continue
+                after = max(segment.start, position)
+                found = Lacking(after, segment.committed_from)
+                self._searched[oid] = _Searched(position, after, found)
+                del wanted[oid]
+        except PgsluiceError:
+            return  # retention removed the file after it was listed; of a damaged one, runs say so
+
+    def _has_after(self, segment: SegmentInfo, position: Lsn, relations: Mapping[int, int]) -> bool:
+        """Whether a segment has changes of these relations past a position inside of it."""
+        oids = np.fromiter(relations, dtype=np.int64)
+        return any(
+            bool((np.isin(view.block.oids, oids) & np.isin(view.block.tags, _ROW_CHANGES)).any())
+            or bool((view.block.tags == _TRUNCATE).any())
+            for view in self._reader.views(segment, position)
+        )

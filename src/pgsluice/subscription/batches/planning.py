@@ -1,0 +1,146 @@
+"""Which tables have work in a batch.
+
+A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
+the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
+a lost or restored checkpoint changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import (
+    is_key_proved,
+    known_columns,
+    sends_every_change,
+    sent_leaves,
+)
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
+from pgsluice.spool.segments.header import ChainHeader
+from pgsluice.subscription.base.work import TableWork
+
+
+def plan_tables(
+    reader: SpoolReader,
+    record: SubscriptionRecord,
+    end: Lsn,
+    *,
+    with_deferred: bool = False,
+    among: Mapping[int, TableRecord] | None = None,
+) -> list[TableWork]:
+    """The tables that have changes between their own position and ``end``.
+
+    Tables that are parked or not copied yet have none. Deferred ones (their
+    merges cost more than the cadence allows) are left out unless ``with_deferred``; the driver
+    clears the mark when the time has come, so that all who plan from one record agree.
+
+    Args:
+        among: those of the record's tables that are asked for; None: all.
+    """
+    tables = {
+        oid: table
+        for oid, table in (record.tables if among is None else among).items()
+        if table.is_active and table.applied_through < end and (with_deferred or not table.deferred)
+    }
+    if not tables:
+        return []
+    begin = min(table.applied_through for table in tables.values())
+    owners, sizes = owners_of(record), dict[int, dict[int, int]]()
+    for info in reader.segments(begin, end):
+        for owner, relations in changed_tables(info.header, tables, owners).items():
+            if info.end > tables[owner].applied_through:
+                changed = sizes.setdefault(owner, {})
+                for oid, size in relations.items():
+                    changed[oid] = changed.get(oid, 0) + size
+    return [_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
+
+
+def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
+    """The tables of the relations that do not belong to the table of their root."""
+    return {oid: owner for owner, table in record.tables.items() for oid in table.relations}
+
+
+def changed_tables(
+    header: ChainHeader, among: Mapping[int, TableRecord], owners: Mapping[int, int]
+) -> dict[int, dict[int, int]]:
+    """Which of these tables have changes in a segment: the bytes of each of their relations.
+
+    Args:
+        header: the segment's.
+        among: the tables that are asked for.
+        owners: see :func:`owners_of`.
+    """
+    changed: dict[int, dict[int, int]] = {}
+    counts = header.counts.relations
+    for oid, root in header.roots.items():
+        owner = owners.get(oid)
+        if owner is None and root in among and not among[root].relations:
+            owner = root
+        if owner is not None and owner in among:
+            changed.setdefault(owner, {})[oid] = counts[oid].size_bytes
+    return changed
+
+
+def plan_alterations(
+    reader: SpoolReader,
+    record: SubscriptionRecord,
+    *,
+    with_deferred: bool = False,
+    among: Mapping[int, TableRecord] | None = None,
+) -> list[TableWork]:
+    """The tables whose targets get columns now that a look has found.
+
+    Everything that was committed before the look is applied to them, so that none of their rows
+    is to come without the columns.
+
+    Args:
+        among: see :func:`plan_tables`.
+    """
+    due = {
+        oid: table
+        for oid, table in (record.tables if among is None else among).items()
+        if table.is_active and table.alter_after and (with_deferred or not table.deferred)
+    }
+    if not due:
+        return []
+    end = record.position
+    # What the server sends up to the frontier is in the spool; the frontier is read first.
+    frontier = reader.frontier()
+    reached = frontier if reader.position() <= end else end
+    behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
+    return [
+        replace(
+            _work(record, oid, max(end, table.applied_through), {}), alter_facts=table.alter_facts
+        )
+        for oid, table in sorted(due.items())
+        if oid not in behind and table.alter_after <= max(reached, table.applied_through)
+    ]
+
+
+def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, int]) -> TableWork:
+    """The work of one table.
+
+    Args:
+        changed: the bytes of changes by the relation that has them.
+    """
+    table = record.tables[oid]
+    return TableWork(
+        relation_oid=oid,
+        namespace=table.namespace,
+        name=table.name,
+        after=table.applied_through,
+        through=end,
+        committed=table.committed,
+        copy_number=table.copy_number,
+        oids=tuple(sorted(changed)),
+        is_complete=sends_every_change(table.fingerprint),
+        is_key_proved=is_key_proved(table.fingerprint, table.applied_through),
+        known=known_columns(table.fingerprint),
+        looked_through=record.looked_through,
+        looked_at=table.looked_at,
+        leaves=sent_leaves(table.fingerprint),
+        size_bytes=sum(changed.values()),
+        merge_s=table.merge_s,
+    )

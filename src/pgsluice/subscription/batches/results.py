@@ -1,0 +1,188 @@
+"""What the results of a batch's tasks make of a subscription's tables.
+
+Tables without changes up to the batch's end are applied through it as well. That is planned
+from the spool again, not concluded from the absence of a result: a table may have been copied
+since the batch was planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from pgsluice.config import SubscriptionConfig
+from pgsluice.errors import Failure
+from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
+from pgsluice.subscription.batches.cadence import merge_pause_s, next_cut, steady_now
+from pgsluice.subscription.batches.lacking import LackingChanges
+from pgsluice.subscription.batches.planning import plan_tables
+from pgsluice.subscription.lifecycle.table_events import (
+    BatchApplied,
+    BatchFailed,
+    CaughtUp,
+    TimePassed,
+)
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.transitions import TableEvent
+from pgsluice.subscription.refresh.unseen_leaves import unseen_leaves
+
+logger = logging.getLogger(__name__)
+
+
+class BatchResults:
+    """Records the results of batches, and keeps the cadence of merges and cuts.
+
+    Args:
+        subscription: the configuration's.
+        tables: the subscription's.
+        reader: of the spool.
+        report: takes events.
+    """
+
+    def __init__(
+        self,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        reader: SpoolReader,
+        report: Callable[[MetricsEvent], None],
+    ) -> None:
+        self.subscription = subscription
+        self._tables = tables
+        self._reader = reader
+        self._report = report
+        self._lacking = LackingChanges(reader)
+        self._last_cut = time.monotonic()
+
+    def record(self, end: Lsn, outcomes: Sequence[Outcome], started: float) -> None:
+        """Record a batch durably, and report it.
+
+        Args:
+            end: the batch's.
+            outcomes: the tables' work, and what became of it.
+            started: by the monotonic clock.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        tables, now = self._tables, steady_now()
+        failpoint("batch.before_record")
+        with tables.changing():
+            # A table may have been removed, or wait for a copy, since the batch was planned.
+            known = tables.record.tables
+            outcomes = [
+                (work, result)
+                for work, result in outcomes
+                if (table := known.get(work.relation_oid)) is not None and table.is_active
+            ]
+            for work, result in outcomes:
+                table = known[work.relation_oid]
+                if isinstance(result, Failure) and result.details is not None:
+                    logger.warning("%s: %s", table.title, result.details)
+                tables.apply(work.relation_oid, self._event(table, work, result, now))
+            tables.advance(end)
+            self._advance_quiet_tables(tables.position, tables.record.tables)
+            cut = next_cut(tables.record, now, self.subscription.cut_retention_s)
+            if cut is not None:
+                self._last_cut = time.monotonic()
+                tables.keep_cut(*cut)
+        self.end_deferrals()
+        self._report_batch(outcomes, started)
+        tables.raise_failure()
+
+    def end_deferrals(self, now: float | None = None) -> None:
+        """Let tables merge again whose time has come, and all of them when a cut is due.
+
+        Args:
+            now: seconds since 1970; None: it is now.
+        """
+        is_cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
+        passed = TimePassed(steady_now() if now is None else now, is_cut_due)
+        deferred = [oid for oid, table in self._tables.unfinished.items() if table.deferred]
+        if deferred:
+            with self._tables.changing():
+                for oid in deferred:
+                    self._tables.apply(oid, passed)
+
+    def promote_copied(self) -> None:
+        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        with self._tables.lock:
+            copied = [
+                (oid, table.applied_through)
+                for oid, table in self._tables.unfinished.items()
+                if table.state is TableState.COPIED
+            ]
+            if not copied:
+                return
+            frontier = self._reader.frontier()
+            received = [oid for oid, applied_through in copied if applied_through <= frontier]
+            with self._tables.changing():
+                self._advance_quiet_tables(self._reader.position(), received)
+
+    def _advance_quiet_tables(self, end: Lsn, oids: Iterable[int]) -> None:
+        """Tables that have no changes up to a position are applied through it."""
+        record = self._tables.record
+        works = plan_tables(self._reader, record, end, with_deferred=True)
+        behind = {work.relation_oid for work in works}
+        quiet = (oid for oid in oids if record.tables[oid].is_active and oid not in behind)
+        self._tables.apply_to_all(quiet, CaughtUp(end))
+
+    def _event(
+        self, table: TableRecord, work: TableWork, result: TaskResult | Failure, now: float
+    ) -> TableEvent:
+        if isinstance(result, Failure):
+            cause = cause_of_copy(result.message, table.fingerprint)
+            rows = rows_of_partitions(table.fingerprint, result.partitions)
+            is_copied_for = cause == table.copied_for
+            return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
+        pause_s = merge_pause_s(result.merge_s, self.subscription.apply_interval_s)
+        next_due = now + pause_s if pause_s > 0 else None
+        unseen = unseen_leaves(self._reader, work.relation_oid, table, work.oids, work.through)
+        return BatchApplied(work.through, result, next_due, unseen)
+
+    def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
+        name, record = self.subscription.name, self._tables.record
+        changes = 0
+        for work, result in outcomes:
+            if isinstance(result, Failure):
+                continue
+            changes += result.changes
+            table = record.tables[work.relation_oid]
+            self._report(
+                TableApplied(
+                    name,
+                    table.namespace,
+                    table.name,
+                    table.applied_through,
+                    result.changes,
+                    result.decode_s + result.merge_s,
+                    result.rows_skipped,
+                )
+            )
+        self._report(
+            BatchFinished(
+                name,
+                record.position,
+                changes,
+                time.monotonic() - started,
+                len(outcomes),
+                *self._lag(record),
+            )
+        )
+
+    def _lag(self, record: SubscriptionRecord) -> tuple[int, float, frozenset[tuple[str, str]]]:
+        """Bytes and seconds from the oldest change that a target lacks to what is received, and
+        the tables that lack changes up to the position; the server may be further."""
+        lacking = self._lacking.of(record)
+        if not lacking:
+            return 0, 0.0, frozenset()
+        oldest = min(each.after for each in lacking.values())
+        since = min(each.since for each in lacking.values())
+        behind = (oid for oid, each in lacking.items() if each.after < record.position)
+        names = frozenset(record.tables[oid].target_name for oid in behind)
+        return self._reader.frontier() - oldest, max(0.0, time.time() - since), names

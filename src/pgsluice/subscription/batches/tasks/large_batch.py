@@ -1,0 +1,101 @@
+"""A table's batch that would not fit into a task's memory: it is read twice, piece by piece.
+
+First for an outline, which says what the target has to look like, before anything is written. Then
+each piece is netted and staged, and one commit takes all pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pgsluice.changes.events import first_places
+from pgsluice.changes.net import NetChanges
+from pgsluice.changes.truncates import Truncates
+from pgsluice.columnar import RelationChanges
+from pgsluice.freed_memory import give_back_freed_memory
+from pgsluice.lsn import Lsn
+from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
+from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
+
+LARGE_BYTES = 32 * 2**20
+"""A table's changes in a batch that are larger than this are read in pieces."""
+PIECE_BYTES = 32 * 2**20
+"""How large a piece is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a table's changes are, without their rows.
+
+    Attributes:
+        runs: some changes of each run, without tuples: the first, the first after the last look,
+            and the last.
+        changes: how many there are.
+        last: position of the last one; 0: there are none.
+        truncates: those of the table's leaves.
+    """
+
+    runs: tuple[RelationChanges, ...]
+    changes: int
+    last: Lsn
+    truncates: Truncates
+
+    @classmethod
+    def of(cls, changes: TableChanges, runs: Sequence[RelationChanges]) -> Outline:
+        """The outline of one piece.
+
+        Raises:
+            TableError: the changes cannot be applied.
+        """
+        looked_through = changes.work.looked_through
+        return cls(
+            tuple(_outlined(run, looked_through) for run in runs),
+            sum(map(len, runs)),
+            Lsn(max(int(run.positions[-1]) for run in runs)),
+            changes.truncates(runs),
+        )
+
+    @classmethod
+    def joined(cls, outlines: Iterable[Outline]) -> Outline:
+        """The outlines of pieces as one."""
+        runs: list[RelationChanges] = []
+        changes, last = 0, Lsn(0)
+        outlines = list(outlines)
+        for outline in outlines:
+            runs += outline.runs
+            changes += outline.changes
+            last = max(last, outline.last)
+        truncates = Truncates.joined(outline.truncates for outline in outlines)
+        return cls(tuple(runs), changes, last, truncates)
+
+    @classmethod
+    def between(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
+        """Read the changes in (after, through] for what decides how they are applied.
+
+        Raises:
+            TableError: they cannot be.
+        """
+        return cls.joined(cls.of(changes, runs) for runs in changes.pieces(Chunk(after, through)))
+
+
+def net_pieces(
+    changes: TableChanges, outline: Outline, columns: TargetColumns, after: Lsn
+) -> Iterator[NetChanges]:
+    """The net changes of each piece, for a target with these columns.
+
+    Args:
+        outline: of all the pieces.
+    """
+    begins = first_places(outline.runs, columns.missing)
+    for runs in changes.pieces(Chunk(after, outline.last)):
+        yield changes.net(runs, columns, outline.truncates, begins)
+        give_back_freed_memory()
+
+
+def _outlined(run: RelationChanges, looked_through: Lsn) -> RelationChanges:
+    later = int(np.searchsorted(run.positions, int(looked_through), side="right"))
+    last = len(run) - 1
+    return run.outline(np.unique(np.array([0, min(later, last), last], np.int64)))

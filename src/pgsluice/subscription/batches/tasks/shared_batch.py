@@ -1,0 +1,313 @@
+"""A table's large batch that several tasks share, in four jobs of Spark.
+
+1. The target is asked where it is.
+2. Tasks read the changes, each some of them, and slice each piece by bucket: a key's changes are in
+   one bucket. From what they have seen, the driver decides what the target has to look like.
+3. Tasks net and stage the changes, each some buckets, piece by piece. Buckets that changes of key
+   link are one task's.
+4. One task commits what all have staged.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from pgsluice.changes.buckets import linked
+from pgsluice.changes.events import first_places
+from pgsluice.changes.net import NetChanges
+from pgsluice.changes.truncates import Place, Truncates
+from pgsluice.columnar import RelationChanges
+from pgsluice.errors import Failure, PgsluiceError
+from pgsluice.failpoints import failpoint
+from pgsluice.freed_memory import give_back_freed_memory
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import StagedChanges
+from pgsluice.spark.jobs.lost_workers import again_in_stage
+from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
+from pgsluice.subscription.base.work import TableWork, TaskResult
+from pgsluice.subscription.batches.tasks.apply import ApplyTables
+from pgsluice.subscription.batches.tasks.large_batch import Outline
+from pgsluice.subscription.batches.tasks.slices import SlicedPiece
+from pgsluice.subscription.batches.tasks.table_changes import Chunk
+from pgsluice.subscription.batches.tasks.target_columns import TargetColumns, columns_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_UNDECIDED, _KEPT, _DELETED = "undecided", "kept", "deleted"
+"""The suffix of a file in the folder: what becomes of what is staged if the commit fails. Its name
+is the batch's own: an attempt of an earlier batch may still be there."""
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Where the target is.
+
+    Attributes:
+        after: where the changes start that it lacks.
+        done_before: the result if there are none.
+        schema: its columns; None: it does not exist yet.
+        can_stage: see :meth:`pgsluice.sinks.fence.TableWriter.can_stage_changes`.
+    """
+
+    after: Lsn
+    done_before: TaskResult
+    schema: pa.Schema | None
+    can_stage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sliced:
+    """The changes of one task, in commit order: what they are, and the files of their pieces."""
+
+    outline: Outline
+    pieces: tuple[SlicedPiece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one task stages.
+
+    Attributes:
+        after: the position that the target has to have.
+        truncates, begins: see
+            :meth:`pgsluice.subscription.batches.tasks.table_changes.TableChanges.net`.
+        pieces: of all changes, in commit order.
+        buckets: those that are this task's.
+    """
+
+    after: Lsn
+    columns: TargetColumns
+    truncates: Truncates
+    begins: Mapping[str, Place]
+    pieces: tuple[SlicedPiece, ...]
+    buckets: tuple[int, ...]
+
+
+class _TaskFailedError(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBatch:
+    """One table's large batch; it pickles.
+
+    Attributes:
+        task: what applies tables.
+        work: the table's.
+        key: the table's key as the last look knows it; empty: it has none.
+        folder: of the subscription alone, for files of this batch.
+    """
+
+    task: ApplyTables
+    work: TableWork
+    key: tuple[str, ...]
+    folder: Path
+
+    @classmethod
+    def of(cls, task: ApplyTables, work: TableWork) -> SharedBatch | None:
+        """The batch, if it is large enough and its key is known."""
+        is_large = work.size_bytes > task.large_bytes and not work.alter_facts
+        if not is_large or task.staging_path is None or work.known is None:
+            return None
+        if work.known.key is None:
+            return None
+        return cls(task, work, work.known.key, Path(task.staging_path))
+
+    def apply(self, spark: SparkContext) -> TaskResult | Failure | None:
+        """Apply the batch; None: it has to be applied in one task, and nothing was done."""
+        # What an earlier batch left that was killed; one batch at a time has the folder.
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            return self._apply(spark)
+        except _TaskFailedError as failed:
+            return failed.failure
+        except PgsluiceError as error:
+            return Failure.of(error)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _apply(self, spark: SparkContext) -> TaskResult | None:
+        started = time.monotonic()
+        [begun] = _each(spark, self._begin, [self.work])
+        if begun.after >= self.work.through:
+            return begun.done_before
+        if not begun.can_stage:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        batch = uuid.uuid4().hex
+        (self.folder / f"{batch}.{_UNDECIDED}").touch()
+        changes = self.task.changes(self.work)
+        sliced = _each(spark, self._slice, changes.chunks(begun.after, self.work.through))
+        outline = Outline.joined([each.outline for each in sliced])
+        if not outline.runs:
+            return begun.done_before
+        if not self._has_one_key(outline) or outline.truncates.of_leaves:
+            return None
+        columns = columns_of(self.work, outline.runs, begun.schema, self.task.options)
+        if columns.through is not None:
+            return None
+        decode_s = time.monotonic() - started
+        if begun.schema is None or columns.added or columns.widened:
+            _each(spark, self._prepare, [(columns, begun.after)])
+        pieces = tuple(piece for each in sliced for piece in each.pieces)
+        begins = first_places(outline.runs, columns.missing)
+        shares = [
+            _Share(begun.after, columns, outline.truncates, begins, pieces, tuple(buckets))
+            for buckets in _divided(pieces, tasks_at_once(spark))
+        ]
+        staged = self._staged(spark, shares)
+        [done] = _each(spark, self._commit, [(batch, staged, outline)])
+        return replace(
+            done,
+            decode_s=decode_s,
+            merge_s=time.monotonic() - started - decode_s,
+            doubt=columns.doubt,
+        )
+
+    def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:
+        """What all tasks have staged; if one fails, nothing stays of the others: the next attempt
+        would need as much room once more."""
+        results = _attempts(spark, self._stage, shares)
+        staged = [result for result in results if isinstance(result, StagedChanges)]
+        if len(staged) < len(results):
+            _attempts(spark, self._discard, [staged])
+        return _all_of(results)
+
+    def _has_one_key(self, outline: Outline) -> bool:
+        """Whether the key has the same columns and types in all changes, so that equal keys are in
+        the same bucket."""
+        kinds = {
+            tuple(str(run.schema.field(name).type) for name in self.key if name in run.schema.names)
+            for run in outline.runs
+        }
+        return len(kinds) == 1 and len(next(iter(kinds))) == len(self.key)
+
+    # What the tasks do.
+
+    def _begin(self, work: TableWork) -> _Begun:
+        writer, after, done_before = self.task.begin(work)
+        return _Begun(after, done_before, writer.schema(), writer.can_stage_changes())
+
+    def _slice(self, chunk: Chunk) -> _Sliced:
+        changes = self.task.changes(self.work)
+        pieces: list[SlicedPiece] = []
+        outlines: list[Outline] = []
+        for runs in changes.pieces(chunk):
+            outlines.append(Outline.of(changes, runs))
+            pieces.append(SlicedPiece.write(self.folder, runs, self.key))
+        return _Sliced(Outline.joined(outlines), tuple(pieces))
+
+    def _prepare(self, wanted: tuple[TargetColumns, Lsn]) -> None:
+        columns, after = wanted
+        self.task.prepare(self.work, columns, after)
+
+    def _stage(self, share: _Share) -> StagedChanges:
+        writer, after, _ = self.task.begin(self.work)
+        if after != share.after:
+            raise PgsluiceError(f"another attempt has applied {self.work.title}", hint="try again")
+        staged = writer.stage_changes(self._net(share))
+        failpoint("batch.staged")
+        return staged
+
+    def _discard(self, staged: Sequence[StagedChanges]) -> None:
+        writer, _, _ = self.task.begin(self.work)
+        writer.discard_changes(staged)
+
+    def _net(self, share: _Share) -> Iterator[NetChanges]:
+        """The net changes of the share's buckets, in pieces that are joined from slices."""
+        changes = self.task.changes(self.work)
+        runs: list[RelationChanges] = []
+        size = 0
+        for piece in share.pieces:
+            runs += piece.read(share.buckets)
+            size += piece.size(share.buckets)
+            if size > self.task.piece_bytes:
+                yield changes.net(runs, share.columns, share.truncates, share.begins)
+                runs, size = [], 0
+                give_back_freed_memory()
+        if runs:
+            yield changes.net(runs, share.columns, share.truncates, share.begins)
+
+    def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
+        """Spark may attempt this again while the first attempt goes on somewhere. So only the first
+        one deletes what is staged, and no later one commits it then."""
+        batch, staged, outline = wanted
+        if again_in_stage() is not None and not self._decides(batch, _KEPT):
+            raise PgsluiceError(
+                f"staged changes of {self.work.title} have been deleted by an attempt that failed",
+                hint="try again",
+            )
+        return self.task.commit(self.work, staged, outline, lambda: self._decides(batch, _DELETED))
+
+    def _decides(self, batch: str, fate: str) -> bool:
+        """Whether this becomes of what is staged: the first attempt that asks decides, while the
+        batch lasts.
+
+        By the name of a file: to change it needs no room on the disk.
+        """
+        with suppress(FileNotFoundError):
+            (self.folder / f"{batch}.{_UNDECIDED}").rename(self.folder / f"{batch}.{fate}")
+        return (self.folder / f"{batch}.{fate}").exists()
+
+
+def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:
+    """Buckets in groups of about the same size; those that are linked are in one group."""
+    groups: list[list[int]] = [[] for _ in range(tasks)]
+    sizes = [0] * tasks
+
+    def size(buckets: Sequence[int]) -> int:
+        return sum(piece.size(buckets) for piece in pieces)
+
+    joined = linked(link for piece in pieces for link in piece.links)
+    for buckets in sorted(joined, key=size, reverse=True):
+        smallest = sizes.index(min(sizes))
+        groups[smallest] += buckets
+        sizes[smallest] += size(buckets)
+    return [sorted(group) for group in groups if group]
+
+
+def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R]:
+    """Results of tasks, in the order of their work.
+
+    Raises:
+        _TaskFailedError: one failed.
+    """
+    return _all_of(_attempts(spark, run, works))
+
+
+def _attempts(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R | Failure]:
+    """What became of tasks, in the order of their work."""
+
+    def numbered(work: tuple[int, W]) -> tuple[int, R | Failure]:
+        return work[0], attempt(run, work[1])
+
+    results: dict[int, R | Failure] = {}
+    for _, result in run_tasks(
+        spark, numbered, list(enumerate(works)), most_tasks=tasks_at_once(spark)
+    ):
+        if isinstance(result, Failure):
+            raise _TaskFailedError(result)
+        results[result[0]] = result[1]
+    return [results[number] for number in range(len(works))]
+
+
+def _all_of(results: Sequence[R | Failure]) -> list[R]:
+    for result in results:
+        if isinstance(result, Failure):
+            raise _TaskFailedError(result)
+    return [result for result in results if not isinstance(result, Failure)]

@@ -1,0 +1,219 @@
+"""A table's changes: read from the spool, published and netted.
+
+They are read all at once, or in pieces that follow each other, each small enough for the memory of
+a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
+from pgsluice.columnar import Definition, RelationChanges, decode_segment
+from pgsluice.errors import PgsluiceError, Remedy, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.publication import Publisher, publish_all
+from pgsluice.sinks.target import TableOptions
+from pgsluice.spool import SegmentView, SpoolReader, relations_after
+from pgsluice.subscription.base.work import TableWork
+from pgsluice.subscription.batches.tasks.column_identity import identified
+from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
+
+_CHANGE_BYTES = 64
+"""What a change counts beside its message: for the arrays that have an element for each."""
+_CHUNK_PIECES = 2
+"""How many pieces a chunk has, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Changes that are read together: those with positions in (after, through].
+
+    Attributes:
+        parts: the first part, and the one behind the last, where the range is one transaction in
+            parts; None: all of the range.
+    """
+
+    after: Lsn
+    through: Lsn
+    parts: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Reads the changes of one table's work.
+
+    Attributes:
+        reader: of the spool; the tables of a task share it.
+        rules: of pgsluice's publications, by the relation that the server sends; None: there are
+            no such publications, and everything is taken.
+        sends_all_origins: the server also sends what replication wrote there (``origin``).
+        piece_bytes: how large a piece is. Decoded and netted, it takes several times as much
+            memory.
+    """
+
+    work: TableWork
+    reader: SpoolReader
+    options: TableOptions
+    rules: Mapping[int, Publisher] | None
+    sends_all_origins: bool
+    piece_bytes: int
+
+    def all(self, after: Lsn, through: Lsn) -> list[RelationChanges]:
+        """The published changes in (after, through], as runs that have some."""
+        return self._published(self._views(Chunk(after, through)))
+
+    def pieces(self, chunk: Chunk) -> Iterator[list[RelationChanges]]:
+        """The published changes of a chunk, in pieces that follow each other in commit order."""
+        pieces = map(self._published, self._cut(self._views(chunk)))
+        return (runs for runs in pieces if runs)
+
+    def chunks(self, after: Lsn, through: Lsn) -> list[Chunk]:
+        """The changes in (after, through] as chunks of a few pieces, in commit order."""
+        chunks: list[Chunk] = []
+        size = 0
+        for info in self.reader.segments(after, through):
+            if info.reference is not None:
+                sizes = [part.size_bytes for part in info.parts]
+                chunks += (
+                    Chunk(after, info.end, parts)
+                    for parts in _ranges(sizes, _CHUNK_PIECES * self.piece_bytes)
+                )
+                size = _CHUNK_PIECES * self.piece_bytes  # the next segment begins another chunk
+            elif chunks and size + info.size_bytes <= _CHUNK_PIECES * self.piece_bytes:
+                chunks[-1] = Chunk(chunks[-1].after, min(info.end, through))
+                size += info.size_bytes
+            else:
+                chunks.append(Chunk(after, min(info.end, through)))
+                size = info.size_bytes
+            after = info.end
+        return chunks
+
+    def net(
+        self,
+        runs: Sequence[RelationChanges],
+        columns: TargetColumns,
+        truncates: Truncates,
+        begins: Mapping[str, Place] | None = None,
+    ) -> NetChanges:
+        """What runs leave of each key, for a target with these columns.
+
+        Args:
+            truncates: those of all changes that one commit takes.
+            begins: see :func:`pgsluice.changes.net.net_changes`.
+        """
+        runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
+        return net_changes(
+            runs,
+            schema=columns.table.schema,
+            key=columns.table.key,
+            is_complete=self.work.is_complete and self.sends_all_origins,
+            is_key_proved=self.work.is_key_proved,
+            missing=columns.missing,
+            begins=begins,
+            truncates=truncates.whole,
+        )
+
+    def truncates(self, runs: Sequence[RelationChanges]) -> Truncates:
+        """The TRUNCATEs of the table's leaves.
+
+        Raises:
+            TableError: all leaves that the last look has found were truncated after it. One that it
+                has not found may have sent rows, too.
+        """
+        work, truncated = self.work, truncated_leaves(runs)
+        whole = [
+            place for place, leaves in truncated.items() if work.leaves and work.leaves <= leaves
+        ]
+        if any(position > work.looked_through for position, _ in whole):
+            raise TableError(
+                f"{work.title}: partitions were truncated, and a look has to find all that there"
+                " are",
+                table=work.title,
+                remedy=Remedy.LOOK,
+            )
+        return Truncates.of(truncated, whole)
+
+    def _views(self, chunk: Chunk) -> Iterator[SegmentView]:
+        return self.reader.views_between(chunk.after, chunk.through, chunk.parts)
+
+    def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
+        """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
+        piece: list[SegmentView] = []
+        size = 0
+        for view in views:
+            for part, part_size in _cuts(view, self.work.oids, self.piece_bytes):
+                if piece and size + part_size > self.piece_bytes:
+                    yield piece
+                    piece, size = [], 0
+                piece.append(part)
+                size += part_size
+        if piece:
+            yield piece
+
+    def _published(self, views: Iterable[SegmentView]) -> list[RelationChanges]:
+        work, rules = self.work, self.rules
+        if rules is None:
+            return [run for run in self._decoded(views, frozenset()) if len(run)]
+        if unknown := set(work.oids) - rules.keys():
+            why = f"{work.title}: what publishes a partition is not known yet"
+            raise PgsluiceError(why, remedy=Remedy.LOOK, partitions=frozenset(unknown))
+        texts = frozenset[str]().union(*(rules[oid].filter_columns for oid in work.oids))
+        return [run for run in publish_all(rules, list(self._decoded(views, texts))) if len(run)]
+
+    def _decoded(
+        self, views: Iterable[SegmentView], texts: frozenset[str]
+    ) -> Iterator[RelationChanges]:
+        work = self.work
+        overrides = self.options.column_overrides(work.namespace, work.name)
+        for view in views:
+            yield from decode_segment(
+                view,
+                work.oids,
+                self.options.types,
+                overrides,
+                texts,
+                identify=self._identified,
+            )
+
+    def _identified(self, definition: Definition, first: int) -> Definition:
+        work = self.work
+        is_later = first > work.looked_at
+        return identified(definition, work.known, work.relation_oid, is_later=is_later)
+
+
+def _cuts(
+    view: SegmentView, oids: Sequence[int], most_bytes: int
+) -> Iterator[tuple[SegmentView, int]]:
+    """A view in parts of about so many bytes of some relations' changes, with the size of each."""
+    block = view.block
+    is_change = np.isin(block.oids, oids)
+    sizes = np.cumsum(np.where(is_change, block.ends - block.starts + _CHANGE_BYTES, 0))
+    total = int(sizes[-1]) if len(sizes) else 0
+    if total <= most_bytes:
+        yield view, total
+        return
+    bounds = np.searchsorted(sizes, np.arange(most_bytes, total, most_bytes), side="right")
+    relations = view.relations
+    for begin, end in pairwise(sorted({0, *bounds.tolist(), len(block)})):
+        part = block.select(np.arange(begin, end))
+        size = int(sizes[end - 1]) - (int(sizes[begin - 1]) if begin else 0)
+        yield SegmentView(view.name, view.start, view.end, relations, part), size
+        relations = relations_after(relations, part)
+
+
+def _ranges(sizes: Sequence[int], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Neighbours in ranges (first, behind the last) of about so many bytes."""
+    first = size = 0
+    for number, each in enumerate(sizes):
+        if number > first and size + each > most_bytes:
+            yield first, number
+            first, size = number, 0
+        size += each
+    if len(sizes) > first:
+        yield first, len(sizes)

@@ -1,0 +1,109 @@
+"""The driver's side of batches in which single partitions were truncated under their own names.
+
+A task that needs the bounds of truncated partitions names them
+(:mod:`pgsluice.subscription.batches.tasks.truncated_leaves`); here the driver asks the source what
+they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from pgsluice.errors import Failure, PgsluiceError, Remedy
+from pgsluice.published.partition_rows import evaluators_of
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.row_filter import FilterEvaluator
+from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.spool import TableRecord
+from pgsluice.subscription.base.work import Outcome, TableWork
+from pgsluice.subscription.refresh.looks import LOOK_LIMITS
+
+
+def lacks_bounds(outcome: Outcome) -> bool:
+    """Whether a task failed because it needs bounds of truncated partitions."""
+    _, result = outcome
+    return isinstance(result, Failure) and bool(result.leaves)
+
+
+def find_bounds(
+    dsn: str, tables: Mapping[int, TableRecord], lacking: Sequence[Outcome]
+) -> tuple[list[TableWork], list[Outcome]]:
+    """Ask the source for the bounds that works lack.
+
+    Args:
+        dsn: the source.
+        tables: the works' tables.
+        lacking: see :func:`lacks_bounds`.
+
+    Returns:
+        the works with their bounds, and the failures of those that cannot have them.
+    """
+    ready: list[TableWork] = []
+    refused: list[Outcome] = []
+    wanted = []
+    for work, result in lacking:
+        assert isinstance(result, Failure)
+        bounds = _bounds_of(work, tables[work.relation_oid].fingerprint, result.leaves)
+        if isinstance(bounds, Failure):
+            refused.append((work, bounds))
+        else:
+            wanted.append((work, bounds))
+    try:
+        evaluators = _evaluators(dsn, wanted)
+    except PgsluiceError as error:
+        failure = Failure.of(error)
+        return [], [*refused, *((work, failure) for work, _ in wanted)]
+    for work, bounds in wanted:
+        oid = work.relation_oid
+        found = {leaf: evaluators[oid, leaf] for leaf in bounds if (oid, leaf) in evaluators}
+        if len(found) < len(bounds):
+            refused.append((work, _not_exact(work, bounds)))
+        else:
+            ready.append(replace(work, leaf_bounds={**work.leaf_bounds, **found}))
+    return ready, refused
+
+
+def _bounds_of(
+    work: TableWork, fingerprint: str, leaves: Collection[int]
+) -> dict[int, str] | Failure:
+    """The bounds of leaves, as the table's last look has found them.
+
+    They hold for all TRUNCATEs: a partition can have other bounds only after it was detached, which
+    a look finds.
+    """
+    known = SourceFingerprint.parse(fingerprint)
+    if known is None or known.fixed is None or not known.filenodes.keys() >= {*leaves}:
+        message = f"{work.title}: a partition was truncated, and a look has to find its bound"
+        return Failure(Remedy.LOOK, message)
+    if not known.fixed >= {*leaves}:
+        return _not_exact(work, leaves)
+    return {leaf: known.bounds[leaf] for leaf in leaves}
+
+
+def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
+    message = f"{work.title}: a partition was truncated: the stream does not say which rows it had"
+    return Failure(Remedy.COPY, message, partitions=frozenset(leaves))
+
+
+def _evaluators(
+    dsn: str, wanted: Sequence[tuple[TableWork, Mapping[int, str]]]
+) -> dict[tuple[int, int], FilterEvaluator]:
+    """What finds the rows of leaves, by table and leaf.
+
+    Raises:
+        SourceUnreachable, SourceRefused: the server cannot be asked.
+    """
+    texts = {
+        (work.relation_oid, leaf): (work.relation_oid, (text,))
+        for work, bounds in wanted
+        for leaf, text in bounds.items()
+    }
+    if not texts:
+        return {}
+    with (
+        connect_sql(dsn, application="bounds of partitions") as connection,
+        source_errors("asking for the bounds of partitions"),
+    ):
+        connection.execute(LOOK_LIMITS)
+        return evaluators_of(connection, texts)

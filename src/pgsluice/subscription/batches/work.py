@@ -1,0 +1,99 @@
+"""A batch's tables, divided among the tasks of a Spark job.
+
+A task for each table would take longer than a small table's changes, so tables share as many tasks
+as Spark runs at once, and a batch with little work is one task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pgsluice.errors import Failure
+from pgsluice.spark.jobs.tasks import described, names_of, run_tasks, tasks_at_once
+from pgsluice.subscription.base.work import Outcome, TableWork
+from pgsluice.subscription.batches.tasks.apply import ApplyTables
+from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_A_TABLE_S = 0.01
+"""How long a table takes beside its changes: its target is opened, merged and committed."""
+_BYTES_PER_S = 10e6
+_A_TASK_S = 0.2
+"""A task is worth starting for so much work: to start it takes about a tenth of a second."""
+
+
+def run_works(
+    context: Callable[[], SparkContext], task: ApplyTables, works: Sequence[TableWork]
+) -> list[Outcome]:
+    """Run tables' work: in one Spark job, and then large batches of one table by several tasks.
+
+    Args:
+        context: Spark's, which is not asked for without work.
+        task: applies the work.
+
+    Returns:
+        each table's work with what became of it, in no particular order.
+    """
+    if not works:
+        return []
+    spark = context()
+    with described(spark, _description(works)):
+        return _run(spark, task, works)
+
+
+def _description(works: Sequence[TableWork]) -> str:
+    start, end = min(work.after for work in works), max(work.through for work in works)
+    return f"pgsluice: apply {names_of([work.title for work in works])} in ({start}, {end}]"
+
+
+def _run(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
+    most_tasks = tasks_at_once(spark)
+    batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
+    shared = [batch for batch in batches if batch is not None]
+    large = [batch.work for batch in shared]
+    outcomes = _run_each(spark, task, [work for work in works if work not in large])
+    left: list[TableWork] = []
+    for batch in shared:
+        result = batch.apply(spark)
+        if result is None:
+            left.append(batch.work)
+        else:
+            outcomes.append((batch.work, result))
+    return outcomes + _run_each(spark, task, left)
+
+
+def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
+    """Apply tables' work, each table's in one task."""
+    if not works:
+        return []
+    outcomes: list[Outcome] = []
+    for group, results in run_tasks(spark, task.run_all, divide(works, tasks_at_once(spark))):
+        each = [results] * len(group) if isinstance(results, Failure) else results
+        outcomes += zip(group, each, strict=True)
+    return outcomes
+
+
+def divide(works: Sequence[TableWork], most_tasks: int) -> list[list[TableWork]]:
+    """Divide work among tasks that take about the same time.
+
+    Args:
+        works: of one table at least.
+        most_tasks: how many tasks run at once.
+    """
+    worth = math.ceil(sum(map(_seconds, works)) / _A_TASK_S)
+    groups: list[list[TableWork]] = [[] for _ in range(min(most_tasks, len(works), worth))]
+    seconds = [0.0] * len(groups)
+    for work in sorted(works, key=_seconds, reverse=True):
+        least = seconds.index(min(seconds))
+        groups[least].append(work)
+        seconds[least] += _seconds(work)
+    return groups
+
+
+def _seconds(work: TableWork) -> float:
+    """About how long a table takes."""
+    return max(work.merge_s, _A_TABLE_S) + work.size_bytes / _BYTES_PER_S

@@ -1,0 +1,1 @@
+"""Copies of tables: which is next, what is read of it, and what became of it."""

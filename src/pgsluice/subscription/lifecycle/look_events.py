@@ -1,0 +1,186 @@
+"""Events of looks at the catalog, and of what they have verified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pgsluice.lsn import Lsn
+from pgsluice.spool import TableRecord
+from pgsluice.subscription.lifecycle.table_events import SimpleEvent
+from pgsluice.subscription.lifecycle.transitions import Attempts, Event
+
+_NOWHERE = Lsn(0)
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The publications send a table that the subscription does not know.
+
+    Attributes:
+        copy_data: whether the subscription copies new tables.
+        predecessor_oids: tables that had this name, whose target it takes over. They had other
+            rows, so it is copied whatever ``copy_data`` says.
+    """
+
+    copy_data: bool = True
+    predecessor_oids: tuple[int, ...] = ()
+
+    def kind(self, attempts: Attempts) -> Event:
+        if self.copy_data or self.predecessor_oids:
+            return Event.DISCOVERED
+        return Event.DISCOVERED_WITHOUT_COPY
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, predecessor_oids=self.predecessor_oids)
+
+
+@dataclass(frozen=True)
+class NotSent(SimpleEvent):
+    """The server's publications send a table no longer; what they sent before is applied."""
+
+    event = Event.NOT_SENT
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        error = table.error if table.is_active else None
+        return replace(table, is_published=False, error=error)
+
+
+@dataclass(frozen=True)
+class PublishedAgain(SimpleEvent):
+    """A table is sent that was not sent for a while: its changes of that time are missing."""
+
+    event = Event.PUBLISHED_AGAIN
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, is_published=True, error=None, deferred=False)
+
+
+@dataclass(frozen=True)
+class LookedSame(SimpleEvent):
+    """The stream tells all that a look at the catalog found.
+
+    Attributes:
+        fingerprint: what later looks are compared with.
+        relations: see :class:`pgsluice.spool.TableRecord`.
+        looked_at, looked_on: where the server's WAL ended after the look, and its timeline.
+        seen: the leaves that only the stream had brought before, and that the look has found, or
+            found gone.
+    """
+
+    event = Event.LOOK_SAME
+    fingerprint: str
+    relations: tuple[int, ...] = ()
+    looked_at: Lsn = _NOWHERE
+    looked_on: int = 0
+    seen: frozenset[int] = frozenset()
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        if self.fingerprint == table.fingerprint and not self.seen:  # as old as it was
+            return replace(table, relations=self.relations)
+        return self._looked(table)
+
+    def _looked(self, table: TableRecord) -> TableRecord:
+        return replace(
+            table,
+            fingerprint=self.fingerprint,
+            relations=self.relations,
+            looked_at=self.looked_at,
+            looked_on=self.looked_on,
+            unseen_leaves=tuple(leaf for leaf in table.unseen_leaves if leaf.oid not in self.seen),
+        )
+
+
+@dataclass(frozen=True)
+class LookedColumns(LookedSame):
+    """A look found columns that were added; the target gets them.
+
+    Attributes:
+        facts: of the source's table, as JSON.
+    """
+
+    event = Event.LOOK_COLUMNS
+    facts: str = ""
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        # Everything that was committed before the look has a position up to its end.
+        return replace(self._looked(table), alter_after=self.looked_at, alter_facts=self.facts)
+
+
+@dataclass(frozen=True)
+class LookedCopy(SimpleEvent):
+    """A look found what the stream does not tell: the table is copied.
+
+    Attributes:
+        why: for people.
+    """
+
+    event = Event.LOOK_COPY
+    why: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(super().change(table, attempts), copy_reason=self.why)
+
+
+@dataclass(frozen=True)
+class LookedSuspicious(LookedSame):
+    """A look found what may have changed rows, or may not: the table is marked to be verified."""
+
+    event = Event.LOOK_VERIFY
+    why: str = ""
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(
+            self._looked(table),
+            to_verify=self.why,
+            verification_number=table.verification_number + 1,
+        )
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """A look found what a table's target does not get, or that it gets all again.
+
+    Attributes:
+        incomplete: see :class:`pgsluice.spool.TableRecord`.
+    """
+
+    incomplete: tuple[str, ...]
+
+    def kind(self, attempts: Attempts) -> Event:
+        return Event.ASSESSED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, incomplete=self.incomplete)
+
+
+@dataclass(frozen=True)
+class VerifiedEqual(SimpleEvent):
+    """The target equals the source at a position that was taken after the table was marked.
+
+    Attributes:
+        verification_number: the table's when the position was taken; with another one now, a
+            reason came after that, and the table stays marked.
+    """
+
+    event = Event.VERIFIED_EQUAL
+    verification_number: int
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        is_newest = table.verification_number == self.verification_number
+        return replace(table, to_verify="") if is_newest else table
+
+
+@dataclass(frozen=True)
+class ReasonEnded(SimpleEvent):
+    """A look found that the reason for which a table is parked has ended.
+
+    Attributes:
+        cause: the reason and the catalog now. Should the table be parked for the reason again, it
+            is not taken up before the catalog is another one.
+    """
+
+    event = Event.REASON_ENDED
+    cause: str
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(super().change(table, attempts), copied_for=self.cause, parked_for="")

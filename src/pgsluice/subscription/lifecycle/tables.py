@@ -1,0 +1,397 @@
+"""The tables of a subscription that runs: one owner of its lock, its record and its failures.
+
+Nothing else changes a subscription's record. Events go through
+:func:`pgsluice.subscription.lifecycle.transitions.next_state`; what a block of :meth:`changing`
+does becomes durable in one write at its end, or not at all: after an error the record is again what
+the file says. Only what is durable is reported or acted on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pgsluice.errors import SinkError
+from pgsluice.events import MetricsEvent, TableStateChanged
+from pgsluice.lsn import Lsn
+from pgsluice.spool import (
+    Cut,
+    FormerTarget,
+    RecordStore,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    TargetName,
+)
+from pgsluice.subscription.lifecycle.name_events import Renamed, TargetTaken
+from pgsluice.subscription.lifecycle.table_events import CopyRequested
+from pgsluice.subscription.lifecycle.transitions import (
+    Attempts,
+    Effect,
+    TableEvent,
+    Transition,
+    next_state,
+    uses_target,
+)
+
+_NO_ATTEMPTS = Attempts()
+
+
+class SubscriptionTables:
+    """A subscription's record in memory, and the lock around everything that changes it.
+
+    Args:
+        store: holds the durable record; from here on nobody else may write it.
+        report: takes changes of tables' states.
+
+    Attributes:
+        lock: held while tables are changed, and while tasks run that plan from the record.
+        needs_look: a table waits for a look at the catalog.
+    """
+
+    def __init__(self, store: RecordStore, report: Callable[[MetricsEvent], None]) -> None:
+        self.lock = threading.RLock()
+        self.needs_look = False
+        self._store = store
+        self._report = report
+        self._failure: SinkError | None = None
+        self._attempts: dict[int, Attempts] = {}
+        self._is_changing = False
+        self._effects: list[Transition] = []
+        self._touched: dict[int, TableRecord | None] = {}
+        self._left: dict[TargetName, FormerTarget] = {}
+        self._unfinished: tuple[SubscriptionRecord | None, Mapping[int, TableRecord]] = (None, {})
+        self._load()
+
+    def _load(self) -> None:
+        record = self._store.record
+        self._record: SubscriptionRecord | None = record
+        self._base = record
+        self._tables = dict(record.tables)
+        self._unpublished = dict(record.unpublished)
+        self._oids_by_name: defaultdict[TargetName, set[int]] = defaultdict(set)
+        for oid, table in {**record.tables, **record.unpublished}.items():
+            self._oids_by_name[table.target_name].add(oid)
+
+    @property
+    def record(self) -> SubscriptionRecord:
+        """The record as it is now; waits for a block of :meth:`changing` in another thread.
+
+        Inside of a block it is perhaps not durable yet.
+        """
+        with self.lock:
+            if self._record is None:
+                self._record = replace(
+                    self._base, tables=dict(self._tables), unpublished=dict(self._unpublished)
+                )
+            return self._record
+
+    @property
+    def durable(self) -> SubscriptionRecord:
+        """The record as it was last written; for readers that do not hold the lock."""
+        return self._store.record
+
+    @property
+    def position(self) -> Lsn:
+        """The end of the last batch that is done."""
+        return self._base.position
+
+    @property
+    def unfinished(self) -> Mapping[int, TableRecord]:
+        """The tables of the durable record that need more than their next changes.
+
+        They are asked for several times a second. All tables are gone through only after the record
+        has changed, so thousands of idle tables cost what one costs.
+        """
+        record, unfinished = self._unfinished
+        if record is not self.durable:
+            record = self.durable
+            unfinished = {
+                oid: table
+                for oid, table in record.tables.items()
+                if not _is_finished(table, record.position)
+            }
+            self._unfinished = record, unfinished
+        return unfinished
+
+    def get(self, oid: int) -> TableRecord | None:
+        """A published table; None: the subscription has none of this OID."""
+        return self._tables.get(oid)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Make all changes of the block durable in one write at its end.
+
+        Blocks may be nested: the outermost writes. When the block raises, nothing has changed.
+
+        Raises:
+            SpoolError: the record could not be written.
+        """
+        with self.lock:
+            if self._is_changing:
+                yield
+                return
+            attempts = dict(self._attempts)
+            self._is_changing = True
+            try:
+                yield
+                self._store.save(self.record)
+            except BaseException:
+                self._attempts = attempts
+                self._load()
+                self._effects, self._touched, self._left = [], {}, {}
+                raise
+            finally:
+                self._is_changing = False
+            self._carry_out()
+
+    @contextmanager
+    def looking(self) -> Iterator[bool]:
+        """Look at the catalog in the block, from reading it to applying what it says.
+
+        The block is told whether a table needs the look. A table that needs one meanwhile needs
+        another one, and so do all when the block raises.
+        """
+        was_needed, self.needs_look = self.needs_look, False
+        try:
+            yield was_needed
+        except BaseException:
+            self.needs_look = self.needs_look or was_needed
+            raise
+
+    def apply(self, oid: int, event: TableEvent) -> Transition:
+        """Apply an event to a table that the subscription knows.
+
+        Raises:
+            KeyError: it does not know the table.
+            ImpossibleEventError: the event cannot happen in the table's state.
+        """
+        with self.changing():
+            table = self._tables.get(oid) or self._unpublished[oid]
+            return self._apply(oid, table.state, table, event)
+
+    def apply_to_all(self, oids: Iterable[int], event: TableEvent) -> None:
+        """Apply an event to published tables.
+
+        Raises:
+            KeyError, ImpossibleEventError: see :meth:`apply`.
+        """
+        with self.changing():
+            for oid in oids:
+                table = self._tables[oid]
+                self._apply(oid, table.state, table, event)
+
+    def finish_copy(self, oid: int, event: TableEvent) -> TableRecord:
+        """Apply the event of a copy's end.
+
+        Looks that were done since its snapshot have not compared the table. So the last look counts
+        only up to the snapshot, until the next one. A batch that fails for want of a look is not to
+        blame for that: its table is not copied, nor parked, before other looks were in vain.
+        """
+        with self.changing():
+            table = self.apply(oid, event).table
+            if table.is_active and table.applied_through < self._base.looked_through:
+                self._look_counts_to(table.applied_through)
+                self._attempts = {
+                    waiting: replace(each, looks=0) for waiting, each in self._attempts.items()
+                }
+            return table
+
+    def request_copy(self, oid: int) -> None:
+        """Have one table copied, as a user asks; one that is not published any more is not."""
+        with self.changing():
+            if oid in self._tables:
+                self.apply(oid, CopyRequested())
+
+    def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
+        """Apply the first event to a table that the subscription does not know yet.
+
+        Args:
+            oid: the table's.
+            table: its record to begin with.
+            event: how it was discovered.
+        """
+        with self.changing():
+            assert oid not in self._tables
+            assert oid not in self._unpublished
+            self._oids_by_name[table.target_name].add(oid)
+            return self._apply(oid, None, table, event)
+
+    def forget(self, oid: int) -> None:
+        """Remove a table that is gone, and whose target another one takes over."""
+        with self.changing():
+            table = self._tables.get(oid) or self._unpublished[oid]
+            self._oids_by_name[table.target_name].discard(oid)
+            self._touched.setdefault(oid, self._tables.get(oid))
+            self._tables.pop(oid, None)
+            self._unpublished.pop(oid, None)
+            self._attempts.pop(oid, None)
+            self._record = None
+
+    def rename(self, renamed: Mapping[int, Renamed]) -> None:
+        """Give tables other names, all at once: two tables may have swapped theirs.
+
+        The cuts forget them: a version that a cut names is one of the old target.
+        """
+        with self.changing():
+            for oid, event in renamed.items():
+                table = self._tables.get(oid) or self._unpublished[oid]
+                self._oids_by_name[table.target_name].discard(oid)
+                self._oids_by_name[event.name].add(oid)
+            for oid, event in renamed.items():
+                self.apply(oid, event)
+            if renamed:
+                cut = self._base.cut and _without(self._base.cut, renamed)
+                cuts = tuple(_without(older, renamed) for older in self._base.cuts)
+                self._base, self._record = replace(self._base, cut=cut, cuts=cuts), None
+
+    def keep_former(self, former: Mapping[TargetName, FormerTarget]) -> None:
+        """Remember the targets that renamed tables left."""
+        with self.changing():
+            before = self._base.former
+            if former == before:
+                return
+            self._left.update(
+                {name: left for name, left in former.items() if before.get(name) != left}
+            )
+            self._base, self._record = replace(self._base, former=former), None
+
+    def advance(self, position: Lsn) -> None:
+        """Raise the subscription's position; a lower one changes nothing."""
+        with self.changing():
+            if position > self._base.position:
+                self._base, self._record = replace(self._base, position=position), None
+
+    def keep_look(self, position: Lsn) -> None:
+        """Keep that a look at the catalog saw what was committed up to a position."""
+        self._attempts = {oid: each.after_look() for oid, each in self._attempts.items()}
+        self._look_counts_to(position)
+
+    def _look_counts_to(self, position: Lsn) -> None:
+        with self.changing():
+            self._base, self._record = replace(self._base, looked_through=position), None
+
+    def keep_cut(self, cut: Cut, older: tuple[Cut, ...]) -> None:
+        """Keep the newest cut, and those before it that still have readers."""
+        with self.changing():
+            self._base, self._record = replace(self._base, cut=cut, cuts=older), None
+
+    def raise_failure(self) -> None:
+        """Raise what stopped the subscription.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def report_parked(self) -> None:
+        """Say which tables are parked, and why: a run that starts does not move them.
+
+        What targets do not get is said as well.
+        """
+        for table in self.durable.tables.values():
+            if table.is_parked or table.incomplete:
+                self._report_state(table)
+
+    def _apply(
+        self, oid: int, state: TableState | None, table: TableRecord, event: TableEvent
+    ) -> Transition:
+        attempts = self._attempts.get(oid, _NO_ATTEMPTS)
+        transition = next_state(state, table, attempts, event)
+        begins_to_use = uses_target(transition.table.state) and not uses_target(state)
+        if begins_to_use and self._is_target_taken(oid, transition.table.target_name):
+            transition = next_state(state, table, attempts, TargetTaken())
+        if transition.attempts != attempts:
+            self._attempts[oid] = transition.attempts
+        if transition.table is table and state is not None:
+            return transition
+        self._touched.setdefault(oid, None if state is None else table)
+        is_unpublished = transition.table.state is TableState.UNPUBLISHED
+        here, there = self._tables, self._unpublished
+        if is_unpublished:
+            here, there = there, here
+        here[oid] = transition.table
+        there.pop(oid, None)
+        self._record = None
+        if transition.effect is not None:
+            self._effects.append(transition)
+        return transition
+
+    def _is_target_taken(self, oid: int, name: TargetName) -> bool:
+        others = self._oids_by_name[name] - {oid}
+        return any(
+            uses_target(table.state) for table in map(self._tables.get, others) if table is not None
+        )
+
+    def _carry_out(self) -> None:
+        """What follows durable changes: effects first, because a report may raise."""
+        touched, self._touched = self._touched, {}
+        left, self._left = self._left, {}
+        effects, self._effects = self._effects, []
+        for transition in effects:
+            if transition.effect is Effect.LOOK:
+                self.needs_look = True
+            elif transition.effect is Effect.STOP:
+                self._failure = SinkError.of_text(
+                    transition.table.error or "the target cannot be used"
+                )
+        for oid, before in touched.items():
+            table = self._tables.get(oid)
+            if table is None:
+                continue
+            self.needs_look |= _has_unseen(before, table)
+            if _is_news(before, table):
+                self._report_state(table)
+
+        for (namespace, name), target in left.items():
+            state = str(TableState.UNPUBLISHED)
+            why = (target.why,) if target.why else ()
+            self._report(TableStateChanged(self._base.name, namespace, name, state, incomplete=why))
+
+    def _report_state(self, table: TableRecord) -> None:
+        self._report(
+            TableStateChanged(
+                self._base.name,
+                table.namespace,
+                table.name,
+                str(table.shown_state),
+                table.error,
+                table.incomplete,
+                table.copy_words,
+            )
+        )
+
+
+def _is_finished(table: TableRecord, position: Lsn) -> bool:
+    """Whether nothing is to be done for a table until changes, a look or a user bring something."""
+    if table.is_parked:
+        return True
+    is_level = table.state is TableState.READY and table.applied_through >= position
+    return is_level and not (table.deferred or table.alter_after or table.to_verify)
+
+
+def _has_unseen(before: TableRecord | None, table: TableRecord) -> bool:
+    """Whether the stream has brought leaves that a look is to account for now."""
+    if not table.unseen_leaves or not table.is_active:
+        return False
+    return before is None or not before.is_active or before.unseen_leaves != table.unseen_leaves
+
+
+def _without(cut: Cut, oids: Collection[int]) -> Cut:
+    versions = {oid: version for oid, version in cut.versions.items() if oid not in oids}
+    return replace(cut, versions=versions)
+
+
+def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
+    """Whether a change is reported; a first copy reports by itself that it begins."""
+    if table.is_to_copy and table.error is None and not table.copy_reason:
+        return False
+    return before is None or _shown(before) != _shown(table)
+
+
+def _shown(table: TableRecord) -> tuple[object, ...]:
+    return table.shown_state, table.error, table.incomplete, table.copy_words

@@ -1,0 +1,363 @@
+"""A look at the source's catalog: what it means for each table of a subscription.
+
+A look compares what the publications send now with the tables that the subscription knows, and
+applies one event or more to each: discovered, published again, not sent or unpublished, and
+what :mod:`pgsluice.schema_rules` says of its fingerprint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import (
+    NewPartitions,
+    inspect_new_partitions,
+    missing_values,
+    notices_partitions,
+    tables_with_fresh_files,
+)
+from pgsluice.catalog.rights import TableRights, table_rights
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.schema_rules import (
+    ColumnsAdded,
+    CopyAgain,
+    Look,
+    ReplacePartitions,
+    Same,
+    SourceFingerprint,
+    SourceVerdict,
+    Verify,
+    added_columns,
+    added_partitions,
+    cause_of_copy,
+    reconcile_source,
+    renewed_leaves,
+)
+from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
+from pgsluice.subscription.base.options import has_same_options
+from pgsluice.subscription.lifecycle.leaf_events import LookedAside, LookedLeaves
+from pgsluice.subscription.lifecycle.look_events import (
+    Discovered,
+    LookedColumns,
+    LookedCopy,
+    LookedSame,
+    LookedSuspicious,
+    NotSent,
+    PublishedAgain,
+    ReasonEnded,
+)
+from pgsluice.subscription.lifecycle.name_events import Renamed, TargetFreed
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.transitions import Event, TableEvent
+from pgsluice.subscription.refresh.naming import TargetChanges, assign_targets
+from pgsluice.subscription.refresh.unseen_leaves import rows_of_unseen
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    """What is asked only of tables that differ.
+
+    Attributes:
+        partitions: what is known of the rows that new partitions came with.
+        missing: of leaves of tables with a new column: column -> the value of older rows.
+        fresh: of leaves with other files, those whose rows the server has not counted yet.
+        rights: of the tables that are parked because the role may not read them.
+    """
+
+    partitions: NewPartitions
+    missing: Mapping[int, Mapping[str, str]]
+    fresh: frozenset[int]
+    rights: Mapping[int, TableRights]
+
+
+class CatalogLook:
+    """One look.
+
+    Args:
+        identity: the spool's, with the timelines that it followed.
+        source: the tables that the publications send now.
+        has_rules: whether publications of pgsluice choose from what the server sends.
+        wal_end, timeline: where the server's WAL ended after ``source`` was read.
+        settled: of the tables that were rewritten during their copies, those that have not been
+            for a while.
+
+    Attributes:
+        is_whole: no table was left out because its copy was planned meanwhile.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        identity: SpoolIdentity,
+        source: Sequence[ReplicatedTable],
+        known: Mapping[int, TableRecord],
+        options: TableOptions,
+        *,
+        has_rules: bool,
+        wal_end: Lsn,
+        timeline: int,
+        settled: Collection[int] = (),
+    ) -> None:
+        self._settled = settled
+        self._looked = wal_end, timeline
+        self._connection = connection
+        self._identity = identity
+        self._source = {table.facts.oid: table for table in source}
+        self._options = options
+        self._has_rules = has_rules
+        self.is_whole = True
+        self._copy_numbers = {oid: table.copy_number for oid, table in known.items()}
+        self._unseen = {
+            oid: frozenset(leaf.oid for leaf in table.unseen_leaves)
+            for oid, table in known.items()
+            if table.unseen_leaves
+        }
+        # Asks the server, and is not to be done under the tables' lock.
+        self._differences = self._look_closer(known)
+
+    def apply(
+        self,
+        tables: SubscriptionTables,
+        new_record: Callable[[ReplicatedTable], TableRecord],
+        *,
+        copy_data: bool,
+    ) -> None:
+        """Apply the look to a subscription's tables, durably.
+
+        Args:
+            new_record: the record to begin with of a table that it does not know.
+            copy_data: whether it copies new tables.
+        """
+        with tables.changing():
+            before = tables.record
+            older = [oid for oid, table in before.tables.items() if self._is_older(oid, table)]
+            self.is_whole = not older
+            known = {**before.unpublished, **before.tables}
+            sent = {oid: (t.facts.namespace, t.facts.name) for oid, t in self._source.items()}
+            targets = assign_targets(known, before.former, sent)
+            events = self._compare_all(before.tables)
+            self._assign(tables, known, targets, events, new_record)
+            for oid, table in self._source.items():
+                if oid in before.unpublished:
+                    tables.apply(oid, PublishedAgain())
+                elif oid in events:
+                    tables.apply(oid, events[oid])
+                elif oid not in before.tables:
+                    discovered = Discovered(copy_data, targets.predecessors[oid])
+                    tables.discover(oid, new_record(table), discovered)
+                self._compare_timeline(tables, oid)
+            for oid, gone in before.tables.items():
+                is_gone = oid not in self._source and oid not in targets.forgotten
+                if is_gone and not self._is_older(oid, gone):
+                    self._remove(tables, oid, gone)
+
+    def _assign(
+        self,
+        tables: SubscriptionTables,
+        known: Mapping[int, TableRecord],
+        targets: TargetChanges,
+        events: Mapping[int, TableEvent],
+        new_record: Callable[[ReplicatedTable], TableRecord],
+    ) -> None:
+        """Carry out what becomes of the targets, before anything else happens to their tables."""
+        for oid in targets.forgotten:
+            tables.forget(oid)
+        renamed = {}
+        for oid in targets.renamed:
+            new = new_record(self._source[oid])
+            is_same = type(events.get(oid)) in (LookedSame, LookedSuspicious)
+            may_move = (is_same and not known[oid].alter_after) and has_same_options(
+                self._options, known[oid].target_name, new.target_name
+            )
+            renamed[oid] = _renamed(known[oid], new, targets.predecessors[oid], may_move=may_move)
+            logger.info("%s is called %s now", known[oid].title, new.title)
+        tables.rename(renamed)
+        tables.keep_former(targets.former)
+        for oid in targets.freed:
+            tables.apply(oid, TargetFreed(targets.predecessors[oid]))
+
+    def _compare_all(self, known: Mapping[int, TableRecord]) -> dict[int, TableEvent]:
+        return {
+            oid: self._compare(known[oid], table)
+            for oid, table in self._source.items()
+            if oid in known and not self._is_older(oid, known[oid])
+        }
+
+    def _is_older(self, oid: int, table: TableRecord) -> bool:
+        """Whether a copy was planned while the look read the catalog: the copy's snapshot may have
+        what the look has not, and the next look compares with that."""
+        return self._copy_numbers.get(oid, table.copy_number) != table.copy_number
+
+    def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
+        """Look closer at the tables that differ, one query for all of them."""
+        added: set[int] = set()
+        published_later: set[int] = set()
+        leaves: set[int] = set()
+        renewed: set[int] = set()
+        parked: defaultdict[str, set[int]] = defaultdict(set)
+        for oid, table_record in known.items():
+            if table_record.is_parked:
+                parked[table_record.parked_for].add(oid)
+        for oid, table in self._source.items():
+            record = known.get(oid)
+            before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
+            unseen = self._unseen.get(oid, frozenset()) & table.fingerprint.filenodes.keys()
+            if before is None or (before == table.fingerprint and not unseen):
+                continue
+            new = added_partitions(before, table.fingerprint) | unseen
+            added |= new
+            renewed |= renewed_leaves(before, table.fingerprint)
+            if table.fingerprint.listings - before.listings:
+                published_later |= new
+            if added_columns(before, table.fingerprint):
+                leaves |= table.fingerprint.filenodes.keys()
+        return _Differences(
+            partitions=inspect_new_partitions(
+                self._connection,
+                added,
+                published_later,
+                emptied_are_sent=notices_partitions(self._connection),
+            ),
+            missing=missing_values(self._connection, leaves),
+            fresh=tables_with_fresh_files(self._connection, renewed),
+            rights=table_rights(self._connection, parked[ParkReason.RIGHTS]),
+        )
+
+    def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
+        """What the table's fingerprint says. Before a copy there is none to compare with; a
+        harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
+        if not known.is_published:
+            return PublishedAgain()
+        if known.is_parked and self._has_ended(known, table):
+            cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
+            if cause != known.copied_for or known.parked_for is ParkReason.REWRITTEN:
+                logger.info("%s is taken up again: it is copied", known.title)
+                return ReasonEnded(cause)
+        before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
+        if before is None:
+            return LookedSame("", known.relations, *self._looked)
+        following = partial(
+            now.following,
+            before,
+            is_caught_up=known.applied_through >= known.looked_at,
+            looked_at=self._looked[0],
+        )
+        if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
+            return LookedAside(before.with_leaves_of(now).to_text())
+        # Those that batches have brought during the look may be newer than what it has read.
+        seen = self._unseen.get(table.facts.oid, frozenset())
+        unseen = [leaf for leaf in known.unseen_leaves if leaf.oid in seen]
+        looked = (*self._looked, frozenset(leaf.oid for leaf in unseen))
+        look = Look(
+            known.title,
+            before,
+            now,
+            server_version=self._connection.info.server_version,
+            came_empty=self._differences.partitions.empty,
+            perhaps_empty=self._differences.partitions.unknown,
+            created=self._differences.partitions.created,
+            unseen=rows_of_unseen(unseen, before, now),
+            has_some_leaves=bool(known.relations),
+            missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
+            fresh=self._differences.fresh,
+        )
+        match self._unless_void(known, reconcile_source(look)):
+            case CopyAgain(why):
+                return LookedCopy(why)
+            case ReplacePartitions(came, gone, why):
+                fingerprint = following().to_text()
+                return LookedLeaves(fingerprint, table.relations, *looked, came, gone, why)
+            case Verify(why):
+                if known.is_active:
+                    logger.info("%s: it is verified", why)
+                fingerprint = following().to_text()
+                return LookedSuspicious(fingerprint, table.relations, *looked, why)
+            case ColumnsAdded(values):
+                fingerprint = following(values).to_text()
+                facts = table.facts.to_json()
+                return LookedColumns(fingerprint, table.relations, *looked, facts)
+            case Same():
+                fingerprint = following().to_text()
+                return LookedSame(fingerprint, table.relations, *looked)
+
+    def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:
+        """The verdict, if the look that it compares with counts.
+
+        What a look saw past a promotion's switch point was taken back, and what was done instead
+        may have given rows of the catalog the same OIDs and xmins.
+        """
+        if self._identity.has(known.looked_on, known.looked_at):
+            return verdict
+        why = f"{known.title} was looked at on a primary that was left since"
+        if isinstance(verdict, ColumnsAdded) or known.alter_after:
+            return CopyAgain(f"{why}, and has columns that its target gets")
+        if isinstance(verdict, ReplacePartitions):
+            return CopyAgain(f"{why}, and has other partitions since")
+        return Verify(why) if isinstance(verdict, Same) else verdict
+
+    def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:
+        """Whether a table could be copied now, and then kept, as far as its reason tells."""
+        try:
+            target = target_table(table.facts, self._options, table.columns)
+        except TableError:
+            return False
+        match known.parked_for:
+            case ParkReason.KEY:
+                return bool(target.key) and {*target.key} <= {*target.schema.names}
+            case ParkReason.COLUMNS:
+                return bool(target.schema.names)
+            case ParkReason.RIGHTS:
+                rights = self._differences.rights.get(table.facts.oid)
+                if rights is None or not rights.sees_all_rows:
+                    return False
+                return rights.to_read(table.columns_read).may_read
+            case ParkReason.REWRITTEN:
+                return table.facts.oid in self._settled
+        return False
+
+    def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
+        known = tables.get(oid)
+        if known is not None and not self._identity.has(known.copied_on, known.copied_at):
+            tables.apply(oid, Event.TIMELINE_LEFT)
+
+    def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
+        """The server's publications stop the stream, and what came before is applied. Those of
+        pgsluice, and having none of them any more, stop the table at once."""
+        if self._has_rules or known.relations:
+            logger.info("%s is not published any more", known.title)
+            tables.apply(oid, Event.UNPUBLISHED)
+        elif known.is_published or not known.is_active:
+            tables.apply(oid, NotSent())
+
+
+def _renamed(
+    known: TableRecord, new: TableRecord, predecessors: tuple[int, ...], *, may_move: bool
+) -> Renamed:
+    """How a table that has another name now comes to its rows at the target of that name.
+
+    From the target that it had, if that has the same rows and columns; else from the source.
+    """
+    is_unwritten = known.version < 0 and not known.committed and not predecessors
+    old_target = known.old_target if known.state is TableState.DATA_COPY else None
+    if known.is_active and known.version >= 0 and may_move:
+        old_target = OldTarget(known.namespace, known.name, known.copy_number, known.version)
+    has_rows = known.is_active or known.replaces_partitions
+    return Renamed(
+        new.target_name,
+        new.target,
+        predecessors,
+        old_target,
+        keeps_state=not has_rows or is_unwritten,
+    )

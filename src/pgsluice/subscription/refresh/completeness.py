@@ -1,0 +1,113 @@
+"""Whether a target gets all that happens to its table, and what to do where it does not. Pure.
+
+A table may be ready while its target lacks rows that nobody sends. That is no error: it may be
+wanted. But it is a state, and is said for as long as it lasts: in the record, by ``status`` and
+``check``, and in the live view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgsluice.events import INSERTS_ONLY
+from pgsluice.hints import copy_again
+from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.schema_rules import ALL_ACTIONS
+from pgsluice.shown import shown
+from pgsluice.spool import TableRecord, TargetName
+from pgsluice.sql import quote_identifier
+
+_ORDER = ("insert", "update", "delete", "truncate")
+
+
+def why_incomplete(
+    table: ReplicatedTable, record: TableRecord, *, origin: str, has_key: bool
+) -> tuple[str, ...]:
+    """What the target of a table that is sent does not get, as sentences; empty: it gets all.
+
+    Args:
+        table: as it is sent now.
+        record: the subscription's.
+        origin: the source's option ``origin``.
+        has_key: the subscription's configuration names a key for the table.
+    """
+    facts, reasons = table.facts, []
+    sql_name = _sql_name((facts.namespace, facts.name))
+    lacking = {each.rpartition(":")[2] for each in table.fingerprint.lacking}
+    actions = table.fingerprint.actions - lacking
+    missing = [f"{action}s" for action in _ORDER if action in ALL_ACTIONS - actions]
+    has_identity = facts.replica_identity == "f" or (
+        facts.replica_identity != "n" and bool(facts.identity_key)
+    )
+    sent = f"its {_listed(missing)} are not sent" if missing else ""
+    if {"updates", "deletes"} <= set(missing) and "insert" in actions:
+        sent = f"{INSERTS_ONLY}: {sent}"
+    if {"updates", "deletes"} & set(missing) and not has_identity:
+        reasons.append(
+            f"{sent}: it has no replica identity\n"
+            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or REPLICA IDENTITY USING INDEX …"
+        )
+    elif missing:
+        reasons.append(
+            f"{sent}: the publications leave them out\n"
+            "  → ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')"
+        )
+    if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:
+        reasons.append(
+            "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
+            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name the columns of a unique index"
+            " as its `key` in the subscription"
+        )
+    if table.foreign_partitions:
+        listed = _listed([shown(title) for title in table.foreign_partitions])
+        reasons.append(
+            f"it does not get the rows of its foreign partitions {listed}: no server sends them\n"
+            "  → keep the rows in a partition that is a table, if they are wanted"
+        )
+    if table.unsent:
+        reasons.append(
+            f"its columns {_listed(table.unsent)} are published by pgsluice's publications, and "
+            "the server's do not send them\n  → add them to the column list of the server's "
+            "publication; generated ones: publish_generated_columns = stored, from PostgreSQL 18 on"
+        )
+    if origin == "none":
+        reasons.append(
+            "changes that reached it by replication are not sent\n"
+            '  → origin = "any" in [source], if they are wanted'
+        )
+    if not record.copy_number and not record.is_to_copy:
+        reasons.append(
+            "rows from before the subscription knew it were not copied (copy_data = false)\n"
+            f"  → {copy_again(record.title)}, if they are wanted"
+        )
+    return tuple(reasons)
+
+
+def why_standing(
+    name: TargetName, *, is_there: bool, publication: str, has_rules: bool, new_name: str = ""
+) -> str:
+    """Why a target stands still, as a sentence.
+
+    Args:
+        name: the target's.
+        is_there: a table at the source has this name.
+        publication: one of the server's that the stream is asked for.
+        has_rules: publications of pgsluice choose from what the server sends.
+        new_name: what the table is called now whose target it was; empty: there is none.
+    """
+    title = shown(".".join(name))
+    if is_there:
+        statement = f"ALTER PUBLICATION {quote_identifier(publication)} ADD TABLE {_sql_name(name)}"
+        own = f"add {title} to a publication of this subscription; if the server does not send it, "
+        return f"the table that is called {title} now is not sent\n  → {own * has_rules}{statement}"
+    if new_name:
+        return f"its table is called {new_name} now, and has a target of that name"
+    return f"no table is called {title} any more"
+
+
+def _sql_name(name: TargetName) -> str:
+    return ".".join(map(quote_identifier, name))
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,53 @@
+"""Spark's Python worker daemon, with what tasks of pgsluice import loaded before it forks.
+
+Spark forks a worker for each task that runs at once and ends idle ones after a minute; each
+new one would spend a second or two importing Arrow, Delta and pgsluice. The daemon loads
+them once, for all of its forks, and a run has it load them while the JVM starts
+(:mod:`pgsluice.spark.session.daemon_ahead`). Set by ``spark.python.daemon.module``; other kinds of
+workers (data source planners) have daemons of their own, which are left as they are.
+"""
+
+import gc
+import importlib
+import sys
+
+from pgsluice.freed_memory import keep_freed_memory
+from pgsluice.spark.session import daemon_ahead
+from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
+
+_LOADED = (
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "pgsluice.sinks.delta.sink",
+    "pgsluice.copy",
+    "pgsluice.subscription.batches.tasks.apply",
+)
+
+
+def main() -> None:
+    """What ``python -m`` runs; Spark gives the kind of worker as the argument."""
+    match sys.argv[1:]:
+        case [_, daemon_ahead.AHEAD, listener]:
+            _load()
+            daemon_ahead.wait_for_daemon(int(listener))
+        case [daemon_ahead.WORKERS, *_]:
+            if daemon_ahead.give_to_process_ahead():
+                return
+            _load()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+def _load() -> None:
+    gc.disable()  # what is imported stays
+    load_arrow_without_pandas()
+    keep_freed_memory()
+    for name in _LOADED:
+        importlib.import_module(name)
+    gc.freeze()  # so no fork's collector touches, and so copies, these pages
+    gc.enable()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""One subscription at work: its batches, its copies, and what happens between them.
+
+A shell around :mod:`pgsluice.subscription.lifecycle.tables`, which owns lock and record.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.copy import CopyTurns
+from pgsluice.events import MetricsEvent
+from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.spool import RecordStore, SpoolReader, TableState
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.base.options import too_many_copy_cores
+from pgsluice.subscription.base.received import Received
+from pgsluice.subscription.batches.batches import Batches
+from pgsluice.subscription.batches.results import BatchResults
+from pgsluice.subscription.copies.table_copies import TableCopies
+from pgsluice.subscription.lifecycle.table_events import HoldReleased
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.refresh.looks import CatalogLooks
+from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
+
+if TYPE_CHECKING:
+    from pgsluice.spark.session.on_demand import ContextOnDemand
+
+logger = logging.getLogger(__name__)
+
+
+class SubscriptionDriver:
+    """Runs one subscription as jobs of a Spark context.
+
+    Args:
+        spark: Spark's context, which is asked for when it is needed.
+        config: the whole configuration.
+        subscription: which subscription of it.
+        store: holds its durable record, which from here on nobody else may write.
+        report: takes events.
+        turns: the copies of all subscriptions of the run.
+        received: the run's capture.
+
+    Attributes:
+        report: takes events.
+        tables: its tables.
+        looks: finds new tables, and those that have to be copied or verified.
+        copies: copies the tables that wait for it.
+        suspicious: verifies the tables that may differ from the source.
+        batches: applies changes.
+    """
+
+    def __init__(
+        self,
+        spark: ContextOnDemand,
+        config: Config,
+        subscription: SubscriptionConfig,
+        store: RecordStore,
+        report: Callable[[MetricsEvent], None],
+        turns: CopyTurns,
+        received: Received,
+    ) -> None:
+        self.subscription = subscription
+        self.report = report
+        self.tables = SubscriptionTables(store, report)
+        self._reader = SpoolReader(config.spool.path)
+        self._rules = PublicationRules.of(config, subscription)
+        self._results = BatchResults(subscription, self.tables, self._reader, report)
+        self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
+        self.batches = Batches(spark, config, subscription, self.tables, self._rules, self._results)
+        self.copies = TableCopies(
+            spark,
+            config,
+            subscription,
+            self.tables,
+            self.looks,
+            report,
+            turns,
+            received,
+            self.batches.catch_up_held,
+        )
+        self.suspicious = SuspiciousTables(
+            config, subscription, self.tables, self._rules, self.log_once
+        )
+        self._logged: str | None = None
+        # What a run left that was killed: it may be as large as a transaction.
+        folder = subscription_folder(config.spool.path, subscription.name)
+        shutil.rmtree(folder / "staging", ignore_errors=True)
+        if sentence := too_many_copy_cores(config, subscription):
+            logger.warning("%s: %s", subscription.name, sentence)
+
+    def reread_publications(self, config: Config) -> Callable[[], None]:
+        """Read the statements of pgsluice's publications from another configuration.
+
+        Returns:
+            what takes them over, for the next look at the catalog.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        if self._rules is None:
+            return lambda: None
+        return self._rules.reread(config, self.subscription.name)
+
+    def take_over(self, subscription: SubscriptionConfig) -> None:
+        """Work with other settings from now on: batches and copies that have begun keep theirs.
+
+        Args:
+            subscription: as :func:`pgsluice.config.in_force.taken_over` makes it of ours.
+        """
+        self.subscription = subscription
+        for user in (self._results, self.looks, self.batches, self.copies, self.suspicious):
+            user.subscription = subscription
+
+    # Between batches
+
+    def end_earlier_deferrals(self) -> None:
+        """Let all tables merge again that an earlier run deferred, perhaps by another clock."""
+        self._results.end_deferrals(now=math.inf)
+
+    def promote_copied(self) -> None:
+        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        self._results.promote_copied()
+
+    def copy_released(self) -> None:
+        """Have tables copied whose changes the spool does not hold any more.
+
+        The size limit dropped them, or the subscription was not in the configuration for a
+        while.
+        """
+        tables = self.tables
+        with tables.changing():
+            released = self._reader.spool.released().get(self.subscription.name, {})
+            floor = self._reader.start()
+            is_whole = tables.position < floor
+            tables.advance(floor)
+            for oid, table in tables.record.tables.items():
+                if table.applied_through >= floor or not (is_whole or str(oid) in released):
+                    continue
+                if table.state is TableState.DATA_COPY and not is_whole:
+                    self.copies.put_off(oid)
+                else:
+                    tables.apply(oid, HoldReleased())
+
+    def raise_failure(self) -> None:
+        """Raise what makes another attempt at a failed batch useless.
+
+        Raises:
+            SpoolHole: what follows the position cannot be read.
+            SinkError: the target as a whole cannot be used.
+        """
+        for info in self._reader.segments(self.tables.position):
+            _ = info.header
+        self.tables.raise_failure()
+
+    def log_once(self, message: str | None) -> None:
+        """Log a message once for as long as it lasts; None: nothing is in the way any more."""
+        if message is not None and message != self._logged:
+            logger.warning("%s: %s", self.subscription.name, message)
+        self._logged = message

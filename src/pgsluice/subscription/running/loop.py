@@ -1,0 +1,247 @@
+"""The loop around the subscriptions of a run: once up to a position, or until it is stopped.
+
+The loop itself never waits for a subscription: each works in a thread of its own
+(:mod:`pgsluice.subscription.running.turns`). So capture that was killed is started again, and an
+error of capture ends the run, also while rows are copied for hours.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from pgsluice.capture import CaptureProcess, PreparedSource
+from pgsluice.config import Config
+from pgsluice.errors import ConfigError
+from pgsluice.lsn import Lsn
+from pgsluice.snapshots import Snapshot
+from pgsluice.spark.jobs.tasks import interrupt_tasks
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.session import raise_if_ended
+from pgsluice.spool import SpoolReader
+from pgsluice.subscription.base.received import ReceivedOnce
+from pgsluice.subscription.running.driver import SubscriptionDriver
+from pgsluice.subscription.running.reloading import Reloading
+from pgsluice.subscription.running.turns import TURN_S, RunningSubscription
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_CAPTURE_END_S = 30.0
+_END_S = 1.0
+"""How long a subscription may need to end before it is interrupted again."""
+
+
+class RunLoop:
+    """Runs subscriptions side by side, from the first copies to the end.
+
+    Args:
+        reread: a configuration whose settings are to be taken over, if there is one.
+        received: of a run with ``--once``: its capture.
+        began_at: when the run read its configuration, in seconds since 1970; None: now.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        session: ContextOnDemand,
+        capture: CaptureProcess,
+        drivers: Sequence[SubscriptionDriver],
+        stop: threading.Event,
+        reread: Callable[[], Config | None],
+        received: ReceivedOnce | None = None,
+        began_at: float | None = None,
+    ) -> None:
+        self._received = received
+        self._reread = reread
+        self._config = config
+        self._session = session
+        self._capture = capture
+        self._stop = stop
+        self._ending = threading.Event()
+        self._reloading = Reloading(config, drivers, self._look_soon, began_at)
+        self._subscriptions = [
+            RunningSubscription(config, driver, self._ending, self._reloading.reload)
+            for driver in drivers
+        ]
+
+    @property
+    def config(self) -> Config:
+        """The configuration with the settings that are in force."""
+        return self._reloading.config
+
+    def run(self, prepared: PreparedSource, target: Lsn | None) -> None:
+        """Copy, then apply.
+
+        Args:
+            prepared: the source; its snapshot serves the first copies.
+            target: where to end; None: run until stopped.
+
+        Raises:
+            PgsluiceError: what ended capture, a subscription, or Spark.
+        """
+        snapshot = None
+        if prepared.snapshot_name is not None:
+            timeline = prepared.spool.identity.timeline
+            snapshot = Snapshot(prepared.snapshot_name, prepared.consistent_point, timeline)
+
+        def begin(subscription: RunningSubscription) -> None:
+            subscription.copy_first(snapshot, follows=target is None)
+            if target is None:
+                subscription.run_until_ending()
+
+        def watch() -> None:
+            if not any(one.needs_first_snapshot for one in self._subscriptions):
+                prepared.close()
+            self._reload()
+
+        self._side_by_side(begin, watch)
+        prepared.close()
+        if target is not None and self._received is not None and not self._stop.is_set():
+            self._run_once(self._received, target)
+
+    def _side_by_side(
+        self,
+        work: Callable[[RunningSubscription], None],
+        watch: Callable[[], None] = lambda: None,
+        subscriptions: Sequence[RunningSubscription] | None = None,
+    ) -> None:
+        """Do work for each subscription in its own thread, and look after capture meanwhile.
+
+        Args:
+            work: ends soon after ``_ending`` is set.
+            watch: called several times a second.
+            subscriptions: those to work for; None: all.
+
+        Raises:
+            BaseException: the first error of capture, of Spark or of the work.
+        """
+        if self._stop.is_set():
+            return
+        threads = [_Thread(work, running) for running in subscriptions or self._subscriptions]
+        for thread in threads:
+            thread.start()
+        try:
+            began = time.monotonic()
+            while any(thread.is_alive() for thread in threads):
+                self._look_after(threads)
+                watch()
+                # The end of short work is seen soon; long work is not asked often.
+                pause_s = (time.monotonic() - began) / 10
+                if self._stop.wait(min(TURN_S, max(0.01, pause_s))):
+                    return
+            self._look_after(threads)
+        except BaseException:
+            self._ending.set()
+            raise
+        finally:
+            self._end(threads)
+
+    def _look_after(self, threads: Sequence[_Thread]) -> None:
+        raise_if_ended()
+        self._session.look_after()
+        self._capture.check()
+        for thread in threads:
+            if thread.error is not None:
+                raise thread.error
+
+    def _end(self, threads: Sequence[_Thread]) -> None:
+        """Interrupt what still runs, and wait for its end."""
+        running = self._subscriptions
+
+        def is_working() -> bool:
+            return any(one.is_alive() for one in threads) or any(one.is_working for one in running)
+
+        if is_working():
+            self._ending.set()
+        if not self._ending.is_set():
+            return
+        while True:
+            # Only jobs of this run's threads: afterwards, the session is its owner's again.
+            with suppress(Exception):  # Spark has ended, or cannot be reached any more
+                context = self._session.running
+                if context is not None and is_working():
+                    interrupt_tasks(context)
+            deadline = time.monotonic() + _END_S
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            for subscription in running:
+                subscription.driver.suspicious.stop()
+                subscription.join(max(0.0, deadline - time.monotonic()))
+            if not is_working():
+                break
+
+    # Once
+
+    def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
+        """Apply up to the target, and verify what a look found suspicious."""
+        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.apply_once))
+        for subscription in self._subscriptions:  # one by one: each needs capture once more
+            self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
+        # Surface a late capture error, also where nothing was left to receive.
+        ends_by = time.monotonic() + _CAPTURE_END_S
+        while self._capture.check() and time.monotonic() < ends_by:
+            if self._stop.wait(_POLL_S):
+                return
+
+    def _verify(self, received: ReceivedOnce, subscription: RunningSubscription) -> None:
+        """Verify the suspicious tables at a position of now, and copy those that differ."""
+        driver = subscription.driver
+
+        def reach(position: Lsn) -> None:
+            received.start_again()
+            self._reach(received, position, subscription.apply_once)
+
+        driver.suspicious.verify_now(reach)
+        if driver.copies.pending():
+            driver.copies.run(stop=self._ending)
+            driver.batches.drain()
+
+    def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
+        """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""
+        reader = SpoolReader(self._config.spool.path)
+        before: Lsn | None = None
+        while not received.reached(target):
+            if before == reader.frontier():
+                raise received.full("nothing that could be applied makes room")
+            before = reader.frontier()
+            apply()
+        apply()
+
+    # Until stopped
+
+    def _reload(self) -> None:
+        """Take settings over when the user asks for it (SIGHUP)."""
+        try:
+            config = self._reread()
+        except ConfigError as error:
+            logger.warning("the settings stay as they were: %s", error)
+            return
+        if config is not None:
+            self._reloading.reload(config)
+
+    def _look_soon(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.look_soon()
+
+
+class _Thread(threading.Thread):
+    """Works for one subscription; keeps the error that ended it."""
+
+    def __init__(
+        self, work: Callable[[RunningSubscription], None], subscription: RunningSubscription
+    ) -> None:
+        super().__init__(name=f"pgsluice {subscription.driver.subscription.name}", daemon=True)
+        self._work = work
+        self._subscription = subscription
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work(self._subscription)
+        except BaseException as error:
+            self.error = error

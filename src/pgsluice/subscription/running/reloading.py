@@ -1,0 +1,105 @@
+"""Settings that a run takes over while it works: on SIGHUP, and when ``pgsluice copy`` asks for it.
+
+All subscriptions take them over, or none does. What a run reads at its start only is logged by
+name, with the time of that start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pgsluice.config import Config, load_config
+from pgsluice.config.in_force import Difference, difference, digests, taken_over
+from pgsluice.errors import ConfigError
+from pgsluice.spool.run_settings import RunSettings, write_run_settings
+from pgsluice.subscription.running.driver import SubscriptionDriver
+
+logger = logging.getLogger(__name__)
+
+
+class Reloading:
+    """The settings of a run that are in force; threads share it.
+
+    Args:
+        config: what the run began with.
+        look_soon: has each subscription look at the whole catalog soon.
+        began_at: when the run read it, in seconds since 1970; None: now.
+
+    Attributes:
+        config: with the settings that were taken over since.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        drivers: Sequence[SubscriptionDriver],
+        look_soon: Callable[[], None],
+        began_at: float | None = None,
+    ) -> None:
+        self.config = config
+        self._drivers = drivers
+        self._look_soon = look_soon
+        self._lock = threading.Lock()
+        self._began_at = time.time() if began_at is None else began_at
+        self._digests = digests(config)
+        self._leave(self._digests)
+
+    def reload(self, config: Config | None = None) -> None:
+        """Take over settings of a configuration; None: of the run's file as it is now.
+
+        A mistake in it is logged, and the settings stay as they were.
+        """
+        with self._lock:
+            try:
+                if config is None:
+                    if self.config.path is None:
+                        return
+                    config = load_config(self.config.path)
+                takes = [driver.reread_publications(config) for driver in self._drivers]
+            except ConfigError as error:
+                logger.warning("the settings stay as they were: %s", error)
+                return
+            self.config = taken_over(self.config, config)
+            for driver, take in zip(self._drivers, takes, strict=True):
+                take()
+                driver.take_over(self.config.subscription(driver.subscription.name))
+            after = digests(config)
+            found = difference(self._digests, after)
+            self._log(found)
+            kept = {name: self._digests.get(name, "") for name in found.left}
+            self._digests = {**after, **kept}
+            self._leave(self._digests)
+        self._look_soon()
+
+    def _log(self, found: Difference) -> None:
+        name = "the configuration" if self.config.path is None else self.config.path.name
+        if found.taken:
+            logger.warning("read %s again; in force from now on: %s", name, ", ".join(found.taken))
+        if found.left:
+            logger.warning("%s", words_of_left(found, name, self._began_at))
+        if not found.taken and not found.left:
+            logger.warning("read %s again: no setting has changed", name)
+
+    def _leave(self, settings: dict[str, str]) -> None:
+        left = RunSettings(os.getpid(), str(self.config.path), self._began_at, settings)
+        for driver in self._drivers:
+            write_run_settings(self.config.spool.path, driver.subscription.name, left)
+
+
+def words_of_left(found: Difference, name: str, read_at: float) -> str:
+    """That a run has to be started again for some settings, in a sentence."""
+    return (
+        f"restart the run for {', '.join(found.left)}: it read {name} at {time_of_day(read_at)}, "
+        "and these settings are read at a start only"
+    )
+
+
+def time_of_day(at: float) -> str:
+    """A time as people read it: of today the time, else with the day."""
+    today = time.strftime("%Y-%m-%d")
+    text = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    return text.removeprefix(f"{today} ")

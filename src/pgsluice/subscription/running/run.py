@@ -1,0 +1,246 @@
+"""Run a whole configuration: capture in a child process; batches and copies as Spark tasks.
+
+The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
+each subscription registers durably, so that the spool keeps what it will need; then capture
+streams; then tables are copied, the first ones under the slot's own snapshot, and batches run
+beside the copies. Spark's JVM starts beside all that, and beside the import of most of our own
+modules. Everything is safe to be cut off anywhere: the next start finds what is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
+from pgsluice.events import MetricsEvent, RunStep
+from pgsluice.lsn import Lsn
+from pgsluice.spark.session.java import require_java
+from pgsluice.spark.session.loading import load_pyspark
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.session import require_spark
+from pgsluice.spool.lock import subscription_lock
+from pgsluice.subscription.running.session import RunSession
+
+if TYPE_CHECKING:
+    from pgsluice.spool import RecordStore, SubscriptionRecord
+
+
+def _ignore(_: MetricsEvent) -> None:
+    return None
+
+
+def run(
+    config: Config,
+    *,
+    once: bool = False,
+    names: Sequence[str] | None = None,
+    report: Callable[[MetricsEvent], None] | None = None,
+    stop: threading.Event | None = None,
+    reread: Callable[[], Config | None] = lambda: None,
+    owns_process: bool = False,
+) -> None:
+    """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
+
+    Args:
+        names: these subscriptions only; None: all that are enabled.
+        reread: asked again and again; a configuration when its settings are to be taken over
+            (:mod:`pgsluice.config.in_force`). It may raise ConfigError: then everything goes on as
+            it was.
+        owns_process: nothing else uses Spark or pandas in this process, and the start is sooner.
+
+    Raises:
+        ConfigError: no subscription, no Java, no fit Spark, publications that are refused.
+        SourceRefused: the source is not fit, or is not the spool's.
+        SourceUnreachable: no connection before the first START_REPLICATION.
+        SinkError: a target as a whole cannot be used.
+        SparkFailed: Spark's JVM ended or Spark's jobs failed, again and again.
+        TablesUnfinished: ``once``, and a table is parked, or not at that position.
+    """
+    chosen = _chosen(config, names)
+    require_spark()
+    require_java()
+    stop = stop if stop is not None else threading.Event()
+    try:
+        with ExitStack() as stack:
+            _run(config, chosen, once, report or _ignore, stop, reread, stack, owns_process)
+    except Exception:
+        # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
+        if not stop.is_set():
+            raise
+
+
+def _run(
+    config: Config,
+    chosen: Sequence[SubscriptionConfig],
+    once: bool,
+    report: Callable[[MetricsEvent], None],
+    stop: threading.Event,
+    reread: Callable[[], Config | None],
+    stack: ExitStack,
+    owns_process: bool,
+) -> None:
+    in_force, began_at = config, time.time()
+    session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
+    # The JVM starts beside all that comes before the first copies.
+    if not once or _copies_wait(config, chosen):
+        session.begin()
+    for subscription in chosen:
+        stack.enter_context(subscription_lock(config.spool.path, subscription.name))
+    # So does the import of what the JVM does not need. All is imported before threads use it.
+    load_pyspark(owns_process=session.is_ours and owns_process)
+    from pgsluice.capture import CaptureProcess, prepare_source
+    from pgsluice.copy import CopyTurns
+    from pgsluice.sinks import make_sink
+    from pgsluice.subscription.base.options import sink_options
+    from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
+    from pgsluice.subscription.running.capture_states import capture_states
+    from pgsluice.subscription.running.driver import SubscriptionDriver
+    from pgsluice.subscription.running.loop import RunLoop
+
+    for subscription in chosen:
+        make_sink(sink_options(subscription))
+    stack.enter_context(capture_states(config.spool.path, report))
+    report(RunStep("preparing the slot"))
+    prepared = stack.enter_context(
+        prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
+    )
+    stores = [_registered(config, subscription) for subscription in chosen]
+    target = _flush_lsn(config) if once else None
+    capture = stack.enter_context(CaptureProcess(config, once=once))
+
+    def look() -> None:
+        if stop.is_set():
+            raise PgsluiceError("asked to stop while Spark started")
+        capture.check()
+
+    def apply(spark: ContextOnDemand) -> None:
+        report(RunStep("looking at the tables"))
+        turns = CopyTurns()
+        receives_once = ReceivedOnce(config, capture, stop) if once else None
+        received = receives_once or ReceivedLive(config)
+        nonlocal in_force
+        drivers = [
+            SubscriptionDriver(
+                spark, in_force, in_force.subscription(each.name), store, report, turns, received
+            )
+            for each, store in zip(chosen, stores, strict=True)
+        ]
+        loop = RunLoop(in_force, spark, capture, drivers, stop, reread, receives_once, began_at)
+        try:
+            loop.run(prepared, target)
+        finally:
+            in_force = loop.config
+
+    session.work(apply, look, lambda: [_reached(store.record) for store in stores])
+    if target is not None and not stop.is_set():
+        raise_unfinished(config, [subscription.name for subscription in chosen], target)
+
+
+def _reached(record: SubscriptionRecord) -> tuple[Lsn, Lsn]:
+    """The subscription's position, and the position of the newest commit in a target."""
+    committed = (table.committed for table in record.tables.values())
+    return record.position, max(committed, default=Lsn(0))
+
+
+def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
+    """Whether tables are to be copied, as far as the records say: that needs Spark."""
+    from pgsluice.spool import find_record
+
+    records = [find_record(config.spool.path, subscription.name) for subscription in chosen]
+    return any(
+        record is None or not record.tables or any(t.is_to_copy for t in record.tables.values())
+        for record in records
+    )
+
+
+def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionConfig]:
+    chosen = (
+        [subscription for subscription in config.subscriptions if subscription.enabled]
+        if names is None
+        else [config.subscription(name) for name in names]
+    )
+    if not chosen:
+        raise ConfigError(
+            "there is no enabled subscription to run",
+            hint="add a [[subscription]] with a sink, or use `pgsluice capture CONFIG` to only "
+            "receive",
+        )
+    return chosen
+
+
+def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore:
+    """The subscription's record, made durably at the spool's end when it is new.
+
+    That is the last position, not the frontier: after a promotion commits may come between.
+    """
+    from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
+
+    reader = SpoolReader(config.spool.path)
+    if find_record(config.spool.path, subscription.name) is not None:
+        return RecordStore.open(config.spool.path, subscription.name)
+    # The spool's first subscription may have all that it holds.
+    begin = reader.position() if reader.spool.subscriptions() else reader.start()
+    record = SubscriptionRecord(
+        name=subscription.name,
+        owner=Owner.CONFIG,
+        mode=subscription.mode,
+        sink=subscription.sink.target,
+        registered=begin,
+        position=begin,
+    )
+    return RecordStore.create(config.spool.path, record)
+
+
+def _flush_lsn(config: Config) -> Lsn:
+    from pgsluice.catalog import flush_lsn
+    from pgsluice.replication import connect_sql, source_errors
+
+    with (
+        connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection,
+        source_errors("asking for the server's flush LSN"),
+    ):
+        return flush_lsn(connection)
+
+
+def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
+    """Say which tables are parked, or are not applied up to a position, as an error.
+
+    Raises:
+        TablesUnfinished: at least one is.
+    """
+    from pgsluice.spool import SpoolReader, find_record
+
+    reader = SpoolReader(config.spool.path)
+    last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
+    parked, behind, unfinished = [], [], set()
+    for name in names:
+        record = find_record(config.spool.path, name)
+        for oid, table in record.tables.items() if record is not None else ():
+            title = f"{name}: {table.title}"
+            why = (table.error or "").removeprefix(f"{table.title}: ")
+            if table.is_parked:
+                parked.append(f"{title}: {why}")
+            elif table.is_to_copy:
+                behind.append(f"{title}: waits for a copy" + (why and f": {why}"))
+            elif table.applied_through < last:
+                where = f"applied through {table.applied_through}"
+                behind.append(f"{title}: {where}" + (why and f": {why}"))
+            else:
+                continue
+            unfinished.add((name, oid))
+    if not parked and not behind:
+        return
+    tables = [_count(parked, "parked"), *parked] if parked else []
+    tables += [_count(behind, f"not at {target} yet"), *behind] if behind else []
+    what, *lines = "\n".join(tables).split("\n")  # a reason has several lines
+    hint = "run again: it goes on where it stopped" if behind else None
+    raise TablesUnfinished(what, details=lines, hint=hint, tables=frozenset(unfinished))
+
+
+def _count(tables: Sequence[str], what: str) -> str:
+    return f"{len(tables)} table{' is' if len(tables) == 1 else 's are'} {what}:"

@@ -1,0 +1,184 @@
+"""The Spark session of a run: the user's, or one of its own, which is replaced when it fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pgsluice.config import Config
+from pgsluice.errors import SparkFailed
+from pgsluice.events import MetricsEvent, RunStep
+from pgsluice.processes import Part, say_next
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.session import build_session, refuse_spark_errors
+from pgsluice.spark.session.starting_context import StartingContext
+from pgsluice.spool.layout import SPARK_LOG
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_DAEMON = "pgsluice.subscription.running.daemon"
+_SETTINGS = {"spark.python.daemon.module": _DAEMON}
+_SESSIONS = 3
+"""How many sessions in a row may come no further before the run ends."""
+
+
+class RunSession:
+    """The session of a run; a context manager, whose end is that of the run's own session.
+
+    Args:
+        report: takes events.
+        owns_process: nothing else uses Spark in this process, and the start is sooner.
+
+    Attributes:
+        is_ours: no session runs in this process, so the run has its own.
+    """
+
+    def __init__(
+        self, config: Config, report: Callable[[MetricsEvent], None], *, owns_process: bool
+    ) -> None:
+        self.is_ours = _running_session() is None
+        self._config = config
+        self._report = report
+        self._owns_process = owns_process
+        self._settings = {**_SETTINGS, **config.spark}
+        self._starting = self._new()
+
+    def __enter__(self) -> RunSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._starting.end()
+
+    def begin(self) -> None:
+        """Start the run's own session, beside what comes next."""
+        if self.is_ours:
+            self._starting.begin()
+
+    def work(
+        self,
+        work: Callable[[ContextOnDemand], None],
+        look: Callable[[], None],
+        reached: Callable[[], object],
+    ) -> None:
+        """Work with the session, and with another one when it fails: nothing is lost.
+
+        Args:
+            work: ends with an error, or when all is done.
+            look: called a few times per second while a session starts; it may raise.
+            reached: how far the work has come; a session that comes further has worked.
+
+        Raises:
+            SparkFailed: several sessions in a row came no further, or the session is the user's.
+        """
+        restarting(lambda: self._session(look), work, reached, is_ours=self.is_ours)
+
+    @contextmanager
+    def _session(self, look: Callable[[], None]) -> Iterator[ContextOnDemand]:
+        """A session for the block.
+
+        Raises:
+            SparkFailed: it failed.
+        """
+        if not self.is_ours:
+            with explained():
+                yield ContextOnDemand(
+                    lambda: build_session(self._settings, "pgsluice").sparkContext
+                )
+            return
+        if self._starting.has_ended:  # another one is needed, and starts at once
+            self._starting = self._new()
+            self._starting.begin()
+        starting = self._starting
+
+        def context() -> SparkContext:
+            self._report(RunStep("starting Spark"))
+            context = starting.wait(look)
+            self._report(RunStep(""))
+            return context
+
+        try:
+            with explained():
+                yield ContextOnDemand(context, starting.look_after)
+        except SparkFailed:
+            starting.forget()
+            raise
+        finally:
+            starting.end()
+
+    def _new(self) -> StartingContext:
+        log = self._config.spool.path / SPARK_LOG
+        is_daemon_ours = self._settings["spark.python.daemon.module"] == _DAEMON
+        return StartingContext(
+            self._settings,
+            "pgsluice",
+            log,
+            owns_process=self._owns_process,
+            daemon=_DAEMON if is_daemon_ours else None,
+        )
+
+
+def restarting(
+    session: Callable[[], AbstractContextManager[ContextOnDemand]],
+    work: Callable[[ContextOnDemand], None],
+    reached: Callable[[], object],
+    *,
+    is_ours: bool,
+) -> None:
+    """Work with a session, and with another one when it fails: nothing is lost.
+
+    Args:
+        session: gives one, which starts when it is needed.
+        work: ends with an error, or when all is done.
+        reached: how far the work has come; a session that comes further has worked.
+        is_ours: the session is this run's own, and not the user's.
+
+    Raises:
+        SparkFailed: several sessions in a row came no further, or the session is the user's.
+    """
+    failures, before = 0, reached()
+    while True:
+        try:
+            with session() as spark:
+                work(spark)
+        except SparkFailed as error:
+            now = reached()
+            failures, before = (1 if now != before else failures + 1), now
+            if not is_ours or failures >= _SESSIONS:
+                raise
+            say_next(Part.JVM, error.what)
+        else:
+            return
+
+
+def _running_session() -> SparkSession | None:
+    """The session that runs in this process already: a notebook's, or a platform's."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    # A session that was started in another thread is not active in this thread.
+    return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """A block whose errors say so where Spark is to blame.
+
+    Raises:
+        SparkFailed: the JVM has ended, or a job failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        refuse_spark_errors(error)
+        raise

@@ -1,0 +1,236 @@
+"""One subscription at work, in a thread of its own: a look at the tables, then turns until the end.
+
+What takes long (a batch, a server that does not answer) delays only this subscription. Batches and
+copies run in other threads. The lock of the tables is held while a batch runs, so only these
+threads wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pgsluice.config import Config
+from pgsluice.errors import (
+    ConfigError,
+    PgsluiceError,
+    SourceRefused,
+    SourceUnreachable,
+    TableError,
+    TargetUnreachable,
+)
+from pgsluice.events import RunStep
+from pgsluice.snapshots import Snapshot
+from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
+from pgsluice.spool import SpoolReader
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.base.requests import pending_requests
+from pgsluice.subscription.lifecycle.table_events import LOOKS
+from pgsluice.subscription.running.batch_thread import LONG_POLL_S, BatchThread
+from pgsluice.subscription.running.driver import SubscriptionDriver
+
+TURN_S = 0.25
+"""The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
+_RETRY_S = 5.0
+"""The pause after the source could not be asked for tables or copies."""
+
+
+class RunningSubscription:
+    """Runs one subscription.
+
+    Args:
+        config: the whole configuration.
+        driver: the subscription's.
+        ending: set when the run ends.
+        reload: takes over what has changed in the configuration's file.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        driver: SubscriptionDriver,
+        ending: threading.Event,
+        reload: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._reload = reload
+        self.driver = driver
+        self._has_begun = False
+        self._ending = ending
+        self._poll_s = config.source.catalog_poll_s
+        self._spool = config.spool.path
+        self._folder = subscription_folder(config.spool.path, driver.subscription.name)
+        self._is_look_due = threading.Event()
+        self._looked_at = time.monotonic()
+        self._batches = BatchThread(driver, ending)
+        self._retry_at = 0.0
+        """Until when the source is not asked again."""
+
+    @property
+    def needs_first_snapshot(self) -> bool:
+        """Whether the first copies may still read a new slot's own snapshot."""
+        return not self._has_begun or self.driver.copies.uses_first_snapshot
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a batch or a copy may still run."""
+        return self._batches.is_alive() or self.driver.copies.is_running
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of batches and copies, so long at most."""
+        deadline = time.monotonic() + timeout_s
+        if self._batches.ident is not None:
+            self._batches.join(timeout_s)
+        self.driver.copies.join(max(0.0, deadline - time.monotonic()))
+
+    def look_soon(self) -> None:
+        """Have the next turn read the whole catalog; from any thread."""
+        self._is_look_due.set()
+
+    def copy_first(self, snapshot: Snapshot | None, *, follows: bool = False) -> None:
+        """Make the first copies.
+
+        Args:
+            snapshot: a new slot's own, while it is there.
+            follows: batches run beside them, and they only begin here.
+
+        Raises:
+            SinkError, SourceRefused, ConfigError: the run cannot start.
+        """
+        self.driver.copy_released()
+        self.driver.end_earlier_deferrals()
+        self.driver.tables.report_parked()
+        if follows:
+            self._with_source(self.driver.looks.look)
+            self.driver.copies.tend(self._ending, snapshot)
+        else:
+            attempts = iter([snapshot])  # it ends with the connection that exported it
+            self._with_source(lambda: self._look_and_copy(next(attempts, None)))
+        self._has_begun = True
+        self.driver.report(RunStep(""))
+
+    def _look_and_copy(self, snapshot: Snapshot | None = None) -> None:
+        self.driver.looks.look()
+        self.driver.copies.run(first=snapshot, stop=self._ending)
+
+    def _with_source(
+        self,
+        work: Callable[[], None],
+        awaited: tuple[type[PgsluiceError], ...] = (SourceUnreachable,),
+    ) -> None:
+        """Do work that needs the server, and wait for it as long as it is away.
+
+        Capture has been started by now, and ends with an error if waiting is in vain.
+
+        Args:
+            awaited: the errors after which the work is done again.
+        """
+        while not self._ending.is_set():
+            try:
+                work()
+            except awaited as error:
+                self.driver.log_once(str(error))
+                self._ending.wait(_RETRY_S)
+            else:
+                self.driver.log_once(None)
+                return
+
+    def apply_once(self) -> None:
+        """Apply all that the spool holds now.
+
+        Raises:
+            PgsluiceError: what cannot be helped by waiting.
+        """
+        driver = self.driver
+        # Capture may have added tables to the publications since the first look.
+        self._with_source(self._look_and_copy)
+        driver.batches.catch_up(with_deferred=True)
+        self._run_batches()
+        driver.raise_failure()
+        # What the cadence deferred, what failed once, and what the stream
+        # could not tell.
+        for _ in range(LOOKS + 1):
+            if driver.tables.needs_look:
+                self._with_source(driver.looks.look)
+            driver.batches.drain()
+            if not driver.tables.needs_look:
+                break
+        self._with_source(lambda: driver.copies.run(stop=self._ending))
+        driver.batches.drain()
+        driver.batches.answer_barrier()
+
+    def _run_batches(self) -> None:
+        """Run batches up to the spool's present position."""
+        driver = self.driver
+        end = SpoolReader(self._spool).position()
+        while driver.tables.position < end and not self._ending.is_set():
+            if not driver.batches.run_next(LONG_POLL_S):
+                driver.batches.answer_barrier()
+
+    def run_until_ending(self) -> None:
+        """Apply what comes until the run ends.
+
+        Raises:
+            PgsluiceError: what cannot be helped by waiting.
+        """
+        self._batches.start()
+        while not self._ending.wait(TURN_S):
+            self._turn()
+
+    def _turn(self) -> None:
+        """Look after requests, copies and deferred tables once."""
+        driver = self.driver
+        self._batches.raise_error()
+        for request in pending_requests(self._folder):
+            if request.has_other_settings:
+                self._reload()
+            driver.tables.request_copy(request.oid)
+            request.path.unlink()
+        is_poll = time.monotonic() - self._looked_at >= self._poll_s
+        if self._is_look_due.is_set():
+            self._is_look_due.clear()
+            driver.looks.look_anew()
+            is_poll, self._retry_at = True, 0.0
+        if is_poll:
+            self._looked_at = time.monotonic()
+            driver.copy_released()
+        if time.monotonic() >= self._retry_at:
+            is_look = is_poll or driver.tables.needs_look
+            self._try(lambda: self._copy(is_look=is_look))
+        if time.monotonic() >= self._retry_at and driver.batches.is_behind():
+            self._try(driver.batches.catch_up)
+        self._try(driver.batches.answer_barrier)
+        driver.promote_copied()
+        driver.suspicious.tend()
+
+    def _copy(self, *, is_look: bool) -> None:
+        if is_look:
+            self.driver.looks.look()
+            self.driver.log_once(None)
+        self.driver.copies.tend(self._ending)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """Do work whose failure only delays it, and does not end the run."""
+        try:
+            work()
+        except (
+            SourceUnreachable,
+            SourceRefused,
+            TargetUnreachable,
+            ConfigError,
+            TableError,
+        ) as error:
+            # The server or the target's store is away, or the server has no snapshot now (no free
+            # slot, a transaction that stays open): capture says what ends the run, and copies
+            # wait. Or publications of pgsluice cannot be resolved any more: those that were in
+            # force stay.
+            message = str(error)
+        except spark_errors() as error:
+            # A job broke, with its workers perhaps.
+            if self._ending.is_set() or is_without_jvm(error):
+                raise
+            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
+        else:
+            return
+        self.driver.log_once(message)
+        self._retry_at = time.monotonic() + _RETRY_S

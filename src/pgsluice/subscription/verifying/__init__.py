@@ -1,0 +1,1 @@
+"""Compares tables with their targets at one position."""

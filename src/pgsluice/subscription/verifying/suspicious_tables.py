@@ -1,0 +1,294 @@
+"""Verifies tables that a look at the catalog marked, and has those copied that differ.
+
+What may have changed rows without the stream telling, or may be harmless, marks a table in its
+record. The run then compares it with its target at one position, while everything goes on:
+
+- One table at a time, with one session and one read at the source. A snapshot serves for
+  :data:`ROUND_S`; tables that were not begun by then wait for the next round.
+- Equal rows clear the mark, if no later look has marked the table again. Different rows have it
+  copied, and so does whatever keeps it from being compared.
+- A mark is cleared by a comparison or a copy only, so a process that is killed repeats it.
+- While ``pgsluice verify`` has the barrier, marked tables wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psycopg
+import pyarrow as pa
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable, source_tables
+from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.replication import source_errors
+from pgsluice.spool import Spool, TableRecord
+from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
+from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.lifecycle.transitions import Event
+from pgsluice.subscription.verifying.standing import (
+    Session,
+    Standing,
+    compare_standing,
+    failure_reason,
+    standing,
+)
+from pgsluice.verification import DeltaRows
+
+ROUND_S = 600.0
+"""How long tables are begun in one snapshot: a snapshot that is kept delays vacuum."""
+_ANSWER_S = 600.0
+_POLL_S = 0.05
+_RETRY_S = 30.0
+"""The pause after a round that left tables marked."""
+
+
+class SuspiciousTables:
+    """The marked tables of a subscription.
+
+    Args:
+        rules: of pgsluice's publications; None: all that the server sends is taken.
+        log: says once what keeps tables from being verified; None when nothing does.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+        rules: PublicationRules | None,
+        log: Callable[[str | None], None],
+    ) -> None:
+        self._config = config
+        self.subscription = subscription
+        self._tables = tables
+        self._rules = rules
+        self._log = log
+        self._round: _Round | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._retry_at = 0.0
+
+    def marked(self) -> dict[int, TableRecord]:
+        """The tables that have to be verified now; a parked one is copied first anyway."""
+        return {
+            oid: table
+            for oid, table in self._tables.unfinished.items()
+            if table.to_verify and table.is_active and table.is_published
+        }
+
+    def tend(self) -> None:
+        """Verify marked tables in a thread of its own, if there are any; does not wait.
+
+        Raises:
+            BaseException: what ended the thread, but for what a later round may not meet.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if time.monotonic() < self._retry_at or not self.marked():
+            return
+        self._round = _Round()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._round,), name="pgsluice verification", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, round_: _Round) -> None:
+        try:
+            self._try_round(round_, self._await_answer)
+        except BaseException as error:
+            self._failure = error
+        finally:
+            if self.marked():
+                self._retry_at = time.monotonic() + _RETRY_S
+
+    def verify_now(self, reach: Callable[[Lsn], None]) -> None:
+        """Verify marked tables while nothing else goes on in this process.
+
+        Args:
+            reach: applies everything up to a position, and answers the barrier there.
+        """
+        if not self.marked():
+            return
+
+        def answer_at(position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
+            reach(position)
+            answer = barrier.answer()
+            if answer is None:
+                raise PgsluiceError(f"{self.subscription.name} did not reach {position}")
+            return answer
+
+        self._round = _Round()
+        self._try_round(self._round, answer_at)
+
+    def stop(self) -> None:
+        """End what goes on; the marks stay."""
+        if self._round is not None:
+            self._round.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _try_round(
+        self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
+    ) -> None:
+        """Verify; what a later round may not meet is logged."""
+        try:
+            if self.subscription.sink.type == "delta":
+                self._verify(round_, answer_at)
+            else:
+                for oid in self.marked():
+                    self._tables.apply(oid, Event.VERIFIED_COPY)
+        except PgsluiceError as error:
+            if not round_.is_stopped():
+                self._log(f"suspicious tables are verified later: {error}")
+        else:
+            self._log(None)
+
+    def _verify(
+        self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
+    ) -> None:
+        marked = self.marked()
+        spool = Spool.open(self._config.spool.path)
+        titles = [table.title for table in marked.values()]
+        folder = spool.subscription_folder(self.subscription.name)
+        with (
+            BarrierOwner(folder, titles) as barrier,
+            standing(
+                self._config.source.dsn,
+                barrier,
+                lambda position: answer_at(position, barrier),
+                sessions=1,
+                is_stopping=round_.is_stopped,
+            ) as stand,
+        ):
+            with source_errors("looking for the published tables"):
+                published = source_tables(
+                    stand.sessions[0], spool.identity.publications, self._rules
+                )
+            by_oid = {table.facts.oid: table for table in published}
+            self._compare_all(round_, stand, marked, by_oid)
+
+    def _compare_all(
+        self,
+        round_: _Round,
+        stand: Standing,
+        marked: Mapping[int, TableRecord],
+        published: Mapping[int, ReplicatedTable],
+    ) -> None:
+        ends_by = time.monotonic() + ROUND_S
+        for oid, table in stand.answer.tables.items():
+            if round_.is_stopped() or time.monotonic() > ends_by:
+                return
+            source = published.get(oid)
+            if oid not in marked or source is None or table.reason is not None:
+                continue
+            with round_.reading(stand.sessions[0]) as session:
+                is_equal = self._is_equal(round_, session, source, table)
+            if is_equal is not None:
+                failpoint("verification.compared")
+                self._conclude(oid, marked[oid], is_equal=is_equal)
+
+    def _is_equal(
+        self, round_: _Round, session: Session, source: ReplicatedTable, table: StandingTable
+    ) -> bool | None:
+        """Whether rows are equal; None: a later round has to say."""
+        try:
+            rows = _InterruptibleRows(DeltaRows(table.target, table.version), round_)
+            comparison = compare_standing(
+                session, source, rows, table_options(self.subscription), max_keys=0
+            )
+        except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
+            # Rewritten since (the next look marks it again), locked, or the server went away.
+            self._log(f"{table.title} is verified later: {failure_reason(error)}")
+            return None
+        except Exception as error:
+            if round_.is_stopped():
+                return None
+            self._log(f"{table.title} cannot be compared: {failure_reason(error)}")
+            return False
+        return comparison.equal
+
+    def _conclude(self, oid: int, marked: TableRecord, *, is_equal: bool) -> None:
+        with self._tables.changing():
+            table = self._tables.get(oid)
+            if table is None or table.copy_number != marked.copy_number:
+                return  # copied meanwhile
+            if is_equal:
+                self._tables.apply(oid, VerifiedEqual(marked.verification_number))
+            else:
+                self._log(f"{marked.title} differs from the source and is copied again")
+                self._tables.apply(oid, Event.VERIFIED_COPY)
+
+    def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
+        """Wait for the answer that the run's own loop gives."""
+        round_ = self._round
+        assert round_ is not None
+        deadline = time.monotonic() + _ANSWER_S
+        while (answer := barrier.answer()) is None:
+            if round_.is_stopped():
+                raise PgsluiceError("asked to stop before the position was reached")
+            if time.monotonic() > deadline:
+                raise PgsluiceError(f"{position} was not reached in {_ANSWER_S:.0f} s")
+            time.sleep(_POLL_S)
+        return answer
+
+
+@dataclass(slots=True)
+class _Round:
+    """One round, which another thread may stop."""
+
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _session: Session | None = None
+
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        with self._lock, suppress(psycopg.Error):
+            if self._session is not None:
+                self._session.cancel_safe()
+
+    @contextmanager
+    def reading(self, session: Session) -> Iterator[Session]:
+        """A block whose statements are cancelled by a stop."""
+        with self._lock:
+            self._session = session
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._session = None
+
+
+@dataclass(frozen=True, slots=True)
+class _InterruptibleRows:
+    """A target's rows; reading them ends with a stop."""
+
+    rows: DeltaRows
+    round_: _Round
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in self.rows.batches(columns):
+            if self.round_.is_stopped():
+                raise PgsluiceError("asked to stop")
+            yield batch

@@ -1,0 +1,102 @@
+"""What a target does not get although its table is ready, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgsluice.facts import RelationFacts
+from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.schema_rules import ALL_ACTIONS, SourceFingerprint
+from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.refresh.completeness import why_incomplete, why_standing
+
+FACTS = RelationFacts(1, "s", "t", "r", 1, "s", "t", ("id",), ("id",), "d", 1, ())
+RECORD = TableRecord("s", "t", TableState.READY, copy_number=1)
+
+
+def table(
+    facts: RelationFacts = FACTS,
+    actions: frozenset[str] = ALL_ACTIONS,
+    lacking: frozenset[str] = frozenset(),
+) -> ReplicatedTable:
+    fingerprint = SourceFingerprint(
+        filenodes={1: 1}, columns={}, actions=actions, rules="", lacking=lacking
+    )
+    return ReplicatedTable(facts, None, None, fingerprint)
+
+
+def reasons(
+    of: ReplicatedTable, record: TableRecord = RECORD, origin: str = "any", has_key: bool = False
+) -> list[str]:
+    found = why_incomplete(of, record, origin=origin, has_key=has_key)
+    assert all("\n  → " in each for each in found), "each says what to do"
+    return [each.partition("\n")[0] for each in found]
+
+
+def test_a_table_that_is_kept_whole() -> None:
+    assert reasons(table()) == []
+    assert reasons(table(), replace(RECORD, state=TableState.INITIALISE, copy_number=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("replica_identity", "identity_key"), [("n", ("id",)), ("d", ()), ("i", ())]
+)
+def test_no_usable_identity(replica_identity: str, identity_key: tuple[str, ...]) -> None:
+    facts = replace(
+        FACTS, replica_identity=replica_identity, identity_key=identity_key, primary_key=()
+    )
+    (why,) = reasons(table(facts, frozenset({"insert", "truncate"})))
+    assert why == "inserts only: its updates and deletes are not sent: it has no replica identity"
+    # The server refuses the application's updates then: nothing is lost.
+    assert reasons(table(facts)) == []
+
+
+def test_foreign_partitions() -> None:
+    (why,) = reasons(replace(table(), foreign_partitions=("s.far", "s.farther")))
+    assert why.startswith("it does not get the rows of its foreign partitions s.far and s.farther:")
+
+
+def test_full_without_a_key() -> None:
+    facts = replace(FACTS, replica_identity="f", identity_key=(), primary_key=())
+    (why,) = reasons(table(facts))
+    assert "its first update or delete parks it" in why
+    assert reasons(table(facts), has_key=True) == []
+
+
+@pytest.mark.parametrize("action", sorted(ALL_ACTIONS))
+def test_an_action_that_the_publications_leave_out(action: str) -> None:
+    expected = [f"its {action}s are not sent: the publications leave them out"]
+    assert reasons(table(actions=ALL_ACTIONS - {action})) == expected
+    assert reasons(table(lacking=frozenset({f"7:{action}"}))) == expected, "of one leaf"
+
+
+def test_what_the_configuration_leaves_out() -> None:
+    assert "by replication" in reasons(table(), origin="none")[0]
+    assert "copy_data = false" in reasons(table(), replace(RECORD, copy_number=0))[0]
+
+
+def test_why_a_target_stands_still() -> None:
+    name = ("s", "users")
+    why = why_standing(name, is_there=True, publication="p", has_rules=False)
+    assert why == (
+        "the table that is called s.users now is not sent\n"
+        "  → ALTER PUBLICATION p ADD TABLE s.users"
+    )
+    why = why_standing(name, is_there=True, publication="p", has_rules=True)
+    assert "→ add s.users to a publication of this subscription; " in why
+    why = why_standing(
+        name, is_there=False, publication="p", has_rules=False, new_name="s.users_old"
+    )
+    assert why == "its table is called s.users_old now, and has a target of that name"
+    why = why_standing(name, is_there=False, publication="p", has_rules=False)
+    assert why == "no table is called s.users any more"
+
+
+def test_columns_that_the_server_does_not_send() -> None:
+    (why,) = reasons(replace(table(), unsent=("a", "g")))
+    assert why == (
+        "its columns a and g are published by pgsluice's publications, and the server's do not "
+        "send them"
+    )
