@@ -21,6 +21,8 @@ WIRE = "wire imports the standard library only"
 SPARK = "Only spark, copy, subscription and what starts them import Spark"
 FOLDERS_OF_PUBLICATION = "Inside publication, folders import downward only"
 FOLDERS_OF_FILTERS = "Inside row_filter, folders import downward only"
+FOLDERS_OF_SUBSCRIPTION = "Inside subscription, folders import downward only"
+TASKS = "Tasks of batches know nothing of the driver"
 FOLDERS_OF_SPARK = "Inside spark, folders import downward only"
 FOLDERS_OF_SPOOL = "Inside spool, folders import downward only"
 ROW_FILTER = "Row filters are used through their package only"
@@ -39,6 +41,12 @@ FORBIDDEN = [
         "import pgsluice.publication.publishing.resolution",
     ),
     (FOLDERS_OF_FILTERS, "row_filter/parse/syntax.py", "import pgsluice.row_filter.bind.binder"),
+    (
+        FOLDERS_OF_SUBSCRIPTION,
+        "subscription/base/options.py",
+        "import pgsluice.subscription.refresh.naming",
+    ),
+    (TASKS, "subscription/batches/tasks/slices.py", "import pgsluice.subscription.batches.cadence"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),

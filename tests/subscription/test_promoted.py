@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,10 +85,6 @@ def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:
 
 def test_the_identity_keeps_the_history() -> None:
     assert SpoolIdentity.from_json(SECOND.to_json(), "identity.json") == SECOND
-    # One from before histories were kept.
-    raw = {**json.loads(FIRST.to_json()), "format": 2}
-    del raw["history"], raw["file"], raw["crc32"]
-    assert SpoolIdentity.from_json(json.dumps(raw).encode(), "identity.json") == FIRST
 
 
 @pytest.mark.parametrize(
