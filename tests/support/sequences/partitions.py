@@ -104,6 +104,11 @@ class _Table:
             p for p in self.partitions if p.is_sent and not (self.keeps_new and self._is_new(p))
         ]
 
+    def _may_go(self, partition: _Partition) -> bool:
+        """Whether a leaf stays: a root without any is not published by its leaves."""
+        going = (partition, *self.below(partition))
+        return any(leaf not in going for leaf in self.leaves())
+
     def _is_new(self, partition: _Partition) -> bool:
         return partition.is_new or any(self._is_new(p) for p in self.below(partition))
 
