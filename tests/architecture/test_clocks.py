@@ -23,8 +23,8 @@ SYSTEM_CLOCK = {
     ("date", "today"),
 }
 ALLOWED = {
-    "capture/comparison.py": "the protocol's status has a time",
-    "capture/receiver.py": "the protocol's status has a time",
+    "capture/source/comparison.py": "the protocol's status has a time",
+    "capture/receiving/receiver.py": "the protocol's status has a time",
     "capture/reporting.py": "when a state was written, for people",
     "cli/status_view.py": "how long ago, for people",
     "monitor/lags.py": "the lag in seconds",

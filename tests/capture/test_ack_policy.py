@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgsluice.capture.ack_policy import AckPolicy
+from pgsluice.capture.receiving.ack_policy import AckPolicy
 from pgsluice.lsn import Lsn
 
 EVENTS = st.lists(

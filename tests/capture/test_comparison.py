@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.capture.comparison import Comparison
+from pgsluice.capture.source.comparison import Comparison
 from pgsluice.errors import ForeignSource
 from pgsluice.lsn import Lsn
 from pgsluice.spool.segments.recent_commits import RecentCommit, Remembered, Request

@@ -46,7 +46,7 @@ from tests.support.spool_changes import all_changes
 from tests.support.waiting import HANGS_S
 
 from pgsluice.capture import run_capture
-from pgsluice.capture.receiver import Pace
+from pgsluice.capture.receiving.receiver import Pace
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ForeignSource, PgsluiceError, ProtocolError

@@ -28,8 +28,8 @@ from tests.support.scripted_server import (
 )
 from tests.support.transactions import new_spool
 
-from pgsluice.capture.receiver import Pace, Receiver
-from pgsluice.capture.store import Store
+from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.store import Store
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader, SpoolWriter

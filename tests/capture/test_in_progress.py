@@ -36,9 +36,9 @@ from tests.support.spool_changes import changes
 from tests.support.transactions import new_spool
 from tests.support.wire_streams import Streams
 
-from pgsluice.capture.facts import FactsSource
-from pgsluice.capture.receiver import Pace, Receiver
-from pgsluice.capture.store import Store
+from pgsluice.capture.receiving.facts import FactsSource
+from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.store import Store
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn

@@ -26,9 +26,9 @@ from tests.support.transactions import new_spool
 from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health, run_capture
-from pgsluice.capture.facts import FactsSource
-from pgsluice.capture.receiver import Pace, Receiver
-from pgsluice.capture.store import Store
+from pgsluice.capture.receiving.facts import FactsSource
+from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
 from pgsluice.errors import PublicationMissing, SourceUnreachable
@@ -136,7 +136,7 @@ def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path, mo
         stop = threading.Event()
         server = Silent(replies, wait_s, stop)
         clock = SimpleNamespace(monotonic=lambda server=server: server.now, time_ns=time.time_ns)
-        monkeypatch.setattr("pgsluice.capture.receiver.time", clock)
+        monkeypatch.setattr("pgsluice.capture.receiving.receiver.time", clock)
         with (
             SpoolWriter(new_spool(tmp_path / f"spool{replies}", Lsn(10))) as writer,
             Store(writer, None) as store,

@@ -267,7 +267,7 @@ def test_a_role_whose_sessions_may_not_write(database) -> None:
 def test_a_locked_table_delays_the_others_not_the_caller(
     database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.catalog.managed_publications._LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr("pgsluice.catalog.publications.managed._LOCK_TIMEOUT", "50ms")
     db = database()
     _ensure(db)
     db.execute("CREATE TABLE busy (id int PRIMARY KEY)")

@@ -11,7 +11,7 @@ from pgsluice.catalog import (
     fetch_witnesses,
     missing_values,
 )
-from pgsluice.catalog.witnesses import TableWitnesses
+from pgsluice.catalog.tables.witnesses import TableWitnesses
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 

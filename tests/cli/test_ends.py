@@ -34,7 +34,7 @@ from tests.support.hostile_server import (
 from tests.support.waiting import await_that
 
 from pgsluice.capture import run_capture
-from pgsluice.catalog.publications import OUR_COMMENT
+from pgsluice.catalog.publications.publications import OUR_COMMENT
 from pgsluice.cli.signals import END_S
 from pgsluice.config import load_config
 from pgsluice.embedded import EmbeddedServer

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pgsluice.capture.timeline import History, Received
+from pgsluice.capture.source.timeline import History, Received
 from pgsluice.catalog import PublishedBy, PublishedRelation, ServerInfo, SlotInfo
 from pgsluice.catalog.rights import TableRights
-from pgsluice.catalog.source_tables import SourceCatalog, SourceColumn, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import CaptureStatus

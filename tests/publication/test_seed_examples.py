@@ -17,7 +17,7 @@ from tests.support.databases import Database, Servers
 from tests.support.native import Sent
 from tests.support.publication_stream import Stream
 
-from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import load_publications, resolve, subscribed
 from pgsluice.replication import connect_sql

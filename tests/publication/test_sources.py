@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 import pgsluice
-from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import (
     Publication,

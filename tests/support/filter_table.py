@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 from tests.support.filter_oracle import plain
 
-from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.errors import EvaluationError
 from pgsluice.publication import load_publications
 from pgsluice.publication.statements.filters import bind_filter

@@ -21,7 +21,7 @@ from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts
-from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
 from pgsluice.columnar import RelationChanges, Tuples, decode_segment
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.publication import (

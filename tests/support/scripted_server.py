@@ -16,8 +16,8 @@ from typing import Any
 from tests.support.spool_changes import changes
 from tests.support.transactions import new_spool
 
-from pgsluice.capture.receiver import Pace, Receiver
-from pgsluice.capture.store import Store
+from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.store import Store
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
 from pgsluice.wire import (

@@ -8,7 +8,7 @@ source, or alone.
 from pgsluice.capture.child import CaptureProcess
 from pgsluice.capture.health import read_health
 from pgsluice.capture.process import run_capture
-from pgsluice.capture.slot import PreparedSource, prepare_source
+from pgsluice.capture.source.slot import PreparedSource, prepare_source
 
 __all__ = [
     "CaptureProcess",

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
-from pgsluice.capture.slot import EARLIER_ENDS_S, STALE_WALSENDER_TIMEOUT_S, prepare_source
-from pgsluice.capture.store import Store
+from pgsluice.capture.source.slot import EARLIER_ENDS_S, STALE_WALSENDER_TIMEOUT_S, prepare_source
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
 from pgsluice.errors import (

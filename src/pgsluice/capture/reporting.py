@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pgsluice.capture.health import CaptureHealth, error_facts, write_health
-from pgsluice.capture.unfinished import Unfinished
+from pgsluice.capture.receiving.unfinished import Unfinished
 from pgsluice.catalog import TransactionStatus
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError

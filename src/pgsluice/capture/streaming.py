@@ -15,11 +15,12 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.capture.comparison import ComparedStream, Comparison
-from pgsluice.capture.facts import CatalogWatch, FactsSource
-from pgsluice.capture.receiver import Pace, Receiver
+from pgsluice.capture.receiving.facts import CatalogWatch, FactsSource
+from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
-from pgsluice.capture.slot import (
+from pgsluice.capture.source.comparison import ComparedStream, Comparison
+from pgsluice.capture.source.slot import (
     as_requested,
     check_identity,
     connect_with_retry,
@@ -27,16 +28,15 @@ from pgsluice.capture.slot import (
     options_in_force,
     pgoutput_options,
 )
-from pgsluice.capture.source_state import (
+from pgsluice.capture.source.standby import StandbyWatch
+from pgsluice.capture.source.state import (
     SourceState,
     check_publications,
     check_slot,
     find_comparison,
     read_source_state,
 )
-from pgsluice.capture.standby import StandbyWatch
-from pgsluice.capture.store import Store
-from pgsluice.capture.timeline import History, Received, start_on
+from pgsluice.capture.source.timeline import History, Received, start_on
 from pgsluice.catalog import ensure_publications
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable

@@ -8,26 +8,23 @@ otherwise; ``replication.source_errors`` maps them.
 """
 
 from pgsluice.catalog.changes import CatalogChanges
-from pgsluice.catalog.filter_texts import FilterTexts
-from pgsluice.catalog.key_bounds import key_ranges
-from pgsluice.catalog.leaf_sizes import LeafSize, finds_pages, leaf_sizes
-from pgsluice.catalog.locks import lock_for_reading, locked_tables
-from pgsluice.catalog.managed_publications import (
+from pgsluice.catalog.partitions.bounds import PartitionBound, fetch_with_bounds, partition_bounds
+from pgsluice.catalog.partitions.leaf_sizes import LeafSize, finds_pages, leaf_sizes
+from pgsluice.catalog.partitions.new_partitions import (
+    NewPartitions,
+    inspect_new_partitions,
+    notices_partitions,
+)
+from pgsluice.catalog.publications.filter_texts import FilterTexts
+from pgsluice.catalog.publications.managed import (
     PublicationReport,
     drop_publications,
     ensure_publications,
     our_publications,
 )
-from pgsluice.catalog.new_partitions import (
-    NewPartitions,
-    inspect_new_partitions,
-    notices_partitions,
-)
-from pgsluice.catalog.partition_bounds import PartitionBound, fetch_with_bounds, partition_bounds
-from pgsluice.catalog.publication_statements import drop_statement
-from pgsluice.catalog.publications import PublicationInfo, publications_of
-from pgsluice.catalog.published import PublishedBy, PublishedRelation, relations_of
-from pgsluice.catalog.relations import fetch_many, fetch_relation_facts
+from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
+from pgsluice.catalog.publications.published import PublishedBy, PublishedRelation, relations_of
+from pgsluice.catalog.publications.statements import drop_statement
 from pgsluice.catalog.server import (
     ServerInfo,
     SlotInfo,
@@ -37,7 +34,10 @@ from pgsluice.catalog.server import (
     slot_info,
     wal_timeline,
 )
-from pgsluice.catalog.tables import (
+from pgsluice.catalog.tables.key_bounds import key_ranges
+from pgsluice.catalog.tables.locks import lock_for_reading, locked_tables
+from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
+from pgsluice.catalog.tables.tables import (
     Filenode,
     UserTable,
     foreign_partitions,
@@ -50,17 +50,13 @@ from pgsluice.catalog.tables import (
     tables_with_fresh_files,
     user_tables,
 )
-from pgsluice.catalog.unique_keys import UniqueIndex, prove_keys, unique_indexes
+from pgsluice.catalog.tables.unique_keys import UniqueIndex, prove_keys, unique_indexes
+from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses, missing_values
 from pgsluice.catalog.visibility import (
     TransactionStatus,
     counts_as_standby,
     sees_transaction,
     transaction_statuses,
-)
-from pgsluice.catalog.witnesses import (
-    CatalogWitnesses,
-    fetch_witnesses,
-    missing_values,
 )
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import typer
 
 from pgsluice import __version__
-from pgsluice.cli import (
+from pgsluice.cli import decode
+from pgsluice.cli.commands import (
     capture,
     check,
     copy,
-    decode,
     demo,
     describe,
     drop,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable, source_catalog
 from pgsluice.config import Config
 from pgsluice.config.table_names import table_named
 from pgsluice.errors import ConfigError

@@ -15,7 +15,7 @@ from typing import Any
 
 from pgsluice.capture.health import error_of, read_health
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
-from pgsluice.catalog.managed_publications import statements_for_others
+from pgsluice.catalog.publications.managed import statements_for_others
 from pgsluice.config import Config, SinkConfig, SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase

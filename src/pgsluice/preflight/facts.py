@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pgsluice.capture.timeline import Received
+from pgsluice.capture.source.timeline import Received
 from pgsluice.catalog import PublishedRelation, ServerInfo, SlotInfo
 from pgsluice.catalog.rights import TableRights
-from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import Config
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import CaptureStatus

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import partition_columns_of, prove_keys
-from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import Config
 from pgsluice.preflight.facts import ConfiguredKey
 

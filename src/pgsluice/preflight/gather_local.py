@@ -8,7 +8,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pgsluice.capture.timeline import History, Received
+from pgsluice.capture.source.timeline import History, Received
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.monitor.status import CaptureStatus

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.capture.slot import generated_columns
+from pgsluice.capture.source.slot import generated_columns
 from pgsluice.catalog import (
     PublishedRelation,
     UserTable,
@@ -28,10 +28,10 @@ from pgsluice.catalog import (
     unique_indexes,
     user_tables,
 )
-from pgsluice.catalog.managed_publications import INSERT_SUFFIX, statements_for_others
-from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.publications.managed import INSERT_SUFFIX, statements_for_others
+from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.catalog.rights import TableRights, columns_to_read, table_rights
-from pgsluice.catalog.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
 from pgsluice.config import Config, SourceConfig
 from pgsluice.config.validation_errors import nearest
 from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pgsluice.catalog import PublishedRelation
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import ConfigError, TableError
 from pgsluice.preflight.facts import SourceFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.capture.slot import pgoutput_options
+from pgsluice.capture.source.slot import pgoutput_options
 from pgsluice.errors import SourceRefused
 from pgsluice.monitor.wording import format_bytes, format_seconds
 from pgsluice.preflight.facts import SourceFacts

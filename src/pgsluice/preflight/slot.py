@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.capture.slot import other_slot
-from pgsluice.capture.source_state import refuse_slot
-from pgsluice.capture.timeline import History, start_on
+from pgsluice.capture.source.slot import other_slot
+from pgsluice.capture.source.state import refuse_slot
+from pgsluice.capture.source.timeline import History, start_on
 from pgsluice.catalog import SlotInfo
 from pgsluice.errors import SourceRefused
 from pgsluice.hints import COPY_ALL_AGAIN

@@ -3,7 +3,7 @@
 A text of statements becomes :class:`Publications`, checked against the source's tables
 (:func:`load_publications`). :func:`resolve` says which of their rules act on one relation, and a
 :class:`Publisher` applies them to its decoded changes. All of it is pure: the source's catalog
-comes in as a value (:func:`pgsluice.catalog.source_tables.source_catalog`).
+comes in as a value (:func:`pgsluice.catalog.tables.source_tables.source_catalog`).
 
 Other rooms import from this package only, never from its modules.
 

@@ -29,9 +29,9 @@ from pgsluice.catalog import (
     prove_keys,
     relations_of,
 )
-from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.catalog.rights import columns_to_read
-from pgsluice.catalog.tables import Filenode
+from pgsluice.catalog.tables.tables import Filenode
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.published.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.publication import bind_filter
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused

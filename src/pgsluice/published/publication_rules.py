@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config, PublicationsConfig, SubscriptionConfig
 from pgsluice.publication import Publisher, Statements, subscribed
 

@@ -95,7 +95,7 @@ class SourceFingerprint:
         kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
         toast_tables: leaf OID -> its TOAST table, of leaves that have one.
         bounds: partition OID -> which rows of the table it may have, as SQL, of those below it
-            whose bounds the key's columns decide (:mod:`pgsluice.catalog.partition_bounds`).
+            whose bounds the key's columns decide (:mod:`pgsluice.catalog.partitions.bounds`).
         fixed: those of ``bounds`` that are true for no other row, whichever other partitions there
             are; None: not known.
         parents: of ``bounds``, those below another one -> the partition right above.

@@ -29,7 +29,7 @@ class SpoolIdentity:
         publications: their names, as requested in START_REPLICATION.
         options: pgoutput's options, as requested.
         intended_at: the server's flush LSN when this file was written, before its slot was
-            created: see :mod:`pgsluice.capture.slot`.
+            created: see :mod:`pgsluice.capture.source.slot`.
     """
 
     spool_id: str

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from tests.support.databases import fresh_database
 
-from pgsluice.catalog.source_tables import source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import ReplicaIdentity, check_replica_identity, load_publications
 from pgsluice.sql import SqlRefused

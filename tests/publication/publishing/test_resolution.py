@@ -17,7 +17,7 @@ import pytest
 from tests.support.databases import fresh_database
 
 from pgsluice import wire
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable, source_catalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import TableError
 from pgsluice.publication import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceColumn, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.columnar.changes import INSERT
 from pgsluice.publication import Publisher, load_publications
 from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, plan_filters

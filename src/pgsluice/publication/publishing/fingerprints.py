@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from pgsluice.catalog.published import PublishedBy
+from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.publication.model import ACTIONS
 from pgsluice.publication.publishing.resolution import Resolution
 

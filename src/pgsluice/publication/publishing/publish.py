@@ -31,7 +31,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.catalog.text_rules import TextRules
 from pgsluice.columnar.changes import (
     DELETE,

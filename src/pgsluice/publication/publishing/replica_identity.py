@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.publication.model import Publication
 from pgsluice.publication.publishing.resolution import has, topmost_ancestor
 from pgsluice.publication.statements.filters import bind_filter

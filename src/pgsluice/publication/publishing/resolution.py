@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import TableError
 from pgsluice.publication.model import ACTIONS, Action, GeneratedColumns, Publication
 from pgsluice.sql import SqlRefused

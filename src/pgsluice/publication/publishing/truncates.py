@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from pgsluice.catalog.source_tables import SourceCatalog, SourceTable
+from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.columnar.changes import TRUNCATE, RelationChanges
 
 ChangePosition = tuple[int, int]

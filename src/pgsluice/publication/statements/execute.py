@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.publication.model import Publication, Publications, PublicationTable
 from pgsluice.publication.statements.column_lists import check_column_lists, check_columns
 from pgsluice.publication.statements.filters import bind_where

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from pgsluice.catalog.source_tables import SourceCatalog
+from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import PublicationsConfig
 from pgsluice.errors import ConfigError
 from pgsluice.publication.model import Publication, Publications

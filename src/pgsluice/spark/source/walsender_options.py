@@ -49,7 +49,7 @@ def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
 
 def _named_by_users(identity: SpoolIdentity) -> set[str]:
     """The spool's publications, without the second one of each pair that pgsluice has made."""
-    from pgsluice.catalog.managed_publications import INSERT_SUFFIX
+    from pgsluice.catalog.publications.managed import INSERT_SUFFIX
 
     names = {*identity.publications}
     return names - {name + INSERT_SUFFIX for name in names}

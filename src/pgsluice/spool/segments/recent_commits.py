@@ -1,7 +1,7 @@
 """The last commits of a spool, which tell a source that was restored from one that crashed.
 
 A slot's acknowledged LSN goes back when its server crashes, and when the server is restored from a
-copy. Only the first then sends the same commits again (:mod:`pgsluice.capture.comparison`).
+copy. Only the first then sends the same commits again (:mod:`pgsluice.capture.source.comparison`).
 
 The chain of segments has the commits until retention deletes them, and its writer keeps the last
 ones in memory. So nothing is written when a segment is: the file is written before segments are

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pgsluice.capture.slot import check_identity
+from pgsluice.capture.source.slot import check_identity
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolFull, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors

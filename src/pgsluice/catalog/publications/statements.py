@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from pgsluice.catalog.publications import OUR_COMMENT
-from pgsluice.catalog.tables import UserTable
+from pgsluice.catalog.publications.publications import OUR_COMMENT
+from pgsluice.catalog.tables.tables import UserTable
 from pgsluice.sql import quote_identifier
 
 SENDS_GENERATED = sql.SQL("publish_generated_columns = stored")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog.leaves import attached
+from pgsluice.catalog.partitions.leaves import attached
 
 Connection = psycopg.Connection[Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.tables import partition_columns_of
+from pgsluice.catalog.tables.tables import partition_columns_of
 
 Connection = psycopg.Connection[Any]
 

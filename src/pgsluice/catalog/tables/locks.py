@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgsluice.catalog.leaves import below_cte
+from pgsluice.catalog.partitions.leaves import below_cte
 
 Connection = psycopg.Connection[Any]
 

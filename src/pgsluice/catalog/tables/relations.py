@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
+from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
 from pgsluice.facts import ColumnFacts, DroppedColumn, RelationFacts
 from pgsluice.types.definition import TypeDefinition, TypeField
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 from psycopg import pq, sql
 
-from pgsluice.catalog.keys import ROOTS_CTE, keys_cte
-from pgsluice.catalog.leaves import below_cte
+from pgsluice.catalog.partitions.leaves import below_cte
+from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
 
 Connection = psycopg.Connection[Any]
 

@@ -1,8 +1,8 @@
 """The hot loop: frames from libpq to the store, status back to the server.
 
 Of a row's message Python only sees the frame's size; everything else is found per chunk
-(:mod:`pgsluice.capture.frames`). The assembler turns chunks into commands, the store makes
-them durable on its own thread, and what is durable is acknowledged.
+(:mod:`pgsluice.capture.receiving.frames`). The assembler turns chunks into commands, the store
+makes them durable on its own thread, and what is durable is acknowledged.
 
 One receiver serves one connection. It ends by ``stop``, by reaching ``until``, or by an error.
 What was received whole is durable then; the rest comes again on the next connection.
@@ -18,15 +18,15 @@ from itertools import repeat
 
 import psycopg
 
-from pgsluice.capture.ack_policy import AckPolicy
-from pgsluice.capture.assembler import TransactionAssembler
-from pgsluice.capture.commands import Command, to_writer
-from pgsluice.capture.facts import FactsSource
-from pgsluice.capture.flush_limit import FlushLimit
-from pgsluice.capture.frames import Chunk
-from pgsluice.capture.segment_pace import SegmentPace
-from pgsluice.capture.store import Store
-from pgsluice.capture.unfinished import Unfinished, UnfinishedTransactions
+from pgsluice.capture.receiving.ack_policy import AckPolicy
+from pgsluice.capture.receiving.assembler import TransactionAssembler
+from pgsluice.capture.receiving.commands import Command, to_writer
+from pgsluice.capture.receiving.facts import FactsSource
+from pgsluice.capture.receiving.flush_limit import FlushLimit
+from pgsluice.capture.receiving.frames import Chunk
+from pgsluice.capture.receiving.segment_pace import SegmentPace
+from pgsluice.capture.receiving.store import Store
+from pgsluice.capture.receiving.unfinished import Unfinished, UnfinishedTransactions
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection

@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.capture.comparison import Comparison
-from pgsluice.capture.slot import check_slot_kind
-from pgsluice.capture.timeline import check_slot_is_there
+from pgsluice.capture.source.comparison import Comparison
+from pgsluice.capture.source.slot import check_slot_kind
+from pgsluice.capture.source.timeline import check_slot_is_there
 from pgsluice.catalog import (
     PublicationReport,
     SlotInfo,
@@ -21,7 +21,7 @@ from pgsluice.catalog import (
     server_info,
     slot_info,
 )
-from pgsluice.catalog.published import disagreeing
+from pgsluice.catalog.publications.published import disagreeing
 from pgsluice.config import SourceConfig
 from pgsluice.errors import (
     ForeignSource,

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
-from pgsluice.capture.commands import Command, to_parts, to_writer
-from pgsluice.capture.facts import FactsSource
-from pgsluice.capture.flush_limit import FlushLimit
-from pgsluice.capture.frames import Chunk, FrameChunks
-from pgsluice.capture.open_transaction import OpenTransaction
+from pgsluice.capture.receiving.commands import Command, to_parts, to_writer
+from pgsluice.capture.receiving.facts import FactsSource
+from pgsluice.capture.receiving.flush_limit import FlushLimit
+from pgsluice.capture.receiving.frames import Chunk, FrameChunks
+from pgsluice.capture.receiving.open_transaction import OpenTransaction
 from pgsluice.errors import ProtocolError
 from pgsluice.spool import SpoolWriter
 from pgsluice.spool.segments.parts_writer import Facts, PartsWriter

@@ -27,7 +27,8 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from pgsluice.catalog.publication_statements import (
+from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
+from pgsluice.catalog.publications.statements import (
     SENDS_GENERATED,
     alter_tables,
     create_statements,
@@ -38,10 +39,9 @@ from pgsluice.catalog.publication_statements import (
     set_options,
     table_name,
 )
-from pgsluice.catalog.publications import PublicationInfo, publications_of
 from pgsluice.catalog.rights import grants, table_rights
 from pgsluice.catalog.server import flush_lsn, server_info
-from pgsluice.catalog.tables import UserTable, user_tables
+from pgsluice.catalog.tables.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.keys import keys_cte
+from pgsluice.catalog.tables.keys import keys_cte
 from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules, text_rules
 
 Connection = psycopg.Connection[Any]

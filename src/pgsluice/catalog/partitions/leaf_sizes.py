@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.leaves import below_cte
+from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.rights import table_rights
 
 Connection = psycopg.Connection[Any]

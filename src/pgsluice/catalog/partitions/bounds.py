@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog.leaves import below_cte
-from pgsluice.catalog.relations import fetch_many
+from pgsluice.catalog.partitions.leaves import below_cte
+from pgsluice.catalog.tables.relations import fetch_many
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.sql import quote_identifier
 
@@ -112,7 +112,7 @@ def partition_bounds(
 
 
 # The row of a system column is written once, with the table. ATTACH and DETACH write those of the
-# others again (pgsluice.catalog.new_partitions).
+# others again (pgsluice.catalog.partitions.new_partitions).
 _OF_LEAVES = """
 SELECT c.oid, i.inhparent, pg_catalog.pg_get_expr(c.relpartbound, 0),
     made.xmin::text = i.xmin::text AND EXISTS (

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
+from pgsluice.cli.commands.run import replicate
 from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
 from pgsluice.cli.output import say
-from pgsluice.cli.run import replicate
 from pgsluice.config import Config, load_config
 from pgsluice.errors import TablesUnfinished
 

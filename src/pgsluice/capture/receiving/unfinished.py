@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pgsluice.capture.assembler import TransactionAssembler
-from pgsluice.capture.commands import Command, to_parts
-from pgsluice.capture.facts import FactsSource
-from pgsluice.capture.store import Store
+from pgsluice.capture.receiving.assembler import TransactionAssembler
+from pgsluice.capture.receiving.commands import Command, to_parts
+from pgsluice.capture.receiving.facts import FactsSource
+from pgsluice.capture.receiving.store import Store
 from pgsluice.catalog import TransactionStatus
 from pgsluice.spool.segments.parts_writer import PartsWriter, WaitingTransaction
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pgsluice.capture.commands import Command
+from pgsluice.capture.receiving.commands import Command
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter

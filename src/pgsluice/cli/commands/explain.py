@@ -12,7 +12,7 @@ from pgsluice.cli.output import say
 from pgsluice.config import load_config
 
 if TYPE_CHECKING:
-    from pgsluice.catalog.source_tables import SourceTable
+    from pgsluice.catalog.tables.source_tables import SourceTable
     from pgsluice.cli.source_view import SourceView
     from pgsluice.config import Config
     from pgsluice.publication import Action, Publication, Resolution
@@ -50,7 +50,7 @@ def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
 
 def _server_publications(view: SourceView, config: Config) -> list[Publication]:
     """The publications that the slot sends, or will send after the first run."""
-    from pgsluice.catalog.managed_publications import INSERT_SUFFIX
+    from pgsluice.catalog.publications.managed import INSERT_SUFFIX
     from pgsluice.publication import Publication
 
     names = config.source.publications

@@ -3,7 +3,7 @@
 It is what the view ``pg_publication_tables`` shows, by the rules of pg_publication.c. The view
 itself cannot be asked: it opens every table and waits for whoever has an ACCESS EXCLUSIVE lock, and
 it shows the present, not the caller's snapshot. Here only a row filter that is printed for the
-first time makes the server open its table (:mod:`pgsluice.catalog.filter_texts`).
+first time makes the server open its table (:mod:`pgsluice.catalog.publications.filter_texts`).
 
 The rules, for one publication:
 
@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog.filter_texts import FILTER_VERSION, FilterTexts
-from pgsluice.catalog.leaves import attached
-from pgsluice.catalog.publications import PublicationInfo, publications_of
-from pgsluice.catalog.source_tables import FIRST_NORMAL_OID
+from pgsluice.catalog.partitions.leaves import attached
+from pgsluice.catalog.publications.filter_texts import FILTER_VERSION, FilterTexts
+from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
+from pgsluice.catalog.tables.source_tables import FIRST_NORMAL_OID
 from pgsluice.shown import shown
 
 Connection = psycopg.Connection[Any]

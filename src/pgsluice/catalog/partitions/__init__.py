@@ -1,0 +1,1 @@
+"""Partitions: which there are, their bounds and sizes, and which are new."""

@@ -1,0 +1,1 @@
+"""The server's publications: what they send, and those that pgsluice makes."""

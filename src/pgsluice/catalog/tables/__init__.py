@@ -1,0 +1,1 @@
+"""Tables: their columns, keys, definitions and locks."""

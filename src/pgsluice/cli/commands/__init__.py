@@ -1,0 +1,1 @@
+"""The commands, one module each: arguments, what is called, and the exit code."""
