@@ -37,6 +37,12 @@ last reason in `copy_reason`. The third column says where pgsluice does not do s
 says nothing" is the worst: after such a change, copy the table yourself:
 `pgsluice copy CONFIG TABLE`.
 
+Columns are told apart by their attribute numbers. A column that is added, written and renamed
+before pgsluice reads the catalog keeps its values without a copy. Two changes of a column that the
+target already has lead to a copy: a rename, because the target gets the new column with all its
+values; and another column under the name of a dropped or renamed one, unless a comparison finds
+no difference.
+
 The moments: within one poll of the catalog, over several polls, while all is stopped, while only
 `pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
 transaction, in a commit that waits for a synchronous standby, across a promotion, during a copy of

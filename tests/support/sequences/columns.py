@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.support.ddl.row import Moment
-from tests.support.sequences.sequence import Drawn, Step, ends_of_transactions, pick
+from tests.support.sequences.sequence import APART, Drawn, Step, ends_of_transactions, pick
 
 _TYPES = (
     (9, "int"), (5, "text"), (2, "varchar(10)"), (1, "bigint"), (1, "numeric(8,2)"), (2, "float8"),
@@ -68,6 +68,8 @@ class _Table:
         former: names that columns had.
         last: the column of the step before.
         is_full: the replica identity is.
+        is_apart: catalog refreshes come between the transactions.
+        at_target: the names of columns that the target has before the sequence.
         is_copied: a rule sends the last step to a copy.
     """
 
@@ -81,6 +83,8 @@ class _Table:
     fresh: int = 100
     salt: int = 0
     is_full: bool = False
+    is_apart: bool = False
+    at_target: frozenset[str] = frozenset()
 
     # What statements need
 
@@ -140,6 +144,7 @@ class _Table:
 
     def add(self, name: str = "", options: str = "", type_: str = "") -> str:
         column = _Column(name or self.new_name(), type_ or pick(self.dice, _TYPES))
+        self.is_copied |= self._may_be_at_target(column.name) and column.name in self.former
         self.columns.append(column)
         self.last = column
         return self.alter(f"ADD {column.sql} {column.type}{options}")
@@ -189,9 +194,15 @@ class _Table:
         return self._rename(column, self.new_name())
 
     def _rename(self, column: _Column, name: str) -> str:
+        self.is_copied |= self._may_be_at_target(column.name)
         old, column.name, self.last = column.sql, name, column
         self.former.append(old.strip('"'))
         return self.alter(f"RENAME {old} TO {column.sql}")
+
+    def _may_be_at_target(self, name: str) -> bool:
+        """Whether the target may have a column of a name: a rename of it, and another column of its
+        name, lead to a copy."""
+        return self.is_apart or name.lower() in self.at_target
 
     def swap(self) -> str | None:
         one = self.column(lambda column: not column.is_key)
@@ -350,6 +361,8 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     dice = Random(f"columns {seed} {number} {moment.name} {version}")
     form = pick(dice, ((6, "plain"), (3, "partitioned"), (1, "inherited")))
     table, setup = _make(dice, form, version)
+    table.is_apart = moment in APART
+    table.at_target = frozenset(column.name for column in table.columns)
     has_rows = moment is not Moment.LOST
     before = table.changes(2)
     steps: list[tuple[str, bool]] = []
