@@ -27,8 +27,10 @@ from pgsluice.schema_rules import (
     Verdict,
     Verify,
     Widen,
+    emptied_leaves,
     is_key_proved,
     known_columns,
+    known_leaves,
     raise_unless_possible,
     reconcile_column,
     reconcile_filter_column,
@@ -65,6 +67,7 @@ BEFORE = SourceFingerprint(
 BELOW_NEW = {"filenodes": {7: 100, 8: 100, 9: 1}, "attachments": {7: 5, 8: 5, 9: 9, 10: 9}}
 """A new leaf (9) below a new partitioned table (10)."""
 NEW_FILE = {7: 101, 8: 100}
+ANEW = "public.t has a partition that was attached, and perhaps detached before"
 BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 
 
@@ -416,9 +419,10 @@ def test_rows_of_partitions_that_are_gone_are_replaced_if_their_bounds_are_known
 def test_rows_of_a_partition_that_was_detached_for_a_while_are_replaced() -> None:
     known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
     now: dict[str, Any] = {"key": ("id",), "bounds": known.bounds, "attachments": {7: 5, 8: 9}}
-    assert look(known, **now) == ReplacePartitions(gone={8: ("id >= 9",)})
+    assert look(known, **now) == ReplacePartitions(gone={8: ("id >= 9",)}, verify=ANEW)
     elsewhere = {**now, "bounds": {7: "id < 9", 8: "id >= 99"}}
-    assert look(known, **elsewhere) == ReplacePartitions(gone={8: ("id >= 9", "id >= 99")})
+    both = {8: ("id >= 9", "id >= 99")}
+    assert look(known, **elsewhere) == ReplacePartitions(gone=both, verify=ANEW)
     hashed = {**now, "bounds": {7: "id < 9"}}
     assert isinstance(look(known, **hashed), CopyAgain)
 
@@ -430,7 +434,7 @@ def test_rows_of_a_mid_level_that_was_detached_for_a_while_are_replaced() -> Non
     known = replace(BEFORE, **whole, bounds=bounds, parents={8: 20})
     anew = {**whole, "bounds": bounds, "parents": {8: 20}, "attachments": {7: 5, 8: 5, 20: 9}}
     rows = ("id >= 9",)
-    assert look(known, **anew) == ReplacePartitions(gone={8: rows, 20: rows})
+    assert look(known, **anew) == ReplacePartitions(gone={8: rows, 20: rows}, verify=ANEW)
     moved = {7: "id < 9", 9: "id > 5", 20: "id > 5"}
     files = {"filenodes": {7: 100, 9: 1}, "lacking": frozenset({"7:update", "7:delete"})}
     found = look(known, **{**anew, **files, "bounds": moved, "parents": {9: 20}})
@@ -467,6 +471,39 @@ def test_leaves_that_only_the_stream_has_brought() -> None:
     assert moved == ReplacePartitions({9}, both), "the table above may have been elsewhere"
     above["came_empty"] = {9, 20}
     assert look(known, **above, created={9, 20}) == Same()
+
+
+def test_leaves_that_are_empty_may_have_had_rows_before_the_look() -> None:
+    known = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    files = {**BEFORE.filenodes, 9: 1}
+    now = replace(known, filenodes=files, bounds={**known.bounds, 9: "id > 70"})
+    found = Look("public.t", known, now, server_version=180000, came_empty={9})
+    assert reconcile_source(found) == Same()
+    assert emptied_leaves(replace(found, created={9})) == set(), "it was attached once"
+    above = replace(now, attachments={**known.attachments, 20: 5})
+    below = replace(found, now=above, came_empty={9, 20}, created={9})
+    assert emptied_leaves(below) == {9}, "the table above it may have been elsewhere"
+    known = now.following(known, looked_at=500, emptied=emptied_leaves(found))
+    later = now.following(known, looked_at=900)
+    assert known_leaves(later.to_text()) == {7: 0, 8: 0, 9: 500}
+    brought = Look("public.t", known, now, 180000, created={9}, unseen={9: None})
+    assert reconcile_source(brought) == ReplacePartitions(gone={9: ("id > 70",)}, verify=ANEW)
+    gone = replace(known, filenodes=BEFORE.filenodes).following(known, looked_at=950)
+    assert not gone.emptied
+
+
+def test_a_partition_that_came_while_others_were_replaced() -> None:
+    """A later look knows that it has had one bound if it was made as a partition."""
+    before = replace(BEFORE, key=("id",), bounds={7: "id < 9", 8: "id >= 9"})
+    bounds = {**before.bounds, 9: "id > 70"}
+    attachments = {**BEFORE.attachments, 9: 5}
+    files = {**BEFORE.filenodes, 9: 1}
+    now = replace(before, filenodes=files, attachments=attachments, bounds=bounds)
+    aside = before.with_leaves_of(now)
+    rows = {9: ("id > 70",)}
+    found = Look("public.t", aside, now, 180000)
+    assert reconcile_source(found) == ReplacePartitions(gone=rows, verify=ANEW)
+    assert reconcile_source(replace(found, created={9})) == ReplacePartitions(gone=rows)
 
 
 def test_the_rows_that_a_partition_may_have_had_at_any_time() -> None:

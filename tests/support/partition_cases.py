@@ -278,6 +278,7 @@ _ATTACHED = ("CREATE TABLE {t}_9 (LIKE {t} INCLUDING ALL)",
              "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)",
              _FILL)  # fmt: skip
 _APART = ("ALTER TABLE {t} DETACH PARTITION {t}_9", "DELETE FROM {t}_9 WHERE id % 2 = 0")
+_EMPTIED = ("ALTER TABLE {t} DETACH PARTITION {t}_9", "DELETE FROM {t}_9")
 _LOW = {"{t}_0": "FROM (0) TO (300)"}
 _LEVELS = {
     "{t}_0": "FROM (0) TO (300)", "{t}_1": "FROM (300) TO (900) PARTITION BY RANGE (k)",
@@ -314,6 +315,29 @@ UNSEEN = {
     "attached_twice": Case(
         "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
         later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (480)"),
+    ),
+    "emptied": Case(
+        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
+        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)"),
+    ),
+    "emptied_elsewhere": Case(
+        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
+        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (600) TO (700)",
+               "INSERT INTO {t} VALUES (650, 650, 'after')"),
+    ),
+    "known_elsewhere": Case(
+        "k int", "RANGE (k)", {**_LOW, "{t}_9": "FROM (300) TO (400)"}, "i",
+        ("ALTER TABLE {t} DETACH PARTITION {t}_9",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)", _FILL),
+        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (600) TO (700)"),
+    ),
+    "emptied_below": Case(
+        "k int", "RANGE (k)", _LOW, "i",
+        ("CREATE TABLE {t}_8 (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (k)",
+         "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (500)",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)", _FILL),
+        later=("ALTER TABLE {t} DETACH PARTITION {t}_8", "DELETE FROM {t}_8",
+               "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)"),
     ),
     "level": Case(
         "k int", "RANGE (k)", _LOW, "i",

@@ -24,7 +24,13 @@ from pgsluice.schema_rules.known import (
     sends_every_change,
     sent_leaves,
 )
-from pgsluice.schema_rules.look import Look, added_partitions, renewed_leaves
+from pgsluice.schema_rules.look import (
+    Look,
+    added_partitions,
+    emptied_leaves,
+    other_attachments,
+    renewed_leaves,
+)
 from pgsluice.schema_rules.source import reconcile_source
 from pgsluice.schema_rules.target import (
     copied_again,
@@ -76,10 +82,12 @@ __all__ = [
     "alignments",
     "cause_of_copy",
     "copied_again",
+    "emptied_leaves",
     "holds",
     "is_key_proved",
     "known_columns",
     "known_leaves",
+    "other_attachments",
     "raise_unless_possible",
     "reconcile_column",
     "reconcile_filter_column",

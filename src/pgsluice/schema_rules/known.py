@@ -54,6 +54,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "attachments": _by_number,
     "toast_tables": _by_number,
     "parents": _by_number,
+    "emptied": _by_number,
     "bounds": _bounds,
     "of_partitions": _rows,
     "columns": _columns,
@@ -99,6 +100,8 @@ class SourceFingerprint:
         fixed: those of ``bounds`` that are true for no other row, whichever other partitions there
             are; None: not known.
         parents: of ``bounds``, those below another one -> the partition right above.
+        emptied: leaves that a look found without rows -> where the server's WAL ended after it. Up
+            to there they may have had rows while they were attached before.
         gone: columns that were dropped since the copy: attnum -> the name that they have at the
             target. One that came and went between two looks is never at the target.
         settled: how many attnums there were before all changes that were not applied when the
@@ -139,6 +142,7 @@ class SourceFingerprint:
     written: str = ""
     key_index: str | None = None
     key_index_from: int = 0
+    emptied: Mapping[int, int] = field(default_factory=dict)
 
     def following(
         self,
@@ -147,6 +151,7 @@ class SourceFingerprint:
         *,
         is_caught_up: bool = False,
         looked_at: int = 0,
+        emptied: Collection[int] = (),
     ) -> SourceFingerprint:
         """This look's fingerprint as the next look is compared with it: with the columns that
         the target may have, though the table has them no longer.
@@ -156,6 +161,7 @@ class SourceFingerprint:
             added: columns that are new at this look -> the value of rows from before them.
             is_caught_up: all changes from before that look are applied.
             looked_at: where the server's WAL ended after the look.
+            emptied: leaves that are new at this look, and may have had rows before it.
         """
         has_new_proof = before.key_index == "" and bool(self.key_index)
         dropped = before.columns.keys() - self.columns.keys()
@@ -167,6 +173,10 @@ class SourceFingerprint:
             open_numbers=before.open_numbers,
             added={**before.added, **(added or {})},
             key_index_from=looked_at if has_new_proof else before.key_index_from,
+            emptied={
+                **{leaf: at for leaf, at in before.emptied.items() if leaf in self.filenodes},
+                **dict.fromkeys(emptied, looked_at),
+            },
         )
         if following == before:
             return following
@@ -316,10 +326,11 @@ def sent_leaves(fingerprint: str) -> frozenset[int]:
 
 
 @lru_cache(maxsize=10_000)
-def known_leaves(fingerprint: str) -> frozenset[int] | None:
-    """The leaves of a table that a look has found; None without a look."""
+def known_leaves(fingerprint: str) -> Mapping[int, int] | None:
+    """The leaves of a table that a look has found -> changes up to this LSN may be from before
+    that, when the leaf had another bound; 0: none are. None without a look."""
     known = SourceFingerprint.parse(fingerprint)
-    return None if known is None else frozenset(known.filenodes)
+    return None if known is None else {leaf: known.emptied.get(leaf, 0) for leaf in known.filenodes}
 
 
 @dataclass(frozen=True, slots=True)

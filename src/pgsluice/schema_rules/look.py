@@ -71,18 +71,40 @@ def lost_partitions(look: Look) -> set[int]:
     return {*(leaves - now.filenodes.keys()), *above}
 
 
+def other_attachments(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
+    """Partitions that were there, and were attached since."""
+    then, later = before.attachments, now.attachments
+    return {oid for oid in then.keys() & later.keys() if then[oid] != later[oid]}
+
+
 def attached_anew(look: Look) -> set[int]:
-    before, now = look.before.attachments, look.now.attachments
-    anew = {oid for oid in before.keys() & now.keys() if before[oid] != now[oid]}
+    anew = other_attachments(look.before, look.now)
     return anew | _perhaps_attached_anew(look, is_sure=not anew)
 
 
 def _perhaps_attached_anew(look: Look, *, is_sure: bool) -> set[int]:
     """Leaves that came with the stream and are there: they may have been detached meanwhile, unless
-    they and all above them that are new were made as partitions."""
+    they have been attached only once."""
     unseen = look.unseen.keys() & look.now.filenodes.keys()
+    emptied = unseen & look.before.emptied.keys()
+    return emptied | (unseen - (_attached_once(look) if is_sure else set()))
+
+
+def _attached_once(look: Look) -> set[int]:
+    """Leaves that were made as partitions, and so were all above them that are new."""
     above = added_partitions(look.before, look.now) - look.now.filenodes.keys()
-    return {*unseen} - ({*look.created} if is_sure and above <= {*look.created} else set())
+    return {*look.created} if above <= {*look.created} else set()
+
+
+def emptied_leaves(look: Look) -> set[int]:
+    """New leaves without rows that may have been attached before, have got rows and lost them."""
+    return (added_leaves(look.before, look.now) & {*look.came_empty}) - _attached_once(look)
+
+
+def are_bounds_known(look: Look, anew: Collection[int]) -> bool:
+    """Whether partitions that were attached anew have had no bounds but those that looks found."""
+    attached = other_attachments(look.before, look.now) - _attached_once(look)
+    return not attached and all(look.unseen.get(leaf, "") is not None for leaf in anew)
 
 
 def are_rows_known(look: Look, gone: Collection[int], anew: Collection[int]) -> bool:

@@ -73,6 +73,7 @@ from pgsluice.schema_rules.look import (
     Look,
     added_leaves,
     added_partitions,
+    are_bounds_known,
     are_rows_known,
     attached_anew,
     lost_partitions,
@@ -354,7 +355,7 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
     if above <= {*look.came_empty}:  # else leaves may have had rows before a table above them came
         came -= {*look.came_empty}
     rows = rows_to_replace(look, gone)
-    is_sure = all(look.unseen.get(leaf, "") is not None for leaf in anew)
+    is_sure = are_bounds_known(look, anew)
     return ReplacePartitions(frozenset(came), rows, "" if is_sure else f"{look.table} {_ANEW}")
 
 

@@ -39,6 +39,8 @@ from pgsluice.schema_rules import (
     added_columns,
     added_partitions,
     cause_of_copy,
+    emptied_leaves,
+    other_attachments,
     reconcile_source,
     renewed_leaves,
 )
@@ -217,7 +219,7 @@ class CatalogLook:
             if before is None or (before == table.fingerprint and not unseen):
                 continue
             new = added_partitions(before, table.fingerprint) | unseen
-            added |= new
+            added |= new | other_attachments(before, table.fingerprint)
             renewed |= renewed_leaves(before, table.fingerprint)
             if table.fingerprint.listings - before.listings:
                 published_later |= new
@@ -248,12 +250,6 @@ class CatalogLook:
         before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
         if before is None:
             return LookedSame("", known.relations, *self._looked)
-        following = partial(
-            now.following,
-            before,
-            is_caught_up=known.applied_through >= known.looked_at,
-            looked_at=self._looked[0],
-        )
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
             return LookedAside(before.with_leaves_of(now).to_text())
         # Those that batches have brought during the look may be newer than what it has read.
@@ -272,6 +268,13 @@ class CatalogLook:
             has_some_leaves=bool(known.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
             fresh=self._differences.fresh,
+        )
+        following = partial(
+            now.following,
+            before,
+            is_caught_up=known.applied_through >= known.looked_at,
+            looked_at=self._looked[0],
+            emptied=emptied_leaves(look),
         )
         match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):

@@ -47,7 +47,11 @@ def unseen_leaves(
         with those that the record has.
     """
     known = known_leaves(table.fingerprint)
-    leaves = frozenset[int]() if known is None else frozenset(relations) - known - {oid}
+    if known is None:
+        return table.unseen_leaves
+    leaves = frozenset(relations) - known.keys() - {oid}
+    emptied = {leaf: at for leaf in relations if (at := known.get(leaf, 0)) > table.applied_through}
+    leaves |= _with_changes(reader, emptied, table.applied_through, through)
     if not leaves:
         return table.unseen_leaves
     bounds: dict[int, set[LeafBound | None]] = {leaf: set() for leaf in leaves}
@@ -88,6 +92,17 @@ def _leaf(oid: int, bounds: Collection[LeafBound | None]) -> UnseenLeaf:
     if only is None or not only.is_only:
         return UnseenLeaf(oid)
     return UnseenLeaf(oid, only.parent, only.condition, only.columns)
+
+
+def _with_changes(
+    reader: SpoolReader, leaves: Mapping[int, int], after: Lsn, through: Lsn
+) -> frozenset[int]:
+    """Those that have changes up to an LSN of their own, or in the segment that it lies in."""
+    found: set[int] = set()
+    for leaf, at in leaves.items():
+        infos = reader.segments(after, min(through, Lsn(at)))
+        found |= {leaf} & {oid for info in infos for oid in info.header.counts.relations}
+    return frozenset(found)
 
 
 def _facts(
