@@ -215,6 +215,30 @@ def test_a_copy_that_did_not_fit_leaves_its_room(
     one.once()
     one.assert_equal("t", "large")
 
+    # Changes that do not fit are lag, although the subscription's position has passed them.
+    assert lag_of(one, "large")[2:] == (0.0, None)
+    shop.execute(
+        "INSERT INTO large SELECT i, md5(i::text) || md5((-i)::text)"
+        " FROM generate_series(100001, 160000) i"
+    )
+    refused(one, capfd, 1, r"public\.large: .*no room is left on the disk of .*/public/large")
+    state, size, age_s, why = lag_of(one, "large")
+    assert (state, why is not None and "no room is left" in why) == ("f", True)
+    assert size > 0
+    assert age_s > 0
+    small_disk(one.lake, "64m")
+    one.once()
+    one.assert_equal("t", "large")
+    assert lag_of(one, "large")[2:] == (0.0, None)
+
+
+def lag_of(one: Pipeline, name: str) -> tuple[str, int, float, str | None]:
+    """A table's state, bytes and seconds of lag, and what it waits for, by ``pgsluice status``."""
+    (lake,) = one.status()["subscriptions"]
+    (table,) = (table for table in lake["tables"] if table["table"] == name)
+    assert lake["lag_bytes"] >= table["lag_bytes"]
+    return table["state"], table["lag_bytes"], table["lag_s"], table["waits_for"]
+
 
 def test_copies_that_break_off_leave_their_room(
     shop: Database, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch

@@ -171,6 +171,14 @@ def test_leaves_have_numbers_of_their_own() -> None:
     assert names("a y id", known, leaf) == "a y id"
     assert names("other x id", known, leaf) == "- y id"
     assert names("y id", LOOKED, replace(leaf, above=()), is_later=True) == "y id"  # detached
+    # A dropped column whose name a newer one has: it is not the newer one.
+    again = replace(
+        leaf,
+        columns=(ColumnFacts("id", 2, INT, -1), ColumnFacts("y", 3, INT, -1)),
+        dropped=(DroppedColumn(1, -1, "i"),),
+        above=((OID, (1, 4)),),
+    )
+    assert names("y:text id", LOOKED, again) == "- id"
 
 
 def test_facts_without_numbers_go_by_names() -> None:

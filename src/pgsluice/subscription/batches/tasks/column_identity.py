@@ -119,7 +119,9 @@ def _names_of(
 ) -> tuple[str, ...]:
     """The target's names for a message's columns; empty: the target has no such column."""
     names = [known.name_at_target(columns[at].number) or "" for at in way]
-    free = {*known.names.values(), *known.gone.values()} - set(names)
+    live = {column.number for column in columns if column.slot.name}
+    gone = {name for number, name in known.names.items() if number not in live}
+    free = {*gone, *known.gone.values()} - set(names)
     for index, at in enumerate(way):
         sent = relation.columns[index].name
         if not columns[at].number and sent in free:  # a leaf's, and it was the root's, too
