@@ -1,153 +1,267 @@
 """What is printed to a user works as printed: pasted beside the live run, and the problem is gone.
 
-Each row of :data:`REMEDIES` is a table with a problem. All share one run; its texts are read where
-its user reads them, from ``status``.
+Each row of :data:`TROUBLES` is a table with a problem. All share one run of a role that is no
+superuser. The texts are read where users read them, from ``status``.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+import shutil
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
-from tests.support.databases import MakeDatabase
+from deltalake import write_deltalake
+from psycopg.conninfo import make_conninfo
+from tests.support.commands import Command
+from tests.support.commands import pgsluice as pgsluice
+from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.remedies import Trouble, find, is_gone, paste, printed
 
-from pgsluice.cli.app import run_command
-from pgsluice.spool import TableState
-
-_COMMAND = re.compile(r"pgsluice (copy .+?)(?:$|\n|; or)")
-_SETTING = re.compile(r"\b((?:types|key) = \{.*?\})(?= in the subscription|,|;)")
+_QUERY = re.compile(r"(SELECT .* HAVING count\(\*\) > 1)")
 
 
-@dataclass(frozen=True)
-class Remedy:
-    """A problem of a table, and what is pasted.
-
-    Attributes:
-        before: statements before the run; ``{}`` is the table.
-        trouble: statements beside the run that make the problem.
-        paste: which parts of the printed text are pasted, in this order.
-    """
-
-    name: str
-    before: str
-    trouble: str
-    paste: tuple[str, ...]
+def _write_beside(one: Pipeline, _: Command) -> None:
+    rows = pa.table({"id": pa.array([7], pa.int32())})
+    write_deltalake(one.lake / "public" / "written", rows, mode="append")
+    one.database.execute("INSERT INTO written VALUES (2)")
 
 
-REMEDIES = (
-    Remedy(
+def _restore(one: Pipeline, _: Command) -> None:
+    one.database.execute("INSERT INTO restored VALUES (2)")
+    one.wait_until(lambda: one.delta("restored").to_pyarrow_table().num_rows == 2)
+    one.delta("restored").restore(0)
+    one.database.execute("INSERT INTO restored VALUES (3)")
+
+
+def _revoke(one: Pipeline, pgsluice: Command) -> None:
+    one.database.execute(f"REVOKE SELECT ON revoked FROM {one.database.name}_app")
+    assert pgsluice("copy", one.path, "public.revoked", "--yes").code == 1
+
+
+def _move_away(one: Pipeline, text: str) -> None:
+    place = find(re.compile(r"there is a table at (\S+) that"), text)
+    shutil.move(place.removeprefix("file://"), one.folder / "moved")
+
+
+def _remove_file(one: Pipeline, text: str) -> None:
+    assert "move that file away" in text
+    (one.lake / "public" / "walled").unlink()
+
+
+def _delete_twins(one: Pipeline, text: str) -> None:
+    for (value,) in one.database.execute(find(_QUERY, text)):
+        one.database.execute(
+            f"DELETE FROM twins WHERE v = {value} AND id > (SELECT min(id) FROM twins)"
+        )
+
+
+def _rename(one: Pipeline, text: str) -> None:
+    assert "rename one at the source" in text
+    one.database.execute('ALTER TABLE cased RENAME "V" TO w')
+
+
+def _change_row(one: Pipeline, text: str) -> None:
+    assert "change the filter, or the row at the source" in text
+    one.database.execute("UPDATE filtered SET v = 5 WHERE v = 0")
+
+
+TROUBLES = (
+    Trouble(
         "unfit_date",
         "CREATE TABLE {} (id int PRIMARY KEY, v date)",
         "INSERT INTO {} VALUES (1, 'infinity')",
-        ("setting", "command"),
+        paste=("setting", "command"),
     ),
-    Remedy(
+    Trouble(
         "unfit_array",
         "CREATE TABLE {} (id int PRIMARY KEY, v int[])",
         "INSERT INTO {} VALUES (1, '{{1,2},{3,4}}')",
-        ("setting", "command"),
+        paste=("setting", "command"),
     ),
-    Remedy(
+    Trouble(
         '"Odd Name"',
         'CREATE TABLE {} (id int PRIMARY KEY, "a.b" timestamp)',
         "INSERT INTO {} VALUES (1, '-infinity')",
-        ("setting", "command"),
+        paste=("setting", "command"),
     ),
-    Remedy(
+    Trouble(
         "identified",
         "CREATE TABLE {} (id int PRIMARY KEY, u int NOT NULL UNIQUE); INSERT INTO {} VALUES (1, 1)",
         "ALTER TABLE {} REPLICA IDENTITY USING INDEX identified_u_key; UPDATE {} SET id = 2",
-        ("setting", "command"),
+        paste=("setting", "command"),
+    ),
+    Trouble(
+        "keyless",
+        "CREATE TABLE {} (id int NOT NULL UNIQUE, v text); INSERT INTO {} VALUES (1, 'a')",
+        printed="incomplete",
+        paste=("statements",),
+    ),
+    Trouble(
+        "full_identity",
+        "CREATE TABLE {} (id int NOT NULL UNIQUE, v text); ALTER TABLE {} REPLICA IDENTITY FULL;"
+        " INSERT INTO {} VALUES (1, 'a')",
+        printed="incomplete",
+        paste=("statements",),
+    ),
+    Trouble(
+        "twins",
+        "CREATE TABLE {} (id int PRIMARY KEY, v int); ALTER TABLE {} REPLICA IDENTITY FULL",
+        "INSERT INTO {} VALUES (1, 7), (2, 7)",
+        paste=(_delete_twins, "command"),
+    ),
+    Trouble(
+        "cased",
+        "CREATE TABLE {} (id int PRIMARY KEY, v text)",
+        "ALTER TABLE {} ADD \"V\" text; INSERT INTO {} VALUES (1, 'a', 'b')",
+        paste=(_rename, "command"),
+    ),
+    Trouble(
+        "occupied",
+        "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
+        paste=(_move_away, "command"),
+    ),
+    Trouble(
+        "walled",
+        "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
+        paste=(_remove_file,),
+    ),
+    Trouble(
+        "written", "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)", _write_beside
+    ),
+    Trouble(
+        "restored", "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)", _restore
+    ),
+    Trouble(
+        "revoked",
+        "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
+        _revoke,
+        paste=("statements",),
+    ),
+    Trouble(
+        "filtered",
+        "CREATE TABLE {} (id int PRIMARY KEY, v int)",
+        "INSERT INTO {} VALUES (1, 0)",
+        paste=(_change_row, "command"),
+        subscription="chosen",
+    ),
+    Trouble(
+        "of_another_owner",
+        trouble="RESET ROLE; CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
+        printed="needed",
+        paste=("statements",),
+    ),
+    Trouble(
+        '"Order Lines"',
+        trouble='RESET ROLE; CREATE SCHEMA "Their Shop"; CREATE TABLE {} (id int PRIMARY KEY);'
+        " INSERT INTO {} VALUES (1)",
+        printed="needed",
+        paste=("statements",),
+        schema="Their Shop",
+    ),
+    Trouble(
+        "after_the_owner_changed",
+        trouble="RESET ROLE; ALTER PUBLICATION {db} OWNER TO postgres; SET ROLE {db}_app;"
+        " CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
+        printed="needed",
+        paste=("statements",),
     ),
 )
+_OWN = """
+[[subscription]]
+name = "chosen"
+publications = ["ten"]
+sink = { type = "delta", path = "chosen/{schema}/{table}" }
+"""
 
 
-def _title(remedy: Remedy) -> str:
-    return f"public.{remedy.name.strip(chr(34))}"
-
-
-def _error(one: Pipeline, title: str) -> str | None:
-    """The error of a parked table as status prints it; None: it is not parked."""
-    table = one.table(title.partition(".")[2])
-    return table.error if table.state is TableState.PARKED else None
-
-
-def _printed(one: Pipeline, title: str, capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    assert run_command(["status", str(one.path), "--json"]) == 0
-    (subscription,) = json.loads(capsys.readouterr().out)["subscriptions"]
-    (table,) = (
-        each for each in subscription["tables"] if f"{each['schema']}.{each['table']}" == title
+@pytest.fixture
+def shop(database: MakeDatabase) -> Iterator[Database]:
+    """A database with a role that makes the tables, and that pgsluice connects as."""
+    made = database()
+    role = f"{made.name}_app"
+    made.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT CREATE ON DATABASE {made.name} TO {role}",
+        f"GRANT ALL ON SCHEMA public TO {role}",
     )
-    return str(table["error"])
+    yield made
+    made.execute(f"DROP OWNED BY {role} CASCADE", f"DROP ROLE {role}")
 
 
-def _set(path: Path, setting: str) -> None:
-    """Write a printed setting into the subscription, joined to one of the same key."""
-    key, _, value = setting.partition(" = ")
-    text = path.read_text()
-    if match := re.search(rf"^{key} = \{{ (.*) \}}$", text, re.M):
-        merged = f"{key} = {{ {match[1]}, {value.strip('{} ')} }}"
-        path.write_text(text.replace(match[0], merged))
-    else:
-        path.write_text(text.replace("[[subscription]]\n", f"[[subscription]]\n{setting}\n"))
+def _execute(one: Pipeline, statements: str, trouble: Trouble) -> None:
+    """As the role."""
+    text = statements.replace("{db}", one.database.name).replace("{}", trouble.sql_name)
+    one.database.execute(f"SET ROLE {one.database.name}_app; {text}")
 
 
+def _are_copied(one: Pipeline, troubles: list[Trouble]) -> bool:
+    """Whether each table is copied, or says why it is not."""
+    names = {trouble.subscription for trouble in troubles}
+    if not all((one.spool / "subscriptions" / name / "record.json").exists() for name in names):
+        return False
+    copied = {
+        (name, table.title)
+        for name in names
+        for table in one.record(name).tables.values()
+        if table.is_active or table.error
+    }
+    return copied >= {(trouble.subscription, trouble.title) for trouble in troubles}
+
+
+def _make(one: Pipeline, trouble: Trouble, pgsluice: Command) -> None:
+    match trouble.trouble:
+        case str(statements):
+            _execute(one, statements, trouble)
+        case make:
+            make(one, pgsluice)
+
+
+def _prepare(one: Pipeline, shop: Database) -> None:
+    one.write('key = { "public.twins" = ["v"] }\n' + _OWN)
+    text = one.path.read_text().replace(shop.dsn, make_conninfo(shop.dsn, user=f"{shop.name}_app"))
+    one.path.write_text(text + '[publications]\nfile = "own.sql"\n')
+    (one.folder / "own.sql").write_text(
+        "CREATE PUBLICATION ten FOR TABLE filtered WHERE (10 / v > 1);"
+    )
+    write_deltalake(one.lake / "public" / "occupied", pa.table({"id": [1]}))
+    (one.lake / "public" / "walled").write_text("a file")
+    for trouble in TROUBLES:
+        _execute(one, trouble.before, trouble)
+
+
+@pytest.mark.usefixtures("local_spark")
 def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
-    database: MakeDatabase,
-    pipeline: MakePipeline,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    shop: Database, pipeline: MakePipeline, pgsluice: Command
 ) -> None:
-    shop = database()
-    shop.execute(*(remedy.before.replace("{}", remedy.name) for remedy in REMEDIES))
     one = pipeline(shop)
+    _prepare(one, shop)
     with one.live():
-        one.wait_until(
-            lambda: (
-                (one.spool / "subscriptions" / "lake" / "record.json").exists()
-                and len(one.record().tables) == len(REMEDIES)
-                and all(table.is_active for table in one.record().tables.values())
-            )
-        )
-        shop.execute(*(remedy.trouble.replace("{}", remedy.name) for remedy in REMEDIES))
-        for remedy in REMEDIES:
-            title = _title(remedy)
-            one.wait_until(lambda title=title: bool(_error(one, title)), why=f"{title} is parked")
-            text = _printed(one, title, capsys)
-            assert "CONFIG" not in text
-            for part in remedy.paste:
-                _PASTE[part](one, text)
+        before = [trouble for trouble in TROUBLES if trouble.before]
+        one.wait_until(lambda: _are_copied(one, before), why="all are copied")
+        for trouble in before:
+            _make(one, trouble, pgsluice)
+        for trouble in TROUBLES:
+            if trouble not in before:
+                _make(one, trouble, pgsluice)
             one.wait_until(
-                lambda title=title: one.table(title.partition(".")[2]).is_active,
-                why=f"{title} is replicated again",
+                lambda trouble=trouble: bool(printed(one, trouble, pgsluice)),
+                why=f"something is printed about {trouble.title}",
             )
-    assert sum("in force from now on" in message for message in caplog.messages) == len(REMEDIES)
-    assert all(
-        one.delta(_title(remedy).partition(".")[2].replace(" ", "~20")).to_pyarrow_table().num_rows
-        for remedy in REMEDIES
-    )
-
-
-def _paste_setting(one: Pipeline, text: str) -> None:
-    match = _SETTING.search(text)
-    assert match, text
-    _set(one.path, match[1])
-
-
-def _paste_command(one: Pipeline, text: str) -> None:
-    match = _COMMAND.search(text)
-    assert match, text
-    assert run_command(shlex.split(match[1])) == 0
-
-
-_PASTE: dict[str, Callable[[Pipeline, str], None]] = {
-    "setting": _paste_setting,
-    "command": _paste_command,
-}
+            text = printed(one, trouble, pgsluice)
+            assert "CONFIG" not in text
+            assert "…" not in text
+            paste(one, trouble, text, pgsluice)
+        for trouble in TROUBLES:
+            one.wait_until(
+                lambda trouble=trouble: is_gone(one, trouble),
+                why=f"{trouble.title} is replicated again",
+            )
+        one.wait_applied()
+    with shop.connect() as connection:
+        for trouble in TROUBLES:
+            assert_equal(connection, trouble.title, one.folder / trouble.folder)

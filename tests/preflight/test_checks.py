@@ -484,7 +484,15 @@ def test_a_key_is_proposed_that_can_be_one() -> None:
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved)))
     assert finding.todo == (
         'set key = { "public.u" = ["a", "b"] } in the subscription\n'
-        "ALTER TABLE public.t ADD PRIMARY KEY (…);"
+        "choose columns that tell all rows of public.t apart, and make them its primary key: no "
+        "unique index has only columns that are NOT NULL"
+    )
+    inserts = replace(_TABLE, has_identity=False, has_key=False, sends_updates=False)
+    indexed = replace(inserts, name="u", unique_columns=("a",), unique_index="U")
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(indexed,)))
+    assert finding.todo == (
+        "for those whose updates and deletes are wanted:\n"
+        'ALTER TABLE public.u REPLICA IDENTITY USING INDEX "U";'
     )
 
 

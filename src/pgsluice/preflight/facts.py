@@ -75,6 +75,7 @@ class PublishedTable:
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
         unique_columns: columns that could be its key: those of a unique index, never NULL.
+        unique_index: that index.
     """
 
     schema: str
@@ -85,6 +86,7 @@ class PublishedTable:
     sends_updates: bool
     same_names: tuple[str, ...] = ()
     unique_columns: tuple[str, ...] = ()
+    unique_index: str = ""
 
     @property
     def shown(self) -> str:

@@ -334,6 +334,7 @@ def _tables(
             sends_updates=bool(actions & {"update", "delete"}),
             same_names=tuple(sorted(same_names[table.oid])),
             unique_columns=unique[table.oid][0].columns if table.oid in unique else (),
+            unique_index=unique[table.oid][0].name if table.oid in unique else "",
         )
 
     return tuple(facts(table) for table in published)

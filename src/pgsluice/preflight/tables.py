@@ -68,8 +68,7 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "replica identity",
             f"only inserts of these tables are sent: {_list_tables(insert_only)}",
-            "give those a primary key whose updates and deletes are wanted: "
-            "ALTER TABLE … ADD PRIMARY KEY (…);",
+            "\n".join(_ways_to_an_identity(insert_only)),
         )
     keyless = [
         table
@@ -132,7 +131,25 @@ def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
         yield f"set key = {{ {', '.join(keys)} }} in the subscription"
     others = [table for table in tables if not table.unique_columns]
     for table in others[:_SHOWN_TABLES]:
-        yield f"ALTER TABLE {table.sql_name} ADD PRIMARY KEY (…);"
+        yield _choose_a_key(table)
+
+
+def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
+    """What makes the source send updates and deletes of tables."""
+    yield "for those whose updates and deletes are wanted:"
+    for table in tables[:_SHOWN_TABLES]:
+        if table.unique_index:
+            index = quote_identifier(table.unique_index)
+            yield f"ALTER TABLE {table.sql_name} REPLICA IDENTITY USING INDEX {index};"
+        else:
+            yield _choose_a_key(table)
+
+
+def _choose_a_key(table: PublishedTable) -> str:
+    return (
+        f"choose columns that tell all rows of {table.sql_name} apart, and make them its primary "
+        "key: no unique index has only columns that are NOT NULL"
+    )
 
 
 def _has_configured_key(table: PublishedTable, config: Config) -> bool:

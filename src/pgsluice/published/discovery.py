@@ -28,6 +28,7 @@ from pgsluice.catalog import (
     partition_columns_of,
     prove_keys,
     relations_of,
+    unique_indexes,
 )
 from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.catalog.rights import columns_to_read
@@ -56,6 +57,9 @@ class ReplicatedTable:
         unsent: columns that pgsluice's publications publish and the server does not send.
         relations: the relations whose changes are this table's; empty: all of its root.
         foreign_partitions: its partitions that are foreign tables: their rows are not sent.
+        unique_index: of a table without a key, an index that can be its replica identity; empty:
+            there is none.
+        publications: the server's that send it.
     """
 
     facts: RelationFacts
@@ -68,6 +72,8 @@ class ReplicatedTable:
     unsent: tuple[str, ...] = ()
     relations: tuple[int, ...] = ()
     foreign_partitions: tuple[str, ...] = ()
+    unique_index: str = ""
+    publications: tuple[str, ...] = ()
 
     def with_key_index(self, name: str) -> ReplicatedTable:
         """With the index that proves its key; an empty name: none does."""
@@ -142,6 +148,9 @@ def source_tables(
     used = {table.facts.oid: table.fingerprint.key or () for table in tables}
     proved = prove_keys(connection, used, leaves)
     tables = [table.with_key_index(proved.get(table.facts.oid, "")) for table in tables]
+    plain = [oid for oid in keyless if targets[oid].kind == "r"]
+    unique = {oid: found[0].name for oid, found in unique_indexes(connection, plain).items()}
+    tables = [replace(table, unique_index=unique.get(table.facts.oid, "")) for table in tables]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 
@@ -225,6 +234,7 @@ def _table(
         unsent,
         _relations(facts, published, mine),
         tuple(foreign.values()),
+        publications=tuple(sorted({by.publication for one in relations for by in one.by})),
     )
 
 

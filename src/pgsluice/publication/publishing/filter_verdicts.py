@@ -23,7 +23,7 @@ from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
+from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_filter_column
 from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 
@@ -179,7 +179,8 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
     return EvaluationError(
         f"{table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that ends at"
         f" {lsn}; nothing of the batch was applied",
-        hint=error.hint,
+        hint="change the filter, or the row at the source, then "
+        + copied_again(changes.table_title),
         **facts,
     )
 
@@ -189,8 +190,8 @@ def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
     return TableError(
         f"{table}: the row filter reads the column {column!r}, which a change of the transaction"
         f" that ends at {lsn} does not carry (an unchanged value that is stored out of line)",
-        hint=f"run: ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; then copy the"
-        " table again",
+        hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, then "
+        + copied_again(changes.table_title),
         table=table,
         column=column,
         lsn=lsn,

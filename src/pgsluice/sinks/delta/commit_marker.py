@@ -25,6 +25,7 @@ from typing import Protocol
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import CommitMarker, TargetIdentity
 
@@ -167,7 +168,8 @@ def refuse_foreign_changes(
 def _changed(table: str, location: str, what: str) -> TableError:
     return TableError(
         f"the Delta table at {location} was changed by others: {what}",
-        hint='copy the table again, or set foreign_writes = "allow" if those changes are wanted',
+        hint=f'to replace them: {copy_again(table)}\nto keep them, set foreign_writes = "allow" in '
+        "the subscription",
         table=table,
         location=location,
     )

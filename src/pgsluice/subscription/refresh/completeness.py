@@ -32,7 +32,6 @@ def why_incomplete(
         has_key: the subscription's configuration names a key for the table.
     """
     facts, reasons = table.facts, []
-    sql_name = _sql_name((facts.namespace, facts.name))
     lacking = {each.rpartition(":")[2] for each in table.fingerprint.lacking}
     actions = table.fingerprint.actions - lacking
     missing = [f"{action}s" for action in _ORDER if action in ALL_ACTIONS - actions]
@@ -43,20 +42,13 @@ def why_incomplete(
     if {"updates", "deletes"} <= set(missing) and "insert" in actions:
         sent = f"{INSERTS_ONLY}: {sent}"
     if {"updates", "deletes"} & set(missing) and not has_identity:
-        reasons.append(
-            f"{sent}: it has no replica identity\n"
-            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or REPLICA IDENTITY USING INDEX …"
-        )
+        reasons.append(f"{sent}: it has no replica identity\n  → {_way_to_a_key(table)}")
     elif missing:
-        reasons.append(
-            f"{sent}: the publications leave them out\n"
-            "  → ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')"
-        )
+        reasons.append(f"{sent}: the publications leave them out\n  → {_way_to_all_actions(table)}")
     if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:
         reasons.append(
             "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
-            f"  → ALTER TABLE {sql_name} ADD PRIMARY KEY (…), or name the columns of a unique index"
-            " as its `key` in the subscription"
+            f"  → {_way_to_a_key(table)}"
         )
     if table.foreign_partitions:
         listed = _listed([shown(title) for title in table.foreign_partitions])
@@ -81,6 +73,29 @@ def why_incomplete(
             f"  → {copy_again(record.title)}, if they are wanted"
         )
     return tuple(reasons)
+
+
+def _way_to_a_key(table: ReplicatedTable) -> str:
+    """What lets the source send updates and deletes of a table with their key."""
+    name = _sql_name((table.facts.namespace, table.facts.name))
+    if table.unique_index:
+        index = quote_identifier(table.unique_index)
+        return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index}"
+    return (
+        f"choose columns that tell all rows of {name} apart, and make them its primary key: no "
+        "unique index has only columns that are NOT NULL"
+    )
+
+
+def _way_to_all_actions(table: ReplicatedTable) -> str:
+    """What makes the server's publications send all that happens to a table."""
+    statements = [
+        f"ALTER PUBLICATION {quote_identifier(name)} SET (publish = 'insert, update, delete, "
+        "truncate')"
+        for name in table.publications
+    ]
+    own = "in the file of [publications], and if the server does not send them: "
+    return own * (table.rules is not None) + "; ".join(statements)
 
 
 def why_standing(
