@@ -1,157 +1,42 @@
 """Partitions that come, get rows and go, or are others, without a look at the catalog in between.
 
 Where leaves are sent under their own names, the record knows of which leaves the target has rows.
+Older servers are in ``tests/soak/test_partitions.py``.
 """
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-import psycopg
 import pytest
-from tests.support.children import Child
-from tests.support.databases import Database, MakeDatabase, Servers
+from tests.support.databases import MakeDatabase, Servers
 from tests.support.local_spark import use_local_spark
-from tests.support.partition_cases import UNSEEN, make
-from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.waiting import HANGS_S, await_that
-
-from pgsluice.config import load_config
-from pgsluice.failpoints import arm
-from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader
-from pgsluice.subscription.running.run import run
-
-Connection = psycopg.Connection[Any]
-COPIED = {name for name, case in UNSEEN.items() if case.is_copied}
-
-
-def begin(one: Pipeline) -> None:
-    for name, case in UNSEEN.items():
-        make(one.database, name, case)
-    one.once()
-
-
-def execute(connection: Connection, statements: Mapping[str, Sequence[str]]) -> None:
-    for name, texts in statements.items():
-        for text in texts:
-            connection.execute(text.format(t=name).encode())
-
-
-def come(connection: Connection, names: Collection[str] = UNSEEN.keys()) -> None:
-    """Make the partitions, and fill them once they are published: up to 12, by capture."""
-    made = {name: UNSEEN[name].change for name in names}
-    filled = {
-        name: next(n for n, text in enumerate(made[name]) if "INSERT" in text) for name in made
-    }
-    execute(connection, {name: made[name][: filled[name]] for name in names})
-    query = b"SELECT count(*) FROM pg_publication_tables WHERE tablename LIKE '%\\_9'"
-    await_that(lambda: connection.execute(query).fetchall() == [(len(made),)], "they are published")
-    execute(connection, {name: made[name][filled[name] :] for name in names})
-
-
-def go(connection: Connection, names: Collection[str] = UNSEEN.keys()) -> None:
-    execute(connection, {name: UNSEEN[name].later for name in names})
-
-
-def allow_connections(shop: Database, word: str) -> None:
-    with psycopg.connect(shop.server.dsn(), autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{shop.name}" ALLOW_CONNECTIONS {word}'.encode())
-
-
-def copied(one: Pipeline) -> set[str]:
-    return {name for name in UNSEEN if one.table(name).copy_number > 1}
-
-
-@contextmanager
-def capture_alone(one: Pipeline) -> Iterator[None]:
-    """Only capture runs, and it has all that was committed at the block's end."""
-    capture = one.start("capture")
-    yield
-    ((sent,),) = one.database.execute("SELECT pg_current_wal_flush_lsn()::text")
-    reader = SpoolReader(one.spool)
-    one.wait_until(lambda: reader.frontier() >= Lsn.parse(str(sent)), why="capture has it")
-    capture.terminate()
-    capture.wait(HANGS_S)
-    one.processes.clear()
-
-
-def run_killed(config: Path) -> None:
-    """``run --once``, killed when the targets have a batch that the record does not have."""
-    use_local_spark(pytest.MonkeyPatch())
-    arm("batch.before_record=kill")
-    run(load_config(config), once=True)
-
-
-@pytest.mark.parametrize(
-    ("version", "is_restarted"), [(18, False), (18, True), (16, True), (12, False)]
+from tests.support.pipeline import MakePipeline
+from tests.support.unseen_leaves import (
+    COPIED,
+    copied,
+    pass_while_no_look_comes_through,
+    pass_while_the_driver_is_down,
 )
+
+
 def test_while_the_driver_was_down(
-    version: int,
-    is_restarted: bool,
     database: MakeDatabase,
     servers: Servers,
     pipeline: MakePipeline,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first run afterwards is killed between a commit at the target and the record."""
     use_local_spark(monkeypatch)
-    one = pipeline(shop := database(servers(version)))
-    begin(one)
-    with capture_alone(one), shop.connect() as connection:
-        come(connection)
-    if is_restarted:
-        shop.server.restart("immediate")
-    with shop.connect() as connection:
-        go(connection)
-    killed = Child(run_killed, one.path)
-    assert killed.wait(HANGS_S) == -signal.SIGKILL
-    one.once()
-    one.assert_equal(*UNSEEN)
-    assert version < 13 or copied(one) == COPIED
-    assert not any(one.table(name).unseen_leaves for name in UNSEEN)
+    one = pipeline(database(servers(18)))
+    pass_while_the_driver_is_down(one, is_restarted=False)
+    assert copied(one) == COPIED
 
 
-@pytest.mark.parametrize("version", [18, 16])
 def test_while_no_look_came_through(
-    version: int,
     database: MakeDatabase,
     servers: Servers,
     pipeline: MakePipeline,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches are applied while the server takes no new connections, and then it is restarted."""
+    """Tables that are marked while others are verified wait for the next round."""
+    monkeypatch.setattr("pgsluice.subscription.verifying.suspicious_tables._RETRY_S", 0.0)
     use_local_spark(monkeypatch)
-    one = pipeline(shop := database(servers(version)))
-    shop.execute("CREATE TABLE first (id int PRIMARY KEY)")
-    begin(one)
-    names = UNSEEN.keys() - {"truncated"}  # its bound is asked of the server
-
-    def is_open(name: str) -> bool:
-        table = one.table(name)
-        return bool(table.unseen_leaves or table.to_verify or table.is_to_copy)
-
-    with one.live():
-        one.wait_applied()
-        shop.execute("INSERT INTO first VALUES (1)")  # capture is connected to the catalog
-        one.wait_applied()
-        connection = shop.connect()
-        allow_connections(shop, "false")
-        come(connection, names)
-        query = b"SELECT pg_current_wal_flush_lsn()::text"
-        filled = Lsn.parse(connection.execute(query).fetchall()[0][0])
-        one.wait_until(lambda: one.record().position >= filled, why="they are applied")
-        brought = {name for name in names if one.table(name).unseen_leaves}
-        assert brought == names - {"known_elsewhere"}
-        go(connection, names)
-        shop.server.restart("immediate")
-        connection.close()
-        allow_connections(shop, "true")
-        shop.execute("INSERT INTO first VALUES (2)")
-        one.wait_until(lambda: not any(map(is_open, names)), why="looks have accounted for them")
-        one.wait_applied()
-    one.assert_equal("first", *UNSEEN)
+    pass_while_no_look_comes_through(pipeline(database(servers(18))))

@@ -31,11 +31,17 @@ from tests.support.chaos.partitions import (
     make_tables,
 )
 from tests.support.chaos.sessions import Journal
-from tests.support.databases import Database
+from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.settling import Settling, TablesDone
 from tests.support.threads import beside
+from tests.support.unseen_leaves import (
+    COPIED,
+    copied,
+    pass_while_no_look_comes_through,
+    pass_while_the_driver_is_down,
+)
 from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
@@ -398,3 +404,24 @@ def test_partitions_come_and_go(
 
 def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}x" for name, count in sorted(counts.items()))
+
+
+@pytest.mark.parametrize(("version", "is_restarted"), [(18, True), (16, True), (12, False)])
+@pytest.mark.usefixtures("local_spark")
+def test_partitions_pass_while_the_driver_is_down(
+    version: int,
+    is_restarted: bool,
+    database: MakeDatabase,
+    servers: Servers,
+    pipeline: MakePipeline,
+) -> None:
+    one = pipeline(database(servers(version)))
+    pass_while_the_driver_is_down(one, is_restarted=is_restarted)
+    assert version < 13 or copied(one) == COPIED
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_partitions_pass_while_no_look_comes_through(
+    database: MakeDatabase, servers: Servers, pipeline: MakePipeline
+) -> None:
+    pass_while_no_look_comes_through(pipeline(database(servers(16))))
