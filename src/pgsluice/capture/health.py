@@ -7,7 +7,6 @@ from it whether the spool is full.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.processes import is_running
+from pgsluice.small_files import replace_json_if_possible
 from pgsluice.spool.layout import CAPTURE_HEALTH
 
 
@@ -69,15 +69,8 @@ def error_of(facts: dict[str, Any]) -> PgsluiceError:
 
 def write_health(spool_path: Path, health: CaptureHealth) -> None:
     """Replace the file; a disk that is full does not matter here."""
-    path = spool_path / CAPTURE_HEALTH
-    temporary = path.with_name(f"{CAPTURE_HEALTH}.{health.pid}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({**asdict(health), "phase": health.phase.value}, file)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    raw = {**asdict(health), "phase": health.phase.value}
+    replace_json_if_possible(spool_path / CAPTURE_HEALTH, raw)
 
 
 def read_health(spool_path: str | Path) -> CaptureHealth | None:

@@ -6,10 +6,10 @@ Nothing is decided by it, and it may be lost: who holds the subscription's lock 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pgsluice.small_files import replace_json_if_possible
 from pgsluice.spool.layout import RUN_SETTINGS, subscription_folder
 
 
@@ -33,14 +33,7 @@ class RunSettings:
 def write_run_settings(spool_path: Path, name: str, settings: RunSettings) -> None:
     """Replace the file of a subscription; a disk that is full does not matter here."""
     path = subscription_folder(spool_path, name) / RUN_SETTINGS
-    temporary = path.with_suffix(".tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(settings), file)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    replace_json_if_possible(path, asdict(settings))
 
 
 def read_run_settings(spool_path: Path, name: str) -> RunSettings | None:

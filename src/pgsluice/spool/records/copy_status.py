@@ -7,7 +7,6 @@ After a run was killed, the file says how far its copies were.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pgsluice.events import CopyAmount
+from pgsluice.small_files import replace_json_if_possible
 from pgsluice.spool.layout import COPY_STATUS, subscription_folder
 from pgsluice.spool.records.record import SubscriptionRecord, TableState
 
@@ -43,16 +43,8 @@ class CopyStatus:
 
 def write_copy_status(folder: Path, status: CopyStatus) -> None:
     """Replace the file in a subscription's folder; a disk that is full does not matter here."""
-    path = folder / COPY_STATUS
-    temporary = folder / f"{COPY_STATUS}.{os.getpid()}.tmp"
     raw = {**asdict(status), "written_at": time.time()}
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(raw, file)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    replace_json_if_possible(folder / COPY_STATUS, raw)
 
 
 def remove_copy_status(folder: Path) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from pgsluice.errors import SpoolBusy
 from pgsluice.lsn import Lsn
+from pgsluice.small_files import replace_json
 from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import BARRIER, BARRIER_ANSWER
 from pgsluice.spool.lock import barrier_lock
@@ -135,7 +136,7 @@ def waiting_barrier(folder: Path) -> Barrier | None:
 
 def write_answer(folder: Path, answer: BarrierAnswer) -> None:
     """Answer a barrier; batches go on."""
-    _write(
+    replace_json(
         folder / BARRIER_ANSWER,
         {
             "barrier_id": answer.barrier_id,
@@ -280,7 +281,7 @@ class BarrierOwner:
     def _set(self, barrier: Barrier) -> None:
         self._barrier = barrier
         position = None if barrier.position is None else int(barrier.position)
-        _write(
+        replace_json(
             self._folder / BARRIER,
             {
                 "barrier_id": barrier.barrier_id,
@@ -319,12 +320,6 @@ class BarrierWait:
                 return start
             time.sleep(_POLL_S)
         return end
-
-
-def _write(path: Path, content: object) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content, ensure_ascii=False))
-    temporary.replace(path)
 
 
 def _remove_files(folder: Path) -> None:

@@ -12,6 +12,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from pgsluice.small_files import replace_json
+
 logger = logging.getLogger(__name__)
 
 _FOLDER = "requests"
@@ -36,9 +38,7 @@ def request_copy(subscription_folder: Path, oid: int, *, has_other_settings: boo
     folder = subscription_folder / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4()}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"copy": oid, "reload": has_other_settings}))
-    temporary.replace(path)
+    replace_json(path, {"copy": oid, "reload": has_other_settings})
     return path
 
 
