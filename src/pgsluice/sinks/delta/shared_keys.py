@@ -41,7 +41,8 @@ def refuse_shared_keys(
     Raises:
         TableError: some rows share a key.
     """
-    if table.is_key_proved or not table.key:
+    # A target without its key's columns (a column list of inserts only) is only appended to.
+    if table.is_key_proved or not table.key or not {*table.key} <= {*types.names}:
         return
     keys = pa.schema([types.field(name) for name in table.key])
     names = [file["path"] for part in staged for file in json.loads(part.payload or "[]")]
