@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from pgsluice.lsn import Lsn
@@ -104,8 +105,9 @@ class Lags:
         reached = min([record.position, *(each.after for each in lacking.values())])
         sinces = [each.since for each in lacking.values()]
         if self._is_unapplied(record.position):
-            segments = self._reader.all_segments()
-            sinces += [next(each for each in segments if each.end > record.position).committed_from]
+            # None is left if a run has applied them since the record was read.
+            segments = (each for each in self._reader.all_segments() if each.end > record.position)
+            sinces += [each.committed_from for each in islice(segments, 1)]
         return SubscriptionLag(
             self._in_bytes(reached, lacks=bool(lacking)),
             self._age(min(sinces)) if sinces else 0.0,
