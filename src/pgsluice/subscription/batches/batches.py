@@ -121,7 +121,7 @@ class Batches:
         end = self._ends.after(start, wait_s)
         if end == start:
             return False
-        if plan_tables(self._reader, self._tables.durable, end):
+        if self._spark.running is None and plan_tables(self._reader, self._tables.durable, end):
             self._spark()  # its start takes seconds: nobody may need the lock meanwhile
         with self._tables.lock:
             self._record(self._plan(end))
