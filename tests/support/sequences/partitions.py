@@ -118,8 +118,14 @@ class _Table:
         has_default = any(not p.slots and p.parent is None for p in self.leaves())
         return [*found, *(_DEFAULT_SLOTS if has_default else ())]
 
-    def rows(self, table: str, slot: int) -> str:
+    def advance(self) -> None:
+        """The next ids: never those of first rows, which end in 00."""
         self.fresh += 10
+        if not 1 <= self.fresh % 100 <= 90:
+            self.fresh = (self.fresh + 99) // 100 * 100 + 1
+
+    def rows(self, table: str, slot: int) -> str:
+        self.advance()
         first = slot * 1000 + self.fresh
         return (
             f"INSERT INTO {table} (id, a, b) SELECT i, {self.fresh}, 'n{self.fresh}'"
@@ -287,7 +293,7 @@ class _Table:
         if len(slots) < 2:
             return None
         one, other = self.dice.sample(slots, 2)
-        self.fresh += 10
+        self.advance()
         return (
             f"UPDATE {{t}} SET id = {other * 1000 + self.fresh}"
             f" WHERE id = (SELECT min(id) FROM {{t}} WHERE id / 1000 = {one})"
