@@ -234,6 +234,18 @@ def _prepare(one: Pipeline, shop: Database) -> None:
         _execute(one, trouble.before, trouble)
 
 
+def _await_printed(one: Pipeline, trouble: Trouble, pgsluice: Command) -> str:
+    """What is printed about a trouble; while its table is tried again, nothing may be."""
+    texts = [""]
+
+    def is_printed() -> bool:
+        texts[0] = printed(one, trouble, pgsluice)
+        return bool(texts[0])
+
+    one.wait_until(is_printed, why=f"something is printed about {trouble.title}")
+    return texts[0]
+
+
 @pytest.mark.usefixtures("local_spark")
 def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
     shop: Database, pipeline: MakePipeline, pgsluice: Command
@@ -248,11 +260,7 @@ def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
         for trouble in TROUBLES:
             if trouble not in before:
                 _make(one, trouble, pgsluice)
-            one.wait_until(
-                lambda trouble=trouble: bool(printed(one, trouble, pgsluice)),
-                why=f"something is printed about {trouble.title}",
-            )
-            text = printed(one, trouble, pgsluice)
+            text = _await_printed(one, trouble, pgsluice)
             assert "CONFIG" not in text
             assert "…" not in text
             paste(one, trouble, text, pgsluice)
