@@ -33,8 +33,8 @@ FORBIDDEN = [
     (LAYERS, "types/clock.py", "import pgsluice.catalog.tables.keys"),
     (LAYERS, "a_new_room/__init__.py", ""),
     (WIRE, "wire/basic.py", "import numpy"),
-    (SPARK, "publication/model.py", "import pyspark"),
-    (ROW_FILTER, "publication/model.py", "import pgsluice.row_filter.nodes"),
+    (SPARK, "publication/statements/syntax.py", "import pyspark"),
+    (ROW_FILTER, "publication/statements/syntax.py", "import pgsluice.row_filter.nodes"),
     (
         FOLDERS_OF_PUBLICATION,
         "publication/statements/parse.py",
@@ -49,9 +49,9 @@ FORBIDDEN = [
     (TASKS, "subscription/batches/tasks/slices.py", "import pgsluice.subscription.batches.cadence"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
-    (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.model"),
+    (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
-    (PUBLICATION, "copy/job.py", "import pgsluice.publication.model"),
+    (PUBLICATION, "copy/job.py", "import pgsluice.publication.statements.syntax"),
 ]
 
 

@@ -56,7 +56,7 @@ def run_until(config: Path, failpoint: str) -> None:
                 time.sleep(0.01)
         return table_reader(dsn, snapshot, query, portions)
 
-    patch.setattr("pgsluice.copy.job.table_reader", read)
+    patch.setattr("pgsluice.snapshots.table_reader", read)
     name, _, times = failpoint.partition("@")
     arm(f"{name}=kill@{times or 1}")
     run(load_config(config), once=True)
@@ -118,7 +118,7 @@ def run_held(config: Path) -> None:
         return table_reader(dsn, snapshot, query, portions)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("pgsluice.copy.job.table_reader", read)
+    patch.setattr("pgsluice.snapshots.table_reader", read)
     patch.setattr("pgsluice.subscription.copies.table_copies.tasks_at_once", lambda _: 4)
     run(load_config(config))
 

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from pgsluice.capture.source.timeline import History, Received
-from pgsluice.catalog import PublishedBy, PublishedRelation, ServerInfo, SlotInfo
+from pgsluice.catalog import (
+    ServerInfo,
+    SlotInfo,
+)
 from pgsluice.catalog.rights import TableRights
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.config import Config, parse_config, parse_sink
+from pgsluice.definitions.published import PublishedBy, PublishedRelation
+from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import CaptureStatus
 from pgsluice.preflight.binary import check_binary

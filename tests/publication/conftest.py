@@ -8,7 +8,8 @@ import pytest
 from tests.support.databases import Database, fresh_database
 from tests.support.publication_statements import PUBLICATIONS, SETUP
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import Publications, load_publications
 from pgsluice.replication import connect_sql

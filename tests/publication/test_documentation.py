@@ -7,8 +7,9 @@ import re
 import pytest
 from tests.support.databases import fresh_database
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.cli.psql_picture import publication_lines, publication_picture
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import OwnedPublication, load_publications, resolve
 from pgsluice.replication import connect_sql

@@ -6,14 +6,15 @@ import psycopg
 import pytest
 
 import pgsluice
-from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog import server_publications
+from pgsluice.catalog.tables.source_tables import source_catalog
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.publication import (
     Publication,
     PublicationTable,
     load_publications,
     resolve,
-    server_publications,
 )
 from pgsluice.replication import connect_sql
 from pgsluice.sql import SqlRefused

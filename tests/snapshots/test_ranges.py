@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.catalog import LeafSize
+from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.snapshots.ranges import Division, LeafRows, Portion, divide_table
 
 

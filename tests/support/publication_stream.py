@@ -10,8 +10,9 @@ from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts
-from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.publication import Publisher, load_publications, publish_all
 from pgsluice.replication import connect_sql
 from pgsluice.types import TypeOptions

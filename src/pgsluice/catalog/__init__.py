@@ -9,7 +9,7 @@ otherwise; ``replication.source_errors`` maps them.
 
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.bounds import PartitionBound, fetch_with_bounds, partition_bounds
-from pgsluice.catalog.partitions.leaf_sizes import LeafSize, finds_pages, leaf_sizes
+from pgsluice.catalog.partitions.leaf_sizes import finds_pages, leaf_sizes
 from pgsluice.catalog.partitions.new_partitions import (
     NewPartitions,
     inspect_new_partitions,
@@ -23,7 +23,8 @@ from pgsluice.catalog.publications.managed import (
     our_publications,
 )
 from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
-from pgsluice.catalog.publications.published import PublishedBy, PublishedRelation, relations_of
+from pgsluice.catalog.publications.published import relations_of
+from pgsluice.catalog.publications.server_publications import server_publications
 from pgsluice.catalog.publications.statements import drop_statement
 from pgsluice.catalog.server import (
     ServerInfo,
@@ -64,13 +65,10 @@ __all__ = [
     "CatalogWitnesses",
     "Filenode",
     "FilterTexts",
-    "LeafSize",
     "NewPartitions",
     "PartitionBound",
     "PublicationInfo",
     "PublicationReport",
-    "PublishedBy",
-    "PublishedRelation",
     "ServerInfo",
     "SlotInfo",
     "TransactionStatus",
@@ -107,6 +105,7 @@ __all__ = [
     "relations_of",
     "sees_transaction",
     "server_info",
+    "server_publications",
     "slot_info",
     "tables_named",
     "tables_with_fresh_files",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
-from pgsluice.catalog.tables.source_tables import SourceColumn, SourceTable
+from pgsluice.definitions.source_tables import SourceColumn, SourceTable
 from pgsluice.publication import OwnedPublication, Publication, PublicationTable
 from pgsluice.shown import shown
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.catalog import server_publications
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config
 from pgsluice.config.table_names import table_named
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (
     OwnedPublication,
@@ -17,7 +19,6 @@ from pgsluice.publication import (
     find_table,
     load_configured,
     read_relation_name,
-    server_publications,
 )
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sql import SqlRefused

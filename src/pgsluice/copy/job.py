@@ -1,5 +1,7 @@
 """What the tasks and the driver of a copy do: tasks read portions of tables under one snapshot and
 stage them, and the driver commits each table once.
+
+Only a task that reads a table loads what reads it: a worker that applies changes does not.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,9 +24,10 @@ from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, T
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
-from pgsluice.snapshots.reader import TableQuery, TableReader, table_reader
-from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import attempt
+
+if TYPE_CHECKING:
+    from pgsluice.snapshots import Snapshot, TableQuery, TableReader
 
 _TABLE_S = 2.0
 """After so long, a task begins no other portion of a table: others want its core, too."""
@@ -132,6 +135,8 @@ class CopyTables:
     def _stage_table(
         self, work: CopyWork, portions: Sequence[Portion]
     ) -> list[StagedRows | Failure | None]:
+        from pgsluice.snapshots import table_reader
+
         results: list[StagedRows | Failure | None] = []
         ends_at = time.monotonic() + _TABLE_S
         try:
@@ -147,6 +152,8 @@ class CopyTables:
         return results + [None] * (len(portions) - len(results))
 
     def _query(self, work: CopyWork, table: TargetTable) -> TableQuery:
+        from pgsluice.snapshots import TableQuery
+
         by_name = {column.name: column for column in work.facts.columns}
         return TableQuery(
             facts=work.facts,

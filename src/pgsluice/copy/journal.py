@@ -15,15 +15,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pgsluice.catalog import LeafSize
 from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.copy.tasks import TableCopy
+from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import Portion, Read
-from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spool.storage import spool_error
+
+if TYPE_CHECKING:
+    from pgsluice.snapshots import Snapshot
 
 
 class CopyJournal:

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgsluice.capture.source.timeline import Received
-from pgsluice.catalog import PublishedRelation, ServerInfo, SlotInfo
+from pgsluice.catalog import (
+    ServerInfo,
+    SlotInfo,
+)
 from pgsluice.catalog.rights import TableRights
-from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import Config
+from pgsluice.definitions.published import PublishedRelation
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import CaptureStatus
 from pgsluice.replication import SystemIdentity, TimelineSwitch

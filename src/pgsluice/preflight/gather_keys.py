@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import partition_columns_of, prove_keys
-from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import Config
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.preflight.facts import ConfiguredKey
 
 _WITH_REPEATED_VALUES = """

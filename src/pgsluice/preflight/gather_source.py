@@ -16,7 +16,6 @@ import psycopg
 
 from pgsluice.capture.source.slot import generated_columns
 from pgsluice.catalog import (
-    PublishedRelation,
     UserTable,
     counts_as_standby,
     ensure_publications,
@@ -29,11 +28,12 @@ from pgsluice.catalog import (
     user_tables,
 )
 from pgsluice.catalog.publications.managed import INSERT_SUFFIX, statements_for_others
-from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.catalog.rights import TableRights, columns_to_read, table_rights
-from pgsluice.catalog.tables.source_tables import SourceCatalog, source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config, SourceConfig
 from pgsluice.config.validation_errors import nearest
+from pgsluice.definitions.published import PublishedBy, PublishedRelation
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError
 from pgsluice.preflight.facts import (
     ColumnType,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from pgsluice.catalog import PublishedRelation
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.config import SubscriptionConfig
+from pgsluice.definitions.published import PublishedRelation
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError, TableError
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgsluice.catalog.publications.published import PublishedRelation, disagreeing
+from pgsluice.definitions.published import PublishedRelation, disagreeing
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.preflight.tables import list_names

@@ -11,12 +11,18 @@ Source: the manual, "CREATE PUBLICATION" and "Row Filters";
 src/backend/commands/publicationcmds.c, src/backend/replication/pgoutput/pgoutput.c.
 """
 
-from pgsluice.publication.model import ACTIONS, Action, Publication, Publications, PublicationTable
+from pgsluice.definitions.publications import (
+    ACTIONS,
+    Action,
+    OwnedPublication,
+    Publication,
+    Publications,
+    PublicationTable,
+)
 from pgsluice.publication.publishing.fingerprints import fingerprint
 from pgsluice.publication.publishing.publish import Publisher, publish_all
 from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.publishing.resolution import Resolution, Unfiltered, resolve
-from pgsluice.publication.server_catalog import OwnedPublication, server_publications
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.publication.statements.load import (
     Statements,
@@ -48,6 +54,5 @@ __all__ = [
     "publish_all",
     "read_relation_name",
     "resolve",
-    "server_publications",
     "subscribed",
 ]

@@ -19,7 +19,6 @@ from pgsluice.catalog import (
     CatalogWitnesses,
     FilterTexts,
     PartitionBound,
-    PublishedRelation,
     fetch_many,
     fetch_witnesses,
     foreign_partitions,
@@ -30,9 +29,9 @@ from pgsluice.catalog import (
     relations_of,
     unique_indexes,
 )
-from pgsluice.catalog.publications.published import PublishedBy
 from pgsluice.catalog.rights import columns_to_read
 from pgsluice.catalog.tables.tables import Filenode
+from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.published.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key

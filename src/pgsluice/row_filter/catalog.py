@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TypeVar
 
-from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
+from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter.nodes import Function, Operator
 
 FIRST_NORMAL_OID = 16384

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
+from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.errors import EvaluationError
 from pgsluice.row_filter.bind.bound_filter import BoundFilter
 from pgsluice.row_filter.errors import CannotCompute, FilterNotExact

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pgsluice.catalog import PublishedRelation
+from pgsluice.definitions.published import PublishedRelation
 from pgsluice.facts import RelationFacts
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgsluice.catalog import LeafSize
+from pgsluice.definitions.leaf_size import LeafSize
 
 PORTION_BYTES = 64 * 2**20
 """What one task reads at least, if the table has as much: a few seconds of work."""

@@ -17,7 +17,8 @@ import pytest
 from tests.support.databases import fresh_database
 
 from pgsluice import wire
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable, source_catalog
+from pgsluice.catalog.tables.source_tables import source_catalog
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import TableError
 from pgsluice.publication import (

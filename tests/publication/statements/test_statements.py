@@ -10,7 +10,7 @@ import pytest
 from tests.support.databases import Database
 from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.publication import Publications, Statements, load_publications
 from pgsluice.publication.statements.execute import execute
 from pgsluice.publication.statements.parse import parse_statements

@@ -11,7 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from pgsluice.catalog.text_rules import CollationRules, TextRules
+from pgsluice.definitions.text_rules import CollationRules, TextRules
 from pgsluice.row_filter import FilterColumn, bind_row_filter, plan_filters
 from pgsluice.row_filter.plan.batches import Batch
 from pgsluice.types import resolve_type

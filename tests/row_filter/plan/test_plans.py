@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.columnar.changes import INSERT
+from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.publication import Publisher, load_publications
 from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, plan_filters
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.catalog import LeafSize
 from pgsluice.copy import CopyWork
+from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts
 from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.snapshots.ranges import WHOLE, Portion, Read

@@ -136,7 +136,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
         if has_lock:
-            patch.setattr("pgsluice.copy.job.table_reader", held.table_reader)
+            patch.setattr("pgsluice.snapshots.table_reader", held.table_reader)
             patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
             patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.

@@ -21,8 +21,8 @@ from pgsluice.catalog import (
     server_info,
     slot_info,
 )
-from pgsluice.catalog.publications.published import disagreeing
 from pgsluice.config import SourceConfig
+from pgsluice.definitions.published import disagreeing
 from pgsluice.errors import (
     ForeignSource,
     Gap,

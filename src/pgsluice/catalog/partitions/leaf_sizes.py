@@ -4,39 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
 from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.rights import table_rights
+from pgsluice.definitions.leaf_size import LeafSize
 
 Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_PAGE_RANGES = 140000
 _LOCK_TIMEOUT = "1s"
 """The size of a table takes a lock that ALTER TABLE and TRUNCATE keep others from."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeafSize:
-    """A leaf of a table; a plain table is its own leaf.
-
-    Attributes:
-        size_bytes: with its TOAST table, without indexes.
-        pages: of the table itself, without TOAST.
-        is_readable: our role may query the leaf itself, and sees all of its rows.
-        is_heap: its rows' places are those in its file, so none lies behind its last page.
-    """
-
-    oid: int
-    namespace: str
-    name: str
-    size_bytes: int
-    pages: int
-    is_readable: bool = True
-    is_heap: bool = True
 
 
 _SIZES = """

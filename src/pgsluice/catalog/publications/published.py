@@ -21,8 +21,8 @@ The rules, for one publication:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
@@ -30,8 +30,8 @@ import psycopg
 from pgsluice.catalog.partitions.leaves import attached
 from pgsluice.catalog.publications.filter_texts import FILTER_VERSION, FilterTexts
 from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
-from pgsluice.catalog.tables.source_tables import FIRST_NORMAL_OID
-from pgsluice.shown import shown
+from pgsluice.definitions.published import PublishedBy, PublishedRelation
+from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 
 Connection = psycopg.Connection[Any]
 
@@ -39,87 +39,6 @@ _FIRST_WITH_PARTITIONED = 130000
 _FIRST_WITH_LISTS = 150000
 _FIRST_TO_COUNT_LIVE = 160000
 """15 counts dropped and generated columns, too, when it asks if a list has all columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedBy:
-    """How one publication publishes a relation.
-
-    Attributes:
-        columns: what it sends, in the table's order; None: all columns that are not generated.
-        row_filter: the WHERE clause, as the server prints it.
-        sends_all: whether that is every column that is not generated: a list of all of them is to
-            the server as no list.
-        generated: its ``publish_generated_columns``; None where that makes no difference: it has a
-            list for the relation, or no publication sends a generated column of it.
-    """
-
-    publication: str
-    actions: frozenset[str]
-    columns: tuple[str, ...] | None
-    row_filter: str | None
-    sends_all: bool = field(default=False, compare=False)
-    generated: str | None = field(default=None, compare=False)
-
-    @property
-    def has_list(self) -> bool:
-        """Whether a column list chooses the columns."""
-        return self.columns is not None and self.generated is None
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedRelation:
-    """A relation that a publication sends: a table, a leaf, or with via_root a partitioned table.
-
-    Attributes:
-        sent_as: the relation that pgoutput names: the topmost one above it that a publication
-            sends, else itself.
-    """
-
-    oid: int
-    namespace: str
-    name: str
-    kind: str
-    by: tuple[PublishedBy, ...]
-    sent_as: int
-
-    @property
-    def actions(self) -> frozenset[str]:
-        """The actions that at least one of the publications publishes."""
-        return frozenset().union(*(publication.actions for publication in self.by))
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """PostgreSQL's refusal of publications that send one table differently, and what to do."""
-
-    what: str
-    hint: str
-
-
-def disagreeing(relations: Iterable[PublishedRelation]) -> Disagreement | None:
-    """Why the walsender fails at a table's first change, for ever; None if it does not.
-
-    CREATE SUBSCRIPTION refuses most of it: fetch_relation_list() in subscriptioncmds.c.
-    Source: check_and_init_gencol() and pgoutput_column_list_init() in pgoutput.c.
-    """
-    for relation in relations:
-        title = shown(f"{relation.namespace}.{relation.name}")
-        where = f'for table "{title}" in different publications'
-        if len({by.generated for by in relation.by} - {None}) > 1:
-            return Disagreement(
-                f"cannot use different values of publish_generated_columns {where}",
-                "set publish_generated_columns alike in all publications of [source], or name "
-                "fewer of them",
-            )
-        lists = {None if by.columns is None or by.sends_all else by.columns for by in relation.by}
-        if len(lists) > 1:
-            return Disagreement(
-                f"cannot use different column lists {where}",
-                "give the table the same columns in all publications of [source], or name fewer "
-                "of them",
-            )
-    return None
 
 
 class _Relation(NamedTuple):

@@ -14,8 +14,8 @@ from pgsluice.config.table_names import publication_named
 from pgsluice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pgsluice.catalog.tables.source_tables import SourceTable
     from pgsluice.cli.source_view import SourceView
+    from pgsluice.definitions.source_tables import SourceTable
     from pgsluice.publication import Publication
 
 

@@ -12,9 +12,9 @@ from pgsluice.cli.output import say
 from pgsluice.config import load_config
 
 if TYPE_CHECKING:
-    from pgsluice.catalog.tables.source_tables import SourceTable
     from pgsluice.cli.source_view import SourceView
     from pgsluice.config import Config
+    from pgsluice.definitions.source_tables import SourceTable
     from pgsluice.publication import Action, Publication, Resolution
 
 

@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from pgsluice.catalog.publications.published import PublishedBy
-from pgsluice.publication.model import ACTIONS
+from pgsluice.definitions.publications import ACTIONS
+from pgsluice.definitions.published import PublishedBy
 from pgsluice.publication.publishing.resolution import Resolution
 
 

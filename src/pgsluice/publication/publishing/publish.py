@@ -31,8 +31,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
-from pgsluice.catalog.text_rules import TextRules
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -44,10 +42,12 @@ from pgsluice.columnar.changes import (
     RelationChanges,
 )
 from pgsluice.columnar.row_pool import RowPool
+from pgsluice.definitions.publications import Action, Publication
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
+from pgsluice.definitions.text_rules import TextRules
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.publication.model import Action, Publication
 from pgsluice.publication.publishing.filter_verdicts import (
     FilterVerdicts,
     check_plans,

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
-from pgsluice.publication.model import Publication
+from pgsluice.definitions.publications import Publication
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.publication.publishing.resolution import has, topmost_ancestor
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.sql import SqlRefused

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
+from pgsluice.definitions.publications import ACTIONS, Action, GeneratedColumns, Publication
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import TableError
-from pgsluice.publication.model import ACTIONS, Action, GeneratedColumns, Publication
 from pgsluice.sql import SqlRefused
 
 

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
 from pgsluice.columnar.changes import TRUNCATE, RelationChanges
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 
 ChangePosition = tuple[int, int]
 """Position and ordinal of a change."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgsluice.catalog.tables.source_tables import SourceTable
+from pgsluice.definitions.source_tables import SourceTable
 from pgsluice.publication.statements.lookup import NamedTable
 from pgsluice.sql import SqlRefused
 

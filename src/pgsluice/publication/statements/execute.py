@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog
-from pgsluice.publication.model import Publication, Publications, PublicationTable
+from pgsluice.definitions.publications import Publication, Publications, PublicationTable
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.publication.statements.column_lists import check_column_lists, check_columns
 from pgsluice.publication.statements.filters import bind_where
 from pgsluice.publication.statements.lookup import (

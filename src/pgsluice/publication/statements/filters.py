@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pgsluice import row_filter
-from pgsluice.catalog.tables.source_tables import SourceTable, SourceType
-from pgsluice.catalog.text_rules import TextRules
+from pgsluice.definitions.source_tables import SourceTable, SourceType
+from pgsluice.definitions.text_rules import TextRules
 from pgsluice.publication.statements.syntax import WhereClause
 from pgsluice.row_filter import (
     BoundFilter,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog
 from pgsluice.config import PublicationsConfig
+from pgsluice.definitions.publications import Publication, Publications
+from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.errors import ConfigError
-from pgsluice.publication.model import Publication, Publications
 from pgsluice.publication.statements.execute import execute
 from pgsluice.publication.statements.parameters import with_parameters
 from pgsluice.publication.statements.parse import parse_statements

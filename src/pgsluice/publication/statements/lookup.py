@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pgsluice.catalog.tables.source_tables import SourceCatalog, SourceTable
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.publication.statements.syntax import (
     PublicationObject,
     RelationName,

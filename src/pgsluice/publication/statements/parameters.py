@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pgsluice.publication.model import Action, GeneratedColumns, Publication
+from pgsluice.definitions.publications import Action, GeneratedColumns, Publication
 from pgsluice.publication.statements.syntax import Parameter
 from pgsluice.sql import SqlRefused
 

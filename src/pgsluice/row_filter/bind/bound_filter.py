@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import localcontext
 from functools import lru_cache
 
-from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
+from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind.binder import Binder

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
-from pgsluice.catalog.text_rules import ANY_LOCALE, CollationRules, TextRules
+from pgsluice.definitions.text_rules import ANY_LOCALE, CollationRules, TextRules
 from pgsluice.row_filter.values import Value
 
 Compute: TypeAlias = Callable[..., Value]

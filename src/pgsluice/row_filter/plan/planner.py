@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgsluice.catalog.text_rules import ANY_LOCALE, TextRules
+from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.catalog import builtins
 from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute

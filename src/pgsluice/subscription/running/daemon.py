@@ -15,12 +15,14 @@ from pgsluice.freed_memory import keep_freed_memory
 from pgsluice.spark.session import daemon_ahead
 from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
 
-_LOADED = (
+LOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pgsluice.sinks.delta.sink",
-    "pgsluice.copy",
+    "pgsluice.copy.job",
+    "pgsluice.copy.renamed",
     "pgsluice.subscription.batches.tasks.apply",
+    "pgsluice.subscription.batches.tasks.shared_batch",
 )
 
 
@@ -43,7 +45,7 @@ def _load() -> None:
     gc.disable()  # what is imported stays
     load_arrow_without_pandas()
     keep_freed_memory()
-    for name in _LOADED:
+    for name in LOADED:
         importlib.import_module(name)
     gc.freeze()  # so no fork's collector touches, and so copies, these pages
     gc.enable()

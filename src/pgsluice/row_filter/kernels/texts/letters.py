@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from pgsluice.catalog.text_rules import Characters, CollationRules
+from pgsluice.definitions.text_rules import Characters, CollationRules
 from pgsluice.row_filter.kernels.kernel import Refused, Site
 from pgsluice.row_filter.values import CannotKnow
 

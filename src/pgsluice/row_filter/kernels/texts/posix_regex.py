@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.catalog.text_rules import CollationRules
+from pgsluice.definitions.text_rules import CollationRules
 from pgsluice.row_filter.kernels.kernel import Refused
 from pgsluice.row_filter.kernels.scalars import make_scalar
 from pgsluice.row_filter.kernels.texts.letters import (

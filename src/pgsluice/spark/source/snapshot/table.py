@@ -21,9 +21,9 @@ from pgsluice.catalog import (
     relations_of,
     server_info,
 )
-from pgsluice.catalog.publications.published import disagreeing
 from pgsluice.catalog.rights import grants, table_rights
-from pgsluice.catalog.tables.source_tables import FIRST_NORMAL_OID
+from pgsluice.definitions.published import disagreeing
+from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql, source_errors

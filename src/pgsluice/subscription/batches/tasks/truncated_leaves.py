@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
-from pgsluice.copy import deletes_of_rows
+from pgsluice.copy.partition_rows import deletes_of_rows
 from pgsluice.errors import Remedy, TableError
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.fence import TableWriter

@@ -7,22 +7,18 @@ have their defaults.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from pgsluice.publication.model import ACTIONS, Publication, PublicationTable
+from pgsluice.definitions.publications import (
+    ACTIONS,
+    OwnedPublication,
+    Publication,
+    PublicationTable,
+)
 
 Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedPublication:
-    """A publication and its owner."""
-
-    publication: Publication
-    owner: str
 
 
 _PUBLICATIONS = """

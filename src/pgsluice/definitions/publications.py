@@ -121,6 +121,14 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedPublication:
+    """A publication and its owner."""
+
+    publication: Publication
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class Publications:
     """All publications of pgsluice's own, by name: the result of a file of statements."""
 

@@ -1,0 +1,178 @@
+"""The source's relations, as pgsluice's own publications see them.
+
+They have everything that ``CREATE PUBLICATION`` looks at: names, kinds, columns, partitions,
+inheritance, replica identity. Of views, sequences and system tables there is only the name and the
+kind, so that the error for one that cannot be published has the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
+
+FIRST_NORMAL_OID = 16384
+"""initdb created the objects with smaller OIDs."""
+
+FIRST_UNPINNED_OID = 12000
+"""Relations with smaller OIDs are the system catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """One column.
+
+    Attributes:
+        collation: its OID in pg_collation, 0 for a type without collation.
+        generated: ``""``, ``"s"`` stored, ``"v"`` virtual.
+        identity: ``""``, ``"a"`` always, ``"d"`` by default.
+        display_type: as format_type() prints it.
+        display_collation: the collation's name, empty for the type's own collation.
+        display_default: the DEFAULT or generation expression, where it is read, or empty.
+    """
+
+    name: str
+    attnum: int
+    type_oid: int
+    typmod: int = -1
+    collation: int = 0
+    not_null: bool = False
+    generated: str = ""
+    identity: str = ""
+    display_type: str = ""
+    display_collation: str = ""
+    display_default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceType:
+    """One row of pg_type: a type of a user.
+
+    Attributes:
+        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``r`` range.
+        element: the element type of an array, else 0; ``array`` is the array of this type.
+        base: the base type of a domain, else 0.
+        display: as format_type() prints it.
+        labels: the labels of an enum.
+    """
+
+    oid: int
+    name: str
+    kind: str
+    category: str
+    element: int
+    array: int
+    base: int
+    collation: int
+    display: str
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """One relation.
+
+    Attributes:
+        kind: pg_class.relkind: ``r`` table, ``p`` partitioned table, ``v`` view and so on.
+        persistence: ``p`` permanent, ``u`` unlogged, ``t`` temporary.
+        columns: in attnum order, without dropped columns; empty for system relations.
+        types: the columns' user-defined types, with their arrays, elements and base types.
+        replica_identity: ``d``, ``n``, ``f`` or ``i``.
+        identity_columns: the columns of the replica identity's index; none under FULL and NOTHING.
+        ancestors: the OIDs of the partitioned tables above, the parent first.
+        children: the OIDs of the tables that directly inherit from it, and of its partitions.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    kind: str = "r"
+    persistence: str = "p"
+    columns: tuple[SourceColumn, ...] = ()
+    types: tuple[SourceType, ...] = ()
+    replica_identity: str = "d"
+    identity_columns: tuple[str, ...] = ()
+    ancestors: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.kind == "p"
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it belongs to the system catalog, or is a TOAST table."""
+        return self.oid < FIRST_UNPINNED_OID or self.namespace == "pg_toast"
+
+    @property
+    def is_publishable(self) -> bool:
+        """Whether FOR ALL TABLES includes it (pg_relation_is_publishable)."""
+        return (
+            self.kind in "rp"
+            and self.persistence == "p"
+            and not self.is_system
+            and self.oid >= FIRST_NORMAL_OID
+        )
+
+    def column(self, name: str) -> SourceColumn | None:
+        """A column by its name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True)
+class SourceCatalog:
+    """All relations of one database.
+
+    Attributes:
+        tables: by OID.
+        schemas: the names of all schemas, also of those without tables.
+        search_path: the schemas to search for an unqualified name, after pg_catalog.
+        text_rules: what row filters compute text with.
+    """
+
+    tables: Mapping[int, SourceTable]
+    schemas: frozenset[str] = frozenset({"public"})
+    database: str = ""
+    search_path: tuple[str, ...] = ("public",)
+    text_rules: TextRules = ANY_LOCALE
+    _by_name: dict[tuple[str, str], SourceTable] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self._by_name.update(
+            ((table.namespace, table.name), table) for table in self.tables.values()
+        )
+
+    @classmethod
+    def of(cls, tables: Iterable[SourceTable], **facts: Any) -> SourceCatalog:
+        """A catalog of these tables; its schemas are theirs unless ``facts`` has others."""
+        by_oid = {table.oid: table for table in tables}
+        facts.setdefault(
+            "schemas", frozenset({"public", *(table.namespace for table in by_oid.values())})
+        )
+        return cls(by_oid, **facts)
+
+    def table(self, namespace: str, name: str) -> SourceTable | None:
+        """Find a relation by its qualified name."""
+        return self._by_name.get((namespace, name))
+
+    def visible(self, name: str) -> SourceTable | None:
+        """Find a relation by its unqualified name on the search path."""
+        for namespace in ("pg_catalog", *self.search_path):
+            if table := self.table(namespace, name):
+                return table
+        return None
+
+    def below(self, table: SourceTable) -> list[SourceTable]:
+        """All descendants of a table by inheritance or partitioning."""
+        descendants: dict[int, SourceTable] = {}
+        waiting = list(table.children)
+        while waiting:
+            child = self.tables.get(waiting.pop(0))
+            if child is not None and child.oid not in descendants:
+                descendants[child.oid] = child
+                waiting += child.children
+        return list(descendants.values())
