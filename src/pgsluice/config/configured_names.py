@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pgsluice.config.model import SubscriptionConfig
 from pgsluice.config.table_names import nearest_table
-from pgsluice.config.validation_errors import nearest
+from pgsluice.config.validation_errors import near_or_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,7 @@ def unknown_names(
             what = f'"{setting}" names the table {title}, which is not sent'
             yield UnknownName(what, nearest_table(title, tables))
         elif column is not None and column not in tables[title]:
-            near = nearest(column, tables[title])
-            hint = f"did you mean {near}?" if near else f"there are: {', '.join(tables[title])}"
+            hint = near_or_known(column, tables[title], "there are")
             yield UnknownName(f'"{setting}" names {column}, which is no column of {title}', hint)
 
 

@@ -41,7 +41,7 @@ def _readings(given: str) -> Iterator[Callable[[TableName], bool]]:
     """What the name may mean, the likeliest first."""
     yield lambda table: given in (".".join(table), _title(table))
     yield lambda table: table[0] == _PUBLIC and given in (table[1], shown(table[1]))
-    if parts := _sql_parts(given):
+    if parts := sql_parts(given):
         full = parts if len(parts) == 2 else [_PUBLIC, *parts]
         yield lambda table: list(table) == full
         if len(parts) == 1:
@@ -52,7 +52,7 @@ def _readings(given: str) -> Iterator[Callable[[TableName], bool]]:
         yield lambda table: shown(table[1]).lower() == given.lower()
 
 
-def _sql_parts(given: str) -> list[str] | None:
+def sql_parts(given: str) -> list[str] | None:
     """One or two names as SQL reads them: in quotes as they are, else in lower case."""
     parts, at = [], 0
     while match := _PART.match(given, at):
@@ -68,7 +68,7 @@ def _sql_parts(given: str) -> list[str] | None:
 
 def publication_named(given: str, names: Collection[str]) -> str | None:
     """The publication that a user means, by the rules of tables' names."""
-    parts = _sql_parts(given) or [given]
+    parts = sql_parts(given) or [given]
     same = [name for name in names if name.lower() == given.lower()]
     known = (name for name in (given, parts[0]) if name in names)
     return next(known, same[0] if len(same) == 1 else None)

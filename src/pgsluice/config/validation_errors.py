@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -43,6 +43,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_lower_name = {known_name.lower(): known_name for known_name in known}
     matches = difflib.get_close_matches(name.lower(), by_lower_name, n=1, cutoff=0.6)
     return by_lower_name[matches[0]] if matches else None
+
+
+def near_or_known(name: str, known: Collection[str], what: str = "known") -> str:
+    """A hint for an unknown name: the nearest known one, or all of them."""
+    close_name = nearest(name, known)
+    return f"did you mean {close_name}?" if close_name else f"{what}: {', '.join(known)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

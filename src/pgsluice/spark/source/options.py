@@ -7,69 +7,41 @@ limit that is silently ignored would only be noticed in production.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PositiveInt,
+    ValidationError,
+)
 
 from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.section import home_expanded
+from pgsluice.config.table_names import sql_parts
+from pgsluice.config.validation_errors import near_or_known
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 
-KNOWN = (
-    "dsn",
-    "slot",
-    "publication_names",
-    "proto_version",
-    "streaming",
-    "two_phase",
-    "binary",
-    "origin",
-    "messages",
-    "spool",
-    "subscription",
-    "table",
-    "columns",
-    "exclude_tables",
-    "max_rows_per_batch",
-    "max_bytes_per_batch",
-    "change_column_prefix",
-    "numeric",
-    "json",
-    "starting_position",
-    "starting_lsn",
-    "ending_lsn",
-    "snapshot",
-    "copy_workers",
-)
 WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "messages")
 """Options of START_REPLICATION, which the capture process sends to the server."""
 EARLIEST, NOW, SNAPSHOT = "earliest", "now", "snapshot"
-OF_A_SNAPSHOT = (
-    "snapshot",
-    "dsn",
-    "table",
-    "columns",
-    "publication_names",
-    "copy_workers",
-    "change_column_prefix",
-    "numeric",
-    "json",
-)
-"""Options of a table's snapshot, for which no spool is needed."""
 DEFAULT_SLOT = "pgsluice"
 DEFAULT_PUBLICATIONS = ("pgsluice",)
-COPY_WORKERS = 8
-LATER = ("publications_sql",)
+_OF_BOTH = ("snapshot", "json")
+"""Options that choose how another one is read, and have no value of their own."""
+_LATER = ("publications_sql",)
 """Options that are planned for a later version."""
 
-_IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^\s".]+)')
 _LIST_ITEM = re.compile(r'(?:"(?:[^"]|"")*"|[^",]|")+')
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,44 +58,130 @@ class TableName:
         Raises:
             ConfigError: the text is not two identifiers with a dot between them.
         """
-        first = _IDENTIFIER.match(text.strip())
-        rest = text.strip()[first.end() :] if first else ""
-        second = _IDENTIFIER.fullmatch(rest[1:]) if rest.startswith(".") else None
-        if first is None or second is None:
+        parts = sql_parts(text.strip())
+        if parts is None or len(parts) != 2:
             raise ConfigError(
                 f"option table: {text!r} is not a table's name",
                 hint='write schema.table, e.g. public.orders or "Shop"."Order Lines"',
                 option="table",
             )
-        return cls(_fold(first), _fold(second))
-
-    @classmethod
-    def parse_list(cls, text: str) -> tuple[TableName, ...]:
-        """Read names with commas between them.
-
-        Raises:
-            ConfigError: as :meth:`parse`.
-        """
-        return tuple(cls.parse(part) for part in _LIST_ITEM.findall(text) if part.strip())
+        return cls(*parts)
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}"
 
 
-def _fold(match: re.Match[str]) -> str:
-    quoted = match[1]
-    return quoted.replace('""', '"') if quoted is not None else match[2].lower()
+def _tables(text: str) -> tuple[TableName, ...]:
+    return tuple(TableName.parse(part) for part in _LIST_ITEM.findall(text) if part.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
+def _columns(text: str) -> tuple[str, ...]:
+    """Columns' names with commas between them, read by PostgreSQL's rules for identifiers."""
+    parts = [sql_parts(part.strip()) for part in _LIST_ITEM.findall(text) if part.strip()]
+    if not parts or any(part is None or len(part) > 1 for part in parts):
+        raise ConfigError(
+            f"option columns: {text!r} is not a list of columns",
+            hint='write names with commas between them, e.g. id, note, "Unit Price"',
+            option="columns",
+        )
+    return tuple(name for part in parts for name in part or ())
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise ValueError(" names nothing")
+    return names
+
+
+def _numeric(text: str) -> str:
+    folded = re.sub(r"\s", "", text.lower())
+    if folded in ("string", "double") or re.fullmatch(r"decimal\(38,(\d|[12]\d|3[0-8])\)", folded):
+        return folded
+    raise ValueError(f": {text!r} is not one of string, double, decimal(38,s)")
+
+
+def _position(text: str) -> Lsn | str:
+    if text.lower() in (EARLIEST, NOW, SNAPSHOT):
+        return text.lower()
+    try:
+        return Lsn.parse(text)
+    except ValueError:
+        words = f"{EARLIEST}, {NOW}, {SNAPSHOT}"
+        raise ValueError(f": {text!r} is neither {words} nor an LSN such as 0/16B3748") from None
+
+
+def _lsn(text: str) -> Lsn:
+    try:
+        return Lsn.parse(text)
+    except ValueError as error:
+        raise ValueError(f": {error}") from error
+
+
+def _subscription(text: str) -> str:
+    # The name becomes part of a path in the spool.
+    if not _SUBSCRIPTION.match(text):
+        raise ValueError(
+            f": {text!r} may have only letters, digits, _, . and -, and must not begin with . or -"
+        )
+    return text
+
+
+def _folder(given: str | Path) -> Path:
+    """The absolute path of the option ``spool``: a task may run in another working directory."""
+    text = str(given)
+    try:
+        if why := "has to be a folder" if URL.match(text) else why_no_path(text):
+            raise ValueError(why)
+        return home_expanded(text).absolute()
+    except ValueError as error:
+        raise ValueError(f" {error}") from error
+
+
+def _number(text: Any) -> Any:
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
+
+
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
+
+
+_Text = Annotated[str, Field(min_length=1)]
+_Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class _Options(BaseModel):
+    """The options of each query.
+
+    Attributes:
+        columns: which of the table's columns to read, in the table's order; None: all.
+        copy_workers: how many tasks, with a connection each, read a table's rows side by side.
+        change_column_prefix: what the change columns' names begin with.
+        numeric: Spark's type for numeric without precision.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    columns: Annotated[tuple[str, ...] | None, PlainValidator(_columns)] = None
+    copy_workers: PositiveInt = 8
+    change_column_prefix: str = "_"
+    numeric: Annotated[str, BeforeValidator(_numeric)] = "string"
+
+    @classmethod
+    def _checked(cls, given: Mapping[str, str]) -> Self:
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise _as_config_error(error) from error
+
+
+class SourceOptions(_Options):
     """The options of one query, parsed from Spark's strings.
 
     Attributes:
         spool: the spool's folder.
         subscription: name of the record that holds the query's position; streaming needs it.
         table: the table to read with its own columns; None: envelope rows of all tables.
-        columns: which of the table's columns to read, in the table's order; None: all.
         exclude_tables: tables that envelope rows leave out.
         dsn: the server, for its catalog and for the query's own capture; None: only the spool
             is read.
@@ -131,41 +189,32 @@ class SourceOptions:
         publication_names: what the query's own capture asks the server for; None: not given.
         max_rows_per_batch: rows after which a batch takes no further segment.
         max_bytes_per_batch: bytes after which a batch takes no further segment.
-        change_column_prefix: what the change columns' names begin with.
-        numeric: Spark's type for numeric without precision.
-        json: Spark's type for json and jsonb.
         starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
             start), ``now`` (its last commit), ``snapshot`` (with the table's rows) or an LSN. None:
             at the spool's start if it has no other subscription, else now.
-        copy_workers: how many tasks, with a connection each, read a table's rows side by side.
         starting_lsn: where a batch read starts; this LSN itself is excluded.
         ending_lsn: where a batch read ends; this LSN itself is included.
         proto_version, streaming, two_phase, binary, origin, messages: options of
             START_REPLICATION for the query's own capture; None: not given.
     """
 
-    spool: Path
-    subscription: str | None = None
-    table: TableName | None = None
-    columns: tuple[str, ...] | None = None
-    exclude_tables: tuple[TableName, ...] = ()
-    dsn: str | None = None
-    slot: str | None = None
-    publication_names: tuple[str, ...] | None = None
-    max_rows_per_batch: int = 1_000_000
-    max_bytes_per_batch: int = 256 * 1024 * 1024
-    change_column_prefix: str = "_"
-    numeric: str = "string"
-    json: str = "string"
-    starting_position: Lsn | str | None = None
-    copy_workers: int = COPY_WORKERS
-    starting_lsn: Lsn | None = None
-    ending_lsn: Lsn | None = None
-    proto_version: int | None = None
-    streaming: str | None = None
+    spool: Annotated[Path, BeforeValidator(_folder)]
+    subscription: Annotated[str | None, BeforeValidator(_subscription)] = None
+    table: Annotated[TableName | None, PlainValidator(TableName.parse)] = None
+    exclude_tables: Annotated[tuple[TableName, ...], PlainValidator(_tables)] = ()
+    dsn: _Text | None = None
+    slot: _Text | None = None
+    publication_names: _Names | None = None
+    max_rows_per_batch: PositiveInt = 1_000_000
+    max_bytes_per_batch: PositiveInt = 256 * 1024 * 1024
+    starting_position: Annotated[Lsn | str | None, PlainValidator(_position)] = None
+    starting_lsn: Annotated[Lsn | None, PlainValidator(_lsn)] = None
+    ending_lsn: Annotated[Lsn | None, PlainValidator(_lsn)] = None
+    proto_version: Annotated[Literal[1, 2, 3, 4] | None, BeforeValidator(_number)] = None
+    streaming: Annotated[Literal["off", "on", "parallel"] | None, BeforeValidator(_lower)] = None
     two_phase: bool | None = None
     binary: bool | None = None
-    origin: str | None = None
+    origin: Annotated[Literal["any", "none"] | None, BeforeValidator(_lower)] = None
     messages: bool | None = None
 
     @property
@@ -181,36 +230,32 @@ class SourceOptions:
         Raises:
             ConfigError: an option is unknown, not supported yet, missing or malformed.
         """
-        given = _given(options)
-        given.pop("snapshot", None)  # of such a query, only false is given
+        given, _ = _given(options)
         if not given.get("spool"):
             raise ConfigError(
                 "option spool is missing",
                 hint='name the folder that capture writes to: .option("spool", "/data/spool")',
                 option="spool",
             )
-        # Absolute: a task may run in another working directory.
-        values: dict[str, Any] = {"spool": _folder(given.pop("spool"))}
-        values |= _parsed(given)
-        if "table" in values and "exclude_tables" in values:
+        parsed = cls._checked(given)
+        if "table" in given and "exclude_tables" in given:
             raise ConfigError(
                 "exclude_tables is for queries without table, which read all tables",
                 hint="remove one of the two options",
                 option="exclude_tables",
             )
-        if "columns" in values and "table" not in values:
+        if "columns" in given and "table" not in given:
             raise ConfigError(
                 "option columns is for queries of one table",
                 hint="add the option table, or remove columns",
                 option="columns",
             )
-        if values.get("starting_position") == SNAPSHOT:
-            _require(given, ("dsn", "table"), "a stream that starts with the rows of its table")
-        return cls(**values)
+        if parsed.starting_position == SNAPSHOT:
+            _require(given, "a stream that starts with the rows of its table")
+        return parsed
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOptions:
+class SnapshotOptions(_Options):
     """The options of ``spark.read`` with ``snapshot``, parsed from Spark's strings.
 
     Attributes:
@@ -218,14 +263,9 @@ class SnapshotOptions:
             whole table.
     """
 
-    dsn: str
-    table: TableName
-    columns: tuple[str, ...] | None = None
-    publication_names: tuple[str, ...] = ()
-    copy_workers: int = COPY_WORKERS
-    change_column_prefix: str = "_"
-    numeric: str = "string"
-    json: str = "string"
+    dsn: _Text
+    table: Annotated[TableName, PlainValidator(TableName.parse)]
+    publication_names: _Names = ()
 
     @classmethod
     def asked_for(cls, options: Mapping[str, str]) -> SnapshotOptions | None:
@@ -234,209 +274,85 @@ class SnapshotOptions:
         Raises:
             ConfigError: an option is unknown, missing, malformed, or not for a snapshot.
         """
-        given = _given(options)
-        if not _boolean("snapshot", given.pop("snapshot", "false")):
+        given, is_snapshot = _given(options)
+        if not is_snapshot:
             return None
-        for name in given:
-            if name not in OF_A_SNAPSHOT:
-                raise ConfigError(
-                    f"option {name} is not for a snapshot, which is read from the server",
-                    hint=f"remove it; a snapshot has the options {', '.join(OF_A_SNAPSHOT)}",
-                    option=name,
-                )
-        _require(given, ("dsn", "table"), "the snapshot of a table")
-        return cls(**_parsed(given))
-
-
-def _given(options: Mapping[str, str]) -> dict[str, str]:
-    given = {name.lower(): value for name, value in options.items()}
-    _refuse_unknown(given)
-    return given
-
-
-def _folder(given: str) -> Path:
-    """The absolute path of the option ``spool``."""
-    try:
-        if why := "has to be a folder" if URL.match(given) else why_no_path(given):
-            raise ValueError(why)
-        return home_expanded(given).absolute()
-    except ValueError as error:
-        raise ConfigError(f"option spool {error}", option="spool") from error
-
-
-def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
-    return {name: _PARSERS.get(name, _text)(name, text) for name, text in given.items()}
-
-
-def _require(given: Mapping[str, str], names: Sequence[str], what: str) -> None:
-    for name in names:
-        if not given.get(name):
+        for name in given.keys() - cls.model_fields.keys():
+            known = ", ".join((*cls.model_fields, *_OF_BOTH))
             raise ConfigError(
-                f"{what} needs the option {name}",
-                hint='.option("table", "public.orders")'
-                if name == "table"
-                else "set it to the server's connection string; the rows are read from there",
+                f"option {name} is not for a snapshot, which is read from the server",
+                hint=f"remove it; a snapshot has the options {known}",
                 option=name,
             )
+        _require(given, "the snapshot of a table")
+        return cls._checked(given)
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def _given(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """The given options, and whether a snapshot is asked for.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    known = (*SourceOptions.model_fields, *_OF_BOTH)
     for name in given:
-        if name in LATER:
+        if name in _LATER:
             raise ConfigError(
                 f"option {name} is not supported by this version",
                 hint="remove it; a later version of pgsluice will support it",
                 option=name,
             )
-        if name not in KNOWN:
-            near = difflib.get_close_matches(name, KNOWN, n=1)
-            raise ConfigError(
-                f"unknown option {name!r}",
-                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(KNOWN)}",
-                option=name,
-            )
-
-
-def _text(name: str, text: str) -> str:
-    if not text:
-        raise ConfigError(f"option {name} is empty", option=name)
-    return text
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ConfigError(f"option {name}: {text!r} is neither true nor false", option=name)
-
-
-def _positive(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"option {name}: {text!r} is not a positive whole number", option=name)
-    return int(text)
-
-
-def _proto_version(name: str, text: str) -> int:
-    if text not in ("1", "2", "3", "4"):
-        raise ConfigError(f"option {name}: {text!r} is not one of 1, 2, 3, 4", option=name)
-    return int(text)
-
-
-def _lsn(name: str, text: str) -> Lsn:
+        if name not in known:
+            hint = near_or_known(name, known)
+            raise ConfigError(f"unknown option {name!r}", hint=hint, option=name)
+    _refuse_json(given.pop("json", "string"))
     try:
-        return Lsn.parse(text)
-    except ValueError as error:
-        raise ConfigError(f"option {name}: {error}", option=name) from error
+        return given, _Flag(flag=given.pop("snapshot", "false")).flag  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise _as_config_error(error, "snapshot") from error
 
 
-def _position(name: str, text: str) -> Lsn | str:
-    if text.lower() in (EARLIEST, NOW, SNAPSHOT):
-        return text.lower()
-    try:
-        return Lsn.parse(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"option {name}: {text!r} is neither {EARLIEST}, {NOW}, {SNAPSHOT} nor an LSN such as "
-            "0/16B3748",
-            option=name,
-        ) from error
+class _Flag(BaseModel):
+    flag: bool
 
 
-def _table(_name: str, text: str) -> TableName:
-    return TableName.parse(text)
-
-
-def _tables(_name: str, text: str) -> tuple[TableName, ...]:
-    return TableName.parse_list(text)
-
-
-def _columns(name: str, text: str) -> tuple[str, ...]:
-    """Columns' names with commas between them, read by PostgreSQL's rules for identifiers."""
-    parts = [part.strip() for part in _LIST_ITEM.findall(text)]
-    matches = [_IDENTIFIER.fullmatch(part) for part in parts if part]
-    if not matches or None in matches:
-        raise ConfigError(
-            f"option {name}: {text!r} is not a list of columns",
-            hint='write names with commas between them, e.g. id, note, "Unit Price"',
-            option=name,
-        )
-    return tuple(_fold(match) for match in matches if match is not None)
-
-
-def _names(name: str, text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        raise ConfigError(f"option {name} names nothing", option=name)
-    return names
-
-
-def _choice(*choices: str) -> Callable[[str, str], str]:
-    def parse(name: str, text: str) -> str:
-        if text.lower() not in choices:
-            raise ConfigError(
-                f"option {name}: {text!r} is not one of {', '.join(choices)}", option=name
-            )
-        return text.lower()
-
-    return parse
-
-
-def _numeric(name: str, text: str) -> str:
-    folded = re.sub(r"\s", "", text.lower())
-    if folded in ("string", "double") or re.fullmatch(r"decimal\(38,(\d|[12]\d|3[0-8])\)", folded):
-        return folded
-    raise ConfigError(
-        f"option numeric: {text!r} is not one of string, double, decimal(38,s)", option=name
-    )
-
-
-def _json(name: str, text: str) -> str:
+def _refuse_json(text: str) -> None:
     if text.lower() == "variant":
         raise ConfigError(
             "option json: variant is not supported by this version",
             hint="remove it; json is read as a string, which parse_json() turns into a VARIANT",
-            option=name,
+            option="json",
         )
     if text.lower() != "string":
-        raise ConfigError(f"option json: {text!r} is not string", option=name)
-    return "string"
+        raise ConfigError(f"option json: {text!r} is not string", option="json")
 
 
-def _subscription(name: str, text: str) -> str:
-    # The name becomes part of a path in the spool.
-    if not _SUBSCRIPTION.match(text):
-        raise ConfigError(
-            f"option {name}: {text!r} may have only letters, digits, _, . and -, and must not "
-            "begin with . or -",
-            option=name,
-        )
-    return text
+def _require(given: Mapping[str, str], what: str) -> None:
+    hints = {
+        "dsn": "set it to the server's connection string; the rows are read from there",
+        "table": '.option("table", "public.orders")',
+    }
+    for name, hint in hints.items():
+        if not given.get(name):
+            raise ConfigError(f"{what} needs the option {name}", hint=hint, option=name)
 
 
-def _prefix(_name: str, text: str) -> str:
-    return text
-
-
-_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
-    "subscription": _subscription,
-    "table": _table,
-    "columns": _columns,
-    "exclude_tables": _tables,
-    "publication_names": _names,
-    "copy_workers": _positive,
-    "max_rows_per_batch": _positive,
-    "max_bytes_per_batch": _positive,
-    "change_column_prefix": _prefix,
-    "numeric": _numeric,
-    "json": _json,
-    "starting_position": _position,
-    "starting_lsn": _lsn,
-    "ending_lsn": _lsn,
-    "proto_version": _proto_version,
-    "streaming": _choice("off", "on", "parallel"),
-    "two_phase": _boolean,
-    "binary": _boolean,
-    "origin": _choice("any", "none"),
-    "messages": _boolean,
-}
+def _as_config_error(error: ValidationError, option: str = "") -> ConfigError:
+    """The first mistake, as a sentence with the option's name."""
+    details = error.errors(include_url=False)[0]
+    name, text = option or str(details["loc"][0]), details["input"]
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "value_error":
+            why = str(context["error"])
+        case "literal_error":
+            words = str(context["expected"]).replace("'", "").replace(" or ", ", ")
+            why = f": {text!r} is not one of {words}"
+        case "bool_parsing":
+            why = f": {text!r} is neither true nor false"
+        case "string_too_short":
+            why = " is empty"
+        case _:
+            why = f": {text!r} is not a positive whole number"
+    return ConfigError(f"option {name}{why}", option=name)

@@ -5,9 +5,9 @@ The schema is a DDL string: Spark asks the data source for it where no session e
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
+from pgsluice.config.validation_errors import near_or_known
 from pgsluice.errors import ConfigError
 from pgsluice.spark.source.options import SnapshotOptions, SourceOptions
 
@@ -93,11 +93,9 @@ def _asked_for(
     kinds = dict(columns)
     for name in options.columns:
         if name not in kinds:
-            near = difflib.get_close_matches(name, kinds, n=1)
-            known = ", ".join(kinds)
             raise ConfigError(
                 f'option columns: table {options.table} has no column "{name}"',
-                hint=f'did you mean "{near[0]}"?' if near else f"its columns are: {known}",
+                hint=near_or_known(name, kinds, "its columns are"),
                 option="columns",
             )
     return [(name, kind) for name, kind in kinds.items() if name in options.columns]
