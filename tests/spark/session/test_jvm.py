@@ -17,61 +17,16 @@ from pgsluice.spark.session.starting_context import _is_refusal
 
 
 @pytest.fixture
-def spark_folder(tmp_path: Path) -> Path:
-    """A Spark as PySpark installs it, with empty files."""
-    for name in (
-        "bin/spark-submit",
-        "jars/aircompressor-2.jar",
-        "jars/spark-catalyst_2.13-4.2.1.jar",
-        "jars/spark-launcher_2.13-4.2.1.jar",
-        "python/lib/pyspark.zip",
-    ):
-        path = tmp_path / "pyspark" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return tmp_path / "pyspark"
-
-
-def test_the_jars_with_most_classes_come_after_the_users_and_before_the_others(
-    spark_folder: Path,
-) -> None:
-    jars = spark_folder / "jars"
-    ours = [f"{jars}/spark-catalyst_2.13-4.2.1.jar", f"{jars}/spark-launcher_2.13-4.2.1.jar"]
-    assert jvm._class_path(spark_folder, None).split(":") == [*ours, f"{jars}/*"]
-    assert jvm._class_path(spark_folder, "a.jar:b.jar").split(":")[:3] == [
-        "a.jar",
-        "b.jar",
-        ours[0],
-    ]
-
-
-def test_the_scripts_find_spark_without_its_archive_of_pyspark(
-    spark_folder: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    home = jvm._home(folder, spark_folder)
-    assert (home / "bin" / "spark-submit").is_file()
-    assert [path.name for path in (home / "jars").iterdir()] == ["spark-launcher_2.13-4.2.1.jar"]
-    assert not (home / "python").exists()
-    # Else the JVM starts processes that look for the data sources of all packages.
-    environment = jvm._environment(folder, spark_folder, folder / "c")
-    assert not Path(environment["PYSPARK_DRIVER_PYTHON"]).exists()
+def spark_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The Spark that the user has chosen; its script is a test's."""
+    (tmp_path / "spark" / "bin").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    return tmp_path / "spark"
 
 
 def test_what_the_jvm_says_is_read() -> None:
     said = b"\0\0\x9c\x40" + b"\0\0\0\x06" + b"secret"
     assert jvm._port_and_secret(said) == (40000, "secret")
-
-
-@pytest.mark.parametrize("name", ["SPARK_HOME", "PYSPARK_GATEWAY_PORT"])
-def test_a_spark_that_the_user_chose_is_started_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    assert jvm._spark_of_pyspark() is not None
-    monkeypatch.setenv(name, "/opt/spark")
-    assert jvm._spark_of_pyspark() is None
 
 
 SCRIPT = """#!/bin/sh
@@ -83,7 +38,7 @@ kill -KILL $$
 
 
 def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
-    spark_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_folder: Path, tmp_path: Path
 ) -> None:
     """A run that was killed while its JVM started has left a folder."""
     log, child, said = (tmp_path / name for name in ("spark.log", "child", "said"))
@@ -91,9 +46,8 @@ def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
     script.write_text(SCRIPT.format(said=said, child=child))
     script.chmod(0o755)
     (tmp_path / "spark.log.999999999").mkdir()
-    monkeypatch.setattr(jvm, "_spark_of_pyspark", lambda: spark_folder)
     with pytest.raises(jvm.LaunchEndedError) as caught:
-        jvm.Launch({}, log, is_quick=True).context()
+        jvm.Launch({}, log).context()
     assert caught.value.exit_code == -signal.SIGKILL
     assert not _is_refusal(caught.value, log.read_text().splitlines())
     assert [path.name for path in tmp_path.glob("spark.log.*")] == []
@@ -124,8 +78,7 @@ import sys
 from pathlib import Path
 from pgsluice.spark.session import jvm
 
-jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
-launch = jvm.Launch({}, Path(sys.argv[2]), is_quick=True)
+launch = jvm.Launch({}, Path(sys.argv[1]))
 print(flush=True)
 launch.context()
 """
@@ -139,9 +92,7 @@ def test_a_driver_that_is_killed_while_its_jvm_starts_leaves_no_process(
     script = spark_folder / "bin" / "spark-submit"
     script.write_text(SLOW_SCRIPT.format(child=child))
     script.chmod(0o755)
-    with subprocess.Popen(
-        [sys.executable, "-c", LAUNCHING, spark_folder, log], stdout=subprocess.PIPE
-    ) as driver:
+    with subprocess.Popen([sys.executable, "-c", LAUNCHING, log], stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
         driver.stdout.readline()
         await_that(lambda: child.exists() and len(child.read_text().split()) == 2)
@@ -155,14 +106,12 @@ import os
 import sys
 from pathlib import Path
 from pgsluice.errors import SparkFailed
-from pgsluice.spark.session import jvm
 from pgsluice.spark.session.starting_context import StartingContext
 
-jvm._spark_of_pyspark = lambda: Path(sys.argv[1])
 for long in ("", "x" * 200_000):  # Linux lets no variable be so long
     os.environ["LONG"] = long
     settings = {"spark.master": "local"}
-    session = StartingContext(settings, "t", Path(sys.argv[2]), owns_process=True)
+    session = StartingContext(settings, "t", Path(sys.argv[1]), owns_process=True)
     try:
         session.wait(lambda: None)
     except SparkFailed as error:
@@ -178,7 +127,7 @@ def test_a_jvm_that_cannot_be_started_is_no_jvm_that_ended(
     script = spark_folder / "bin" / "spark-submit"
     script.write_text("#!/bin/no-such-shell\n")
     script.chmod(0o755)
-    command = [sys.executable, "-c", STARTING, spark_folder, tmp_path / "spark.log"]
+    command = [sys.executable, "-c", STARTING, tmp_path / "spark.log"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     what, hint, of_long, _ = said.splitlines()
     assert what == "Spark's JVM could not be started"
@@ -197,6 +146,6 @@ def test_a_jvm_that_is_gone_when_pyspark_connects_has_ended(
         'mv file "$_PYSPARK_DRIVER_CONN_INFO_PATH"\n'
     )
     script.chmod(0o755)
-    command = [sys.executable, "-c", STARTING, spark_folder, tmp_path / "spark.log"]
+    command = [sys.executable, "-c", STARTING, tmp_path / "spark.log"]
     said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     assert said.startswith("Spark's JVM ended while it started\n")

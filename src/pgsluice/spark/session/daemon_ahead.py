@@ -5,6 +5,8 @@ two seconds. So a run starts a process beside the JVM that imports the same, and
 that Spark starts gives this process its pipes, arguments and environment, and from there on only
 waits for its end. If there is no such process, Spark's daemon does the work itself: after a kill,
 in another Python, and on systems other than Linux.
+
+Its figure: the first task of a start (ADR 0036).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pgsluice.processes import Part, start
+from pgsluice.spark.session.measured import is_measured
 
 WORKERS = "pyspark.worker"
 """The argument by which Spark names the kind of workers that run tasks."""
@@ -32,8 +35,8 @@ _PIPES = (0, 1, 2)
 
 
 def can_be_ahead() -> bool:
-    """Whether the system has sockets with names that are no files."""
-    return sys.platform == "linux"
+    """Whether the system has sockets with names that are no files, and Spark is a measured one."""
+    return sys.platform == "linux" and is_measured()
 
 
 def new_name() -> str:

@@ -1,19 +1,7 @@
-"""Starts the JVM of a session, and that of ``pgsluice run`` so that it is ready sooner.
+"""Starts the JVM of a session beside other work, with its stderr in a file.
 
-Five things cost seconds at each start, and ``pgsluice run`` on one machine needs none:
-
-- The JVM looks for each of 10,000 classes in nearly 300 jars, one after the other. The jars that
-  have most of these classes come first in its class path.
-- Spark's Python processes import PySpark from ``python/lib/pyspark.zip`` of ``SPARK_HOME``, which
-  is compiled each time. In a ``SPARK_HOME`` without that file, they import the installed
-  package.
-- Spark starts four processes to look for data sources in the installed packages. It does not if
-  there is no Python of the driver; a task brings the path of its own Python.
-- PySpark starts the JVM when it has been imported itself. It can be imported beside it.
-- Spark's scripts start a JVM that only prints the command for the real one. It needs no optimising
-  compiler.
-
-Of a Spark that is not PySpark's own (``SPARK_HOME`` is set), the scripts run as they are.
+PySpark would start it when it has been imported itself, and let it write to this process's stderr.
+Spark's own script is run, and PySpark connects to the JVM as it does under spark-submit.
 """
 
 from __future__ import annotations
@@ -32,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.processes import Part, is_running, start
@@ -41,34 +30,22 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _LARGEST_LOG_BYTES = 4 << 20
-_CLASS_PATH = "spark.driver.extraClassPath"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_PLACE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""Names the file in which the JVM says how it is reached."""
 _POLL_S = 0.01
 _SIGNAL_OF_SHELL = 128
 """A shell adds this to the number of a signal that ended what it has started."""
 _NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program, or does not find it."""
-_SCRIPT_FLAGS = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-_FIRST_JARS = (
-    "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-", "spark-sql-api_",
-    "spark-sql_", "log4j-", "jackson-", "janino-", "commons-compiler-", "hadoop-client-", "spark-",
-    "arrow-", "netty-", "json4s-", "antlr4-runtime-", "py4j-", "ivy-", "slf4j-", "metrics-", "lz4-",
-    "icu4j-", "jakarta.",
-)  # fmt: skip
-"""How the names of the jars begin from which a session loads most of its classes."""
 
 
 class Launch:
     """A JVM that starts, with its stderr in a file.
 
-    The builder of sessions would let the JVM write to this process's stderr. PySpark is imported
-    while the JVM starts.
-
     Args:
         settings: all settings of the session.
         log: the file.
-        is_quick: for a session on this machine whose process runs nothing but pgsluice. It does not
-            know the data sources of installed packages by their names.
         environment: of the JVM, besides this process's.
     """
 
@@ -76,28 +53,26 @@ class Launch:
         self,
         settings: Mapping[str, str],
         log: Path,
-        *,
-        is_quick: bool,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if log.exists() and log.stat().st_size > _LARGEST_LOG_BYTES:
             log.replace(f"{log}.1")
         make_folder(log.parent)
         log.touch(mode=0o600)
         self._settings = settings
-        spark = _spark_of_pyspark() if is_quick else None
         with ExitStack() as stack:
             folder = stack.enter_context(_folder_of_launch(log))
             stderr = stack.enter_context(log.open("ab"))
             self._connection = folder / "connection"
             guard = stack.enter_context(_guard())
+            place = {"SPARK_CONNECT_MODE": "0", _PLACE: str(self._connection)}
             self._process = start(
                 Part.JVM,
                 lambda: subprocess.Popen(
-                    guard.command(_command(folder, spark, settings)),
+                    guard.command(_command(settings)),
                     stdin=subprocess.PIPE,  # the JVM ends when it is closed
                     stderr=stderr,
-                    env={**_environment(folder, spark, self._connection), **(environment or {})},
+                    env={**os.environ, **environment, **place},
                     pass_fds=[guard.end],
                     # Ctrl-C in a terminal is for this process, which ends the JVM; and all can be
                     # killed.
@@ -150,22 +125,14 @@ def has_jvm() -> bool:
     return _PORT in os.environ or getattr(context, "_gateway", None) is not None
 
 
-def _command(folder: Path, spark: Path | None, settings: Mapping[str, str]) -> list[str]:
-    """Spark's script that starts the JVM, with its arguments.
-
-    Args:
-        folder: of this launch.
-        spark: PySpark's own Spark, for a quick start; None: the one that PySpark finds.
-    """
-    if spark is None:
-        from pyspark.find_spark_home import _find_spark_home
-
-        home, quick = Path(_find_spark_home()), {}
-    else:
-        home = _home(folder, spark)
-        quick = {_CLASS_PATH: _class_path(spark, settings.get(_CLASS_PATH))}
-    options = [f"--conf={name}={value}" for name, value in {**settings, **quick}.items()]
-    return [str(home / "bin" / "spark-submit"), *options, *_submit_arguments()]
+def _command(settings: Mapping[str, str]) -> list[str]:
+    """Spark's script that starts the JVM, with its arguments."""
+    home = os.environ.get("SPARK_HOME")
+    spec = None if home else find_spec("pyspark")  # its own Spark; PySpark is not imported yet
+    if spec is not None and spec.origin is not None:
+        home = str(Path(spec.origin).parent)
+    options = [f"--conf={name}={value}" for name, value in settings.items()]
+    return [f"{home}/bin/spark-submit", *options, *_submit_arguments()]
 
 
 class LaunchEndedError(Exception):
@@ -273,51 +240,6 @@ def _connected(port: int, secret: str) -> Any:
         return launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         del os.environ[_PORT], os.environ[_SECRET]
-
-
-def _spark_of_pyspark() -> Path | None:
-    """The folder of the Spark that was installed with PySpark; None if another one is chosen."""
-    spec = find_spec("pyspark")
-    is_chosen = "SPARK_HOME" in os.environ or _PORT in os.environ
-    if is_chosen or os.name != "posix" or spec is None or spec.origin is None:
-        return None
-    spark = Path(spec.origin).parent
-    return spark if (spark / "jars").is_dir() else None
-
-
-def _class_path(spark: Path, of_user: str | None) -> str:
-    """The user's class path, then the jars with most of the classes, then all jars."""
-    jars = spark / "jars"
-    first = [str(jar) for start in _FIRST_JARS for jar in sorted(jars.glob(f"{start}*.jar"))]
-    return os.pathsep.join([*([of_user] if of_user else []), *dict.fromkeys(first), f"{jars}/*"])
-
-
-def _home(folder: Path, spark: Path) -> Path:
-    """A SPARK_HOME in which Spark's scripts find what they need, and nothing else.
-
-    The JVM has every jar from its class path: nobody needs the folder once the JVM runs.
-    """
-    for name in ("bin", "conf"):
-        if (spark / name).is_dir():
-            (folder / name).symlink_to(spark / name)
-    (folder / "jars").mkdir()
-    for jar in (spark / "jars").glob("spark-launcher_*.jar"):
-        (folder / "jars" / jar.name).symlink_to(jar)
-    return folder
-
-
-def _environment(folder: Path, spark: Path | None, connection: Path) -> dict[str, str]:
-    """The environment of Spark's scripts.
-
-    Args:
-        folder, spark: as for :func:`_command`.
-        connection: the file in which the JVM says how it is reached.
-    """
-    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)}
-    if spark is None:
-        return {**os.environ, **told}
-    quick = {"SPARK_HOME": str(folder), "PYSPARK_DRIVER_PYTHON": str(folder / "none")}
-    return {**_SCRIPT_FLAGS, **os.environ, **told, **quick}
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from contextlib import nullcontext
 
+from pgsluice.spark.session.measured import is_measured
 from pgsluice.spark.session.without_pandas import load_arrow_without_pandas, without_pandas
 
 MODULES = (
@@ -34,8 +35,9 @@ def load_pyspark(*, owns_process: bool) -> None:
     Args:
         owns_process: nothing else uses Spark or pandas in this process.
     """
-    with without_pandas() if owns_process else nullcontext():
+    is_quick = owns_process and is_measured()
+    with without_pandas() if is_quick else nullcontext():
         for name in MODULES:
             importlib.import_module(name)
-    if owns_process:
+    if is_quick:
         load_arrow_without_pandas()

@@ -90,14 +90,14 @@ class StartingContext(threading.Thread):
         if has_jvm():
             return
         settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
-        is_quick = self._owns_process and is_local(settings["spark.master"])
+        is_ours = self._owns_process and is_local(settings["spark.master"])
         # Libraries read some variables while they are imported.
         has_variables = any(name.startswith("spark.executorEnv.") for name in settings)
-        if not is_quick or self._daemon is None or has_variables or not can_be_ahead():
-            self._launch = Launch(settings, self._log, is_quick=is_quick)
+        if not is_ours or self._daemon is None or has_variables or not can_be_ahead():
+            self._launch = Launch(settings, self._log)
             return
         name = new_name()
-        self._launch = Launch(settings, self._log, is_quick=True, environment=environment_of(name))
+        self._launch = Launch(settings, self._log, environment_of(name))
         self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
 
     def look_after(self) -> None:

@@ -13,6 +13,7 @@ import sys
 
 from pgsluice.freed_memory import keep_freed_memory
 from pgsluice.spark.session import daemon_ahead
+from pgsluice.spark.session.measured import is_measured
 from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
 
 LOADED = (
@@ -43,7 +44,8 @@ def main() -> None:
 
 def _load() -> None:
     gc.disable()  # what is imported stays
-    load_arrow_without_pandas()
+    if is_measured():
+        load_arrow_without_pandas()
     keep_freed_memory()
     for name in LOADED:
         importlib.import_module(name)
