@@ -155,7 +155,7 @@ def _facts_of(text: str) -> RelationFacts:
     """Facts from JSON; each segment repeats those of its relations."""
     try:
         raw: dict[str, Any] = json.loads(text)
-        columns = tuple(_column(column) for column in raw.pop("columns"))
+        columns = tuple(ColumnFacts(**column) for column in raw.pop("columns"))
         types = tuple(
             TypeDefinition(
                 **{
@@ -177,8 +177,3 @@ def _facts_of(text: str) -> RelationFacts:
         return RelationFacts(**raw, columns=columns, types=types)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("not the JSON of a relation's facts") from error
-
-
-def _column(raw: dict[str, Any]) -> ColumnFacts:
-    """Spools of earlier versions also say whether a column has a default."""
-    return ColumnFacts(**{name: raw[name] for name in raw if name != "has_default"})

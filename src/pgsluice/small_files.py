@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def replace_json(path: Path, content: object) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Write a file that only this user may read, under a temporary name, and rename it.
 
     Raises:
@@ -21,12 +21,17 @@ def replace_json(path: Path, content: object) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False)
+            file.write(text)
         temporary.replace(path)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def replace_json(path: Path, content: object) -> None:
+    """The same with JSON."""
+    replace_text(path, json.dumps(content, ensure_ascii=False))
 
 
 def replace_json_if_possible(path: Path, content: object) -> None:

@@ -46,7 +46,7 @@ FORBIDDEN = [
         "subscription/base/options.py",
         "import pgsluice.subscription.refresh.naming",
     ),
-    (TASKS, "subscription/batches/tasks/slices.py", "import pgsluice.subscription.batches.cadence"),
+    (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.cadence"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),

@@ -30,6 +30,7 @@ from pgsluice.errors import (
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
+from pgsluice.threads import Backoff
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FINAL = (SlotLost, Gap, ForeignSource)
@@ -95,13 +96,14 @@ def _keep_streaming(
     The pauses between them grow while nothing comes. A connection that brought something counts
     as one that worked: a server that closes each after one transaction still gets through.
     """
-    failures = 0
+    backoff = Backoff(_BACKOFF_S)
     in_use_since: float | None = None
     while not stream.is_done:
         began, durable = time.monotonic(), stream.durable
         try:
             stream.run()
-            failures, in_use_since = 0, None
+            backoff.succeeded()
+            in_use_since = None
             continue
         except SlotInUse as error:
             in_use_since = began if in_use_since is None else in_use_since
@@ -120,11 +122,10 @@ def _keep_streaming(
             if not stream.has_started and not stop.is_set():
                 raise
             reason, in_use_since = error, None
-        if stream.durable > durable or time.monotonic() - began > _BACKOFF_S[-1]:
-            failures = 0
+        if stream.durable > durable or time.monotonic() - began > backoff.longest_s:
+            backoff.succeeded()
         # Waiting may not help here: the server says only what is missing.
         hint = reason.hint if isinstance(reason, PublicationMissing) else None
         message = f"{reason.what}; {hint}" if hint else reason.what
         reporter.report(CapturePhase.RECONNECTING, message)
-        stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
-        failures += 1
+        stop.wait(backoff.failed())

@@ -12,6 +12,8 @@ that looks and facts are made of:
 Two things make a comparison void: another server process (its history may be another one), and
 time (:data:`FULL_EVERY_S`), because what is decided from the catalog also depends on a few
 things that are not compared, such as roles.
+
+Its figure: a poll of the catalog in which nothing has changed.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ from pgsluice.sql import quote_identifier
 
 Connection = psycopg.Connection[Any]
 
+LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
+"""What reads the catalog must not wait behind a migration; the next poll reads it again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:

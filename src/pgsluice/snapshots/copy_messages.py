@@ -7,6 +7,8 @@ ends, then all of them are rows, by induction from the first one, which is known
 the messages are followed one by one.
 
 This module knows no socket. Source: the manual, "Message Formats", and "COPY", "Binary Format".
+
+Its figure: a copy to Delta, at least 0.6 times the rate of COPY to /dev/null.
 """
 
 from __future__ import annotations

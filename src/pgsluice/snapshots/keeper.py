@@ -37,6 +37,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.processes import Part, is_running, start, why_not_started
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
+from pgsluice.small_files import replace_text
 from pgsluice.snapshots.snapshot import Snapshot, export_again
 
 KEPT_S = 600.0
@@ -229,7 +230,7 @@ def hold(asked: dict[str, Any], say: int) -> None:
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:
     position, timeline = Lsn(int(raw["position"])), int(raw["timeline"])
-    taken_at = float(raw.get("taken_at", 0.0))  # the files of earlier versions do not have it
+    taken_at = float(raw["taken_at"])
     return Snapshot(str(raw["name"]), position, timeline, str(raw["sees"]), taken_at)
 
 
@@ -239,14 +240,7 @@ class _Needed:
     poll_s = _POLL_S
 
     def __init__(self, path: Path, text: str, kept_s: float) -> None:
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text)
-            temporary.replace(path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_text(path, text)
         self._path = path
         self._text = text
         self._kept_s = kept_s

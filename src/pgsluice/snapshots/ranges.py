@@ -6,6 +6,8 @@ that was rewritten before or after is refused by each reader. Only of a heap is 
 that of a page; of other access methods the last range has no end. Small leaves share a portion.
 Where the server cannot find pages (before 14), or our role may not ask for them, the primary key
 divides. This module is pure.
+
+Its figure: a copy to Delta, at least 0.6 times the rate of COPY to /dev/null.
 """
 
 from __future__ import annotations

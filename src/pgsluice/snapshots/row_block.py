@@ -6,6 +6,8 @@ together, with the length of the column that follows them. A column that has a N
 read by itself.
 
 Source: the manual, "COPY", "Binary Format".
+
+Its figure: a copy to Delta, at least 0.6 times the rate of COPY to /dev/null.
 """
 
 from __future__ import annotations

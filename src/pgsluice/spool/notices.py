@@ -3,6 +3,8 @@
 On Linux the kernel gives notice of a change (inotify): a process that waits uses no CPU, and wakes
 at once. Elsewhere, and on file systems that give no notice, the wait is a short pause, and the
 caller looks again.
+
+Its figures: idle below 3 % of a core, and commit to visible.
 """
 
 from __future__ import annotations

@@ -179,18 +179,10 @@ def _await_answer(
         PgsluiceError: the position was not reached; or what a run raises.
     """
     name = subscription.name
-    deadline = time.monotonic() + options.timeout_s
-    while (answer := barrier.answer()) is None:
-        if options.stop is not None and options.stop.is_set():
-            raise PgsluiceError("asked to stop before the position was reached")
-        if time.monotonic() > deadline:
-            raise PgsluiceError(
-                f"{name} has not reached {position} after {options.timeout_s:.0f} s",
-                hint="`pgsluice status CONFIG` says how far it is",
-            )
+
+    def be_the_run() -> None:
         if _has_run(config, name):
-            time.sleep(_POLL_S)
-            continue
+            return
         try:
             with suppress(TablesUnfinished):  # the answer says which
                 run(config, once=True, names=[name], report=options.report, stop=options.stop)
@@ -198,13 +190,19 @@ def _await_answer(
             time.sleep(_POLL_S)  # a run, or its capture, has just started
             if not _has_run(config, name):
                 raise
-            continue
-        if (answer := barrier.answer()) is None:
+            return
+        if barrier.answer() is None:
             raise PgsluiceError(
                 f"{name} did not reach {position}",
                 hint="`pgsluice status CONFIG` says why",
             )
-    return answer
+
+    late = PgsluiceError(
+        f"{name} has not reached {position} after {options.timeout_s:.0f} s",
+        hint="`pgsluice status CONFIG` says how far it is",
+    )
+    is_stopping = bool if options.stop is None else options.stop.is_set
+    return barrier.await_answer(options.timeout_s, late, is_stopping, be_the_run)
 
 
 def _has_run(config: Config, name: str) -> bool:

@@ -406,7 +406,7 @@ def test_columns_that_are_not_asked_for_are_not_decoded(spool_maker: SpoolMaker)
     assert shown == [(1, "x", [])]
     with pytest.raises(ConfigError, match=r'table public\.t has no column "note"') as info:
         PgoutputDataSource({**options, "columns": "note"}).schema()
-    assert info.value.hint == 'did you mean Note?'
+    assert info.value.hint == "did you mean Note?"
 
 
 def test_a_given_schema_must_have_the_change_columns() -> None:
@@ -429,7 +429,7 @@ def test_a_given_schema_must_have_the_change_columns() -> None:
 def test_only_transient_errors_are_retried(
     monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
 ) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.retry.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("pgsluice.spark.source.retry._PAUSES_S", (0.0,) * 4)
     seen: list[int] = []
 
     def call() -> str:

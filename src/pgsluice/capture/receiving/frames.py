@@ -3,6 +3,8 @@
 Thousands of small objects become one ``bytes`` and a few arrays. What has to be known of every
 message (its tag, relation and xid) is found with numpy. Only messages that are not rows are
 looked at one by one, and of plain transactions that follow each other not even those.
+
+Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Joining, scanning and fsync release the interpreter's lock. Commands are done in the order in
 which they were handed over; the first error stops the thread and is raised in the receiver.
 Between commands it keeps the spool small (:mod:`pgsluice.spool.segments.retention`).
+
+Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
 
 from __future__ import annotations

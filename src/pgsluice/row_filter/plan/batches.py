@@ -7,6 +7,8 @@ Rules:
   timestamps. Null is NULL.
 - A typed array must hold every value. Where decoding marked values as unfit (an infinite date),
   the caller passes the text.
+
+Its figure: rows that a row filter evaluates on one core in a second.
 """
 
 from __future__ import annotations

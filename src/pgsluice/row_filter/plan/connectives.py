@@ -2,6 +2,8 @@
 
 An argument that may fail, or is slow because it is computed row by row, is computed only for the
 rows that the arguments before it left undecided: as the server does, and faster.
+
+Its figure: rows that a row filter evaluates on one core in a second.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 
 from deltalake import DeltaTable
 
 from pgsluice.shown import one_line
+from pgsluice.threads import WorkThread
 
 _TIMEOUT_S = 15.0
 # As deltalake names them. Its own defaults try again for minutes.
@@ -22,19 +23,12 @@ def why_unreachable(path: str) -> str | None:
     Returns:
         what went wrong, as one line; None if the store answered.
     """
-    problems: list[str] = ["it did not answer in time"]
-
-    def ask() -> None:
-        try:
-            DeltaTable.is_deltatable(
-                f"{path.partition('{')[0].rstrip('/')}/pgsluice_check", storage_options=_ONCE
-            )
-        except Exception as error:  # deltalake raises OSError, ValueError and its own errors
-            problems.append(one_line(str(error)))
-        else:
-            problems.clear()
-
-    thread = threading.Thread(target=ask, daemon=True)
+    table = f"{path.partition('{')[0].rstrip('/')}/pgsluice_check"
+    thread = WorkThread(
+        "pgsluice store", partial(DeltaTable.is_deltatable, table, storage_options=_ONCE)
+    )
     thread.start()
     thread.join(_TIMEOUT_S)
-    return problems[-1] if problems else None
+    if thread.is_alive():
+        return "it did not answer in time"
+    return None if thread.error is None else one_line(str(thread.error))

@@ -10,19 +10,19 @@ from pgsluice.errors import SourceUnreachable, SpoolError
 
 T = TypeVar("T")
 
-ATTEMPTS = 5
-FIRST_PAUSE_S = 0.1
+_PAUSES_S = (0.2, 0.4, 0.8, 1.6)
+"""Before each further attempt."""
 
 
 def retry_transient(call: Callable[[], T]) -> T:
-    """Call; after a transient error, call again with growing pauses, ATTEMPTS times at most."""
-    for attempt in range(1, ATTEMPTS):
+    """Call; after a transient error, call again after growing pauses, a few times."""
+    for pause_s in _PAUSES_S:
         try:
             return call()
         except (OSError, SourceUnreachable, SpoolError) as error:
             if not is_transient(error):
                 raise
-            time.sleep(FIRST_PAUSE_S * 2**attempt)
+            time.sleep(pause_s)
     return call()
 
 

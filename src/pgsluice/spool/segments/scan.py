@@ -9,6 +9,8 @@ A plain block holds whole transactions, from B to C, and messages outside of tra
 non-transactional M is a transaction of its own at its LSN + 1. R, Y and ``#`` outside of a
 transaction announce what holds from there on; they have the position of the transaction that
 follows, and at the end of the block that of the last transaction.
+
+Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
 
 from __future__ import annotations

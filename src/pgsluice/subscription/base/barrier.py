@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgsluice.errors import SpoolBusy
+from pgsluice.errors import PgsluiceError, SpoolBusy
 from pgsluice.lsn import Lsn
 from pgsluice.small_files import replace_json
 from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
@@ -34,6 +34,7 @@ from pgsluice.spool.lock import barrier_lock
 HOLD_S = 10.0
 """How long batches wait at one barrier, altogether."""
 _POLL_S = 0.02
+_ANSWER_POLL_S = 0.05
 _OPENERS = 8
 """How many targets are opened at the same time."""
 
@@ -277,6 +278,33 @@ class BarrierOwner:
     def answer(self) -> BarrierAnswer | None:
         """The driver's answer; None while there is none."""
         return read_answer(self._folder, self._barrier)
+
+    def await_answer(
+        self,
+        timeout_s: float,
+        late: PgsluiceError,
+        is_stopping: Callable[[], bool],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> BarrierAnswer:
+        """Wait for the driver's answer.
+
+        Args:
+            late: raised when there is none in time.
+            is_stopping: asked meanwhile; gives up.
+            meanwhile: called before each pause; it may wait, or raise.
+
+        Raises:
+            PgsluiceError: there was no answer in time, or none is waited for any more.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.answer()) is None:
+            if is_stopping():
+                raise PgsluiceError("asked to stop before the position was reached")
+            if time.monotonic() > deadline:
+                raise late
+            meanwhile()
+            time.sleep(_ANSWER_POLL_S)
+        return answer
 
     def _set(self, barrier: Barrier) -> None:
         self._barrier = barrier

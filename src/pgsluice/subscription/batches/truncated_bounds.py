@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from pgsluice.catalog.server import LIMITS
 from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.published.partition_rows import evaluators_of
 from pgsluice.replication import connect_sql, source_errors
@@ -17,7 +18,6 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.base.work import Outcome, TableWork
-from pgsluice.subscription.refresh.looks import LOOK_LIMITS
 
 
 def lacks_bounds(outcome: Outcome) -> bool:
@@ -105,5 +105,5 @@ def _evaluators(
         connect_sql(dsn, application="bounds of partitions") as connection,
         source_errors("asking for the bounds of partitions"),
     ):
-        connection.execute(LOOK_LIMITS)
+        connection.execute(LIMITS)
         return evaluators_of(connection, texts)

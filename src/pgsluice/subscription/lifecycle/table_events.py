@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableRecord, UnseenLeaf
-from pgsluice.subscription.base.work import TaskResult
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
+
+if TYPE_CHECKING:
+    from pgsluice.subscription.base.work import TaskResult
 
 Rows = Mapping[int, tuple[str, ...]]
 """Partitions, and which rows of their table they may have had or have, as SQL conditions."""

@@ -25,6 +25,7 @@ from pgsluice.catalog import (
     tables_named,
     wal_timeline,
 )
+from pgsluice.catalog.server import LIMITS
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.configured_names import UnknownName, unknown_names
 from pgsluice.errors import ParkReason
@@ -35,13 +36,10 @@ from pgsluice.sinks import make_sink
 from pgsluice.spool import Spool, SpoolIdentity, SubscriptionRecord, TableRecord
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.assessment import Assessment, names_to_find
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.completeness import Assessment, names_to_find
 
 logger = logging.getLogger(__name__)
-
-LOOK_LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
-"""A look must not wait behind a migration; the next poll looks again."""
 
 
 _UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.REWRITTEN})
@@ -94,7 +92,7 @@ class CatalogLooks:
             connect_sql(self._config.source.dsn, application="look") as connection,
             source_errors("looking for tables"),
         ):
-            connection.execute(LOOK_LIMITS)
+            connection.execute(LIMITS)
             self.has_aware_streams = notices_partitions(connection)
             identity = Spool.open(self._config.spool.path).identity
             has_changed = self._changes.have_come(connection)

@@ -27,6 +27,7 @@ from pgsluice.subscription.base.received import ReceivedOnce
 from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.reloading import Reloading
 from pgsluice.subscription.running.turns import TURN_S, RunningSubscription
+from pgsluice.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,10 @@ class RunLoop:
         """
         if self._stop.is_set():
             return
-        threads = [_Thread(work, running) for running in subscriptions or self._subscriptions]
+        threads = [
+            WorkThread(f"pgsluice {running.driver.subscription.name}", partial(work, running))
+            for running in subscriptions or self._subscriptions
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -141,15 +145,14 @@ class RunLoop:
         finally:
             self._end(threads)
 
-    def _look_after(self, threads: Sequence[_Thread]) -> None:
+    def _look_after(self, threads: Sequence[WorkThread]) -> None:
         raise_if_ended()
         self._session.look_after()
         self._capture.check()
         for thread in threads:
-            if thread.error is not None:
-                raise thread.error
+            thread.raise_error()
 
-    def _end(self, threads: Sequence[_Thread]) -> None:
+    def _end(self, threads: Sequence[WorkThread]) -> None:
         """Interrupt what still runs, and wait for its end."""
         running = self._subscriptions
 
@@ -227,21 +230,3 @@ class RunLoop:
     def _look_soon(self) -> None:
         for subscription in self._subscriptions:
             subscription.look_soon()
-
-
-class _Thread(threading.Thread):
-    """Works for one subscription; keeps the error that ended it."""
-
-    def __init__(
-        self, work: Callable[[RunningSubscription], None], subscription: RunningSubscription
-    ) -> None:
-        super().__init__(name=f"pgsluice {subscription.driver.subscription.name}", daemon=True)
-        self._work = work
-        self._subscription = subscription
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._work(self._subscription)
-        except BaseException as error:
-            self.error = error

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -42,12 +43,12 @@ from pgsluice.subscription.verifying.standing import (
     failure_reason,
     standing,
 )
+from pgsluice.threads import WorkThread
 from pgsluice.verification import DeltaRows
 
 ROUND_S = 600.0
 """How long tables are begun in one snapshot: a snapshot that is kept delays vacuum."""
 _ANSWER_S = 600.0
-_POLL_S = 0.05
 _RETRY_S = 30.0
 """The pause after a round that left tables marked."""
 
@@ -74,8 +75,7 @@ class SuspiciousTables:
         self._rules = rules
         self._log = log
         self._round: _Round | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._thread: WorkThread | None = None
         self._retry_at = 0.0
 
     def marked(self) -> dict[int, TableRecord]:
@@ -94,23 +94,18 @@ class SuspiciousTables:
         """
         if self._thread is not None and self._thread.is_alive():
             return
-        self._thread = None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        ended, self._thread = self._thread, None
+        if ended is not None:
+            ended.raise_error()
         if time.monotonic() < self._retry_at or not self.marked():
             return
         self._round = _Round()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._round,), name="pgsluice verification", daemon=True
-        )
+        self._thread = WorkThread("pgsluice verification", partial(self._run, self._round))
         self._thread.start()
 
     def _run(self, round_: _Round) -> None:
         try:
             self._try_round(round_, self._await_answer)
-        except BaseException as error:
-            self._failure = error
         finally:
             if self.marked():
                 self._retry_at = time.monotonic() + _RETRY_S
@@ -235,16 +230,9 @@ class SuspiciousTables:
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
         """Wait for the answer that the run's own loop gives."""
-        round_ = self._round
-        assert round_ is not None
-        deadline = time.monotonic() + _ANSWER_S
-        while (answer := barrier.answer()) is None:
-            if round_.is_stopped():
-                raise PgsluiceError("asked to stop before the position was reached")
-            if time.monotonic() > deadline:
-                raise PgsluiceError(f"{position} was not reached in {_ANSWER_S:.0f} s")
-            time.sleep(_POLL_S)
-        return answer
+        assert self._round is not None
+        late = PgsluiceError(f"{position} was not reached in {_ANSWER_S:.0f} s")
+        return barrier.await_answer(_ANSWER_S, late, self._round.is_stopped)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,8 @@ The server prints a document in one form, so a member can be found in its text: 
 followed by a colon is a member's name, and nothing else is followed by one. The places of
 quotation marks, braces and brackets say what is inside a string, and how deep a place is. Documents
 with an escape in a string are parsed one by one.
+
+Its figure: rows that a row filter evaluates on one core in a second.
 """
 
 from __future__ import annotations

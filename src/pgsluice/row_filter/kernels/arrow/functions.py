@@ -2,6 +2,8 @@
 
 They only make filters faster. Each gives for every row what the kernel of the same signature
 gives, or raises ``NoColumn`` or an ArrowException; then the rows are computed one by one.
+
+Its figure: rows that a row filter evaluates on one core in a second.
 """
 
 from __future__ import annotations

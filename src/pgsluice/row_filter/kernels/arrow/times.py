@@ -2,6 +2,8 @@
 
 Arrow and PostgreSQL have the same calendar from year 1 on; columns with earlier years, or years of
 five digits, are computed one value at a time.
+
+Its figure: rows that a row filter evaluates on one core in a second.
 """
 
 from __future__ import annotations

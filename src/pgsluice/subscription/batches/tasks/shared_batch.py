@@ -6,26 +6,31 @@
 3. Tasks net and stage the changes, each some buckets, piece by piece. Buckets that changes of key
    link are one task's.
 4. One task commits what all have staged.
+
+Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 """
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.buckets import linked
+from pgsluice.changes.buckets import EVERY_BUCKET, linked, place
 from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Place, Truncates
 from pgsluice.columnar import RelationChanges
+from pgsluice.disk import naming
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.freed_memory import give_back_freed_memory
@@ -36,7 +41,6 @@ from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.large_batch import Outline
-from pgsluice.subscription.batches.tasks.slices import SlicedPiece
 from pgsluice.subscription.batches.tasks.table_changes import Chunk
 from pgsluice.subscription.batches.tasks.target_columns import TargetColumns, columns_of
 
@@ -49,6 +53,65 @@ is the batch's own: an attempt of an earlier batch may still be there."""
 
 W = TypeVar("W")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedPiece:
+    """A piece of a table's changes in a file, sliced by bucket, between the tasks of a batch.
+
+    The file lies in the subscription's folder of the spool, which only pgsluice's own user can
+    write, so it may be a pickle.
+
+    Attributes:
+        slices: by bucket, where its slice begins and how long it is, in bytes.
+        links: pairs of buckets that have to be netted together.
+    """
+
+    path: str
+    slices: Mapping[int, tuple[int, int]]
+    links: frozenset[tuple[int, int]]
+
+    @classmethod
+    def write(
+        cls, folder: Path, runs: Iterable[RelationChanges], key: tuple[str, ...]
+    ) -> SlicedPiece:
+        """Slice the runs of a piece, and write them.
+
+        Args:
+            folder: which exists.
+            key: of the table.
+        """
+        by_bucket: dict[int, list[RelationChanges]] = {}
+        links: set[tuple[int, int]] = set()
+        for run in runs:
+            placement = place(run, key)
+            links |= placement.links
+            order = np.argsort(placement.buckets, kind="stable")
+            buckets, firsts = np.unique(placement.buckets[order], return_index=True)
+            for bucket, chosen in zip(buckets.tolist(), np.split(order, firsts[1:]), strict=True):
+                by_bucket.setdefault(bucket, []).append(run.take(chosen))
+        slices: dict[int, tuple[int, int]] = {}
+        path = folder / f"{uuid.uuid4()}.changes"
+        with naming(folder), path.open("wb") as file:
+            for bucket, chosen_runs in by_bucket.items():
+                begin = file.tell()
+                pickle.dump(chosen_runs, file, pickle.HIGHEST_PROTOCOL)
+                slices[bucket] = begin, file.tell() - begin
+        return cls(str(path), slices, frozenset(links))
+
+    def size(self, buckets: Collection[int]) -> int:
+        """How large the slices of some buckets are, in bytes."""
+        return sum(length for bucket, (_, length) in self.slices.items() if bucket in buckets)
+
+    def read(self, buckets: Sequence[int]) -> list[RelationChanges]:
+        """The runs of some buckets, with what every bucket needs."""
+        runs: list[RelationChanges] = []
+        with Path(self.path).open("rb") as file:
+            for bucket in (*buckets, EVERY_BUCKET):
+                if bucket in self.slices:
+                    file.seek(self.slices[bucket][0])
+                    runs += pickle.load(file)  # noqa: S301 - our own tasks wrote it
+        return runs
 
 
 @dataclass(frozen=True, slots=True)
