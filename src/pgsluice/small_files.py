@@ -7,26 +7,42 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY = ".tmp"
+"""The suffix of a file that is being written."""
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file that only this user may read, under a temporary name, and rename it.
+@contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A new file, for the block to write; at its end, the file replaces the one of this path.
 
     Raises:
         OSError: the file is as it was, and no temporary one is left.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{TEMPORARY}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), "w+b") as file:
+            yield file
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file that only this user may read.
+
+    Raises:
+        OSError: as :func:`replacing`.
+    """
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def replace_json(path: Path, content: object) -> None:

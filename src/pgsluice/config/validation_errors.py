@@ -21,8 +21,6 @@ _EXPECTED_TYPES = {
     "path_type": "text in quotes",
     "is_instance_of": "text in quotes",
 }
-_REMOVED = {"engine": "has no effect; remove it: Spark's tasks write Delta tables themselves"}
-"""Keys of earlier versions, and what to do about them."""
 
 
 class InvalidSink(ValueError):
@@ -79,8 +77,6 @@ def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
     kind = details["type"]
     context = details.get("ctx", {})
     match kind:
-        case "extra_forbidden" if key in _REMOVED:
-            return f'{place}: "{key}" {_REMOVED[key]}'
         case "extra_forbidden":
             return f'{place}: unknown key "{key}"{did_you_mean(key, keys_of(model))}'
         case "missing":

@@ -16,6 +16,7 @@ import psycopg
 from pgsluice.config import Config, load_config, render_config
 from pgsluice.demo.shop import Workload
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.embedded.watcher import ParentWatcher
 from pgsluice.errors import ConfigError, PgsluiceError
 
 SUBSCRIPTION = "lake"
@@ -41,7 +42,7 @@ class Stage:
         self._ending = ExitStack()
         self._server: EmbeddedServer | None = None
         self._run: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._watcher: ParentWatcher | None = None
 
     def __enter__(self) -> Stage:
         return self
@@ -121,12 +122,7 @@ class Stage:
                 start_new_session=True,  # Ctrl-C must not reach it: it gets one SIGTERM
             )
         # After a SIGKILL we run no code. The shell sees its pipe close and ends the run.
-        self._watcher = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; kill -TERM "$0"', str(self._run.pid)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._watcher = ParentWatcher('kill -TERM "$0"', str(self._run.pid))
         self._ending.callback(self.stop_run)
 
     def check_run(self) -> None:
@@ -158,10 +154,7 @@ class Stage:
         if run is None:
             return None
         if watcher is not None:
-            watcher.kill()
-            watcher.wait()
-            assert watcher.stdin is not None
-            watcher.stdin.close()
+            watcher.dismiss()
             self._watcher = None
         if run.poll() is None:
             run.terminate()

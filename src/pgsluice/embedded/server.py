@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgsluice.embedded.account import Account
 from pgsluice.embedded.programs import Programs, find_programs
-from pgsluice.embedded.watcher import Watcher
+from pgsluice.embedded.watcher import ParentWatcher, watch
 from pgsluice.errors import ConfigError
 
 StopMode = Literal["smart", "fast", "immediate"]
@@ -81,7 +81,7 @@ class EmbeddedServer:
         self.programs: Programs = find_programs(version, self._account)
         self._is_temporary = directory is None
         self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: Watcher | None = None
+        self._watcher: ParentWatcher | None = None
         self._owner_pid = os.getpid()
         self.directory = self._make_folder(directory)
         atexit.register(self.close)
@@ -291,7 +291,7 @@ class EmbeddedServer:
     def _launch(self, deadline: float) -> bool:
         """Start the postmaster; False if it ended before it was ready."""
         self._dismiss_watcher()
-        self._watcher = Watcher(self.directory, self._account, is_temporary=self._is_temporary)
+        self._watcher = watch(self.directory, self._account, is_temporary=self._is_temporary)
         with self.log_path.open("ab") as log:
             self._process = self._popen(log)
         pid = self._process.pid

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from pgsluice.embedded.account import Account
 
@@ -19,7 +20,6 @@ from pgsluice.embedded.account import Account
 # that stays, where somebody may start another server. A server that has ended stays in the list of
 # processes until its parent, which is init by then, has asked for it.
 _SCRIPT = """
-read -r _
 cd /
 if [ "$1" = yes ]; then n=600; else n=10; fi
 while [ $n -gt 0 ]; do
@@ -38,22 +38,31 @@ if [ "$1" = yes ]; then rm -rf "$0"; fi
 """
 
 
-class Watcher:
-    """Ends the server in ``folder`` when this process has ended."""
+class ParentWatcher:
+    """A shell that runs a script when this process has ended, even by SIGKILL.
 
-    def __init__(self, folder: Path, account: Account, *, is_temporary: bool) -> None:
+    It reads from a pipe that only this process can write to, and never does.
+    """
+
+    def __init__(self, script: str, *arguments: str, **options: Any) -> None:
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT, str(folder), "yes" if is_temporary else "no"],
+            ["/bin/sh", "-c", f"read -r _\n{script}", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in the terminal must not reach it
-            **account.run_as(),
+            **options,
         )
 
     def dismiss(self) -> None:
-        """End the watcher and leave the server running."""
+        """End the watcher, and nothing else."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+
+def watch(folder: Path, account: Account, *, is_temporary: bool) -> ParentWatcher:
+    """End the server in ``folder`` when this process has ended."""
+    remove = "yes" if is_temporary else "no"
+    return ParentWatcher(_SCRIPT, str(folder), remove, **account.run_as())

@@ -27,12 +27,12 @@ from pgsluice.sinks.delta.maintenance import ORPHAN_AGE
 from pgsluice.sinks.delta.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
-    TEMPORARY,
     OpenSidecars,
     Sidecar,
     write_sidecar,
 )
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
+from pgsluice.small_files import TEMPORARY
 
 _NAMES_KEPT = 4096
 

@@ -18,7 +18,6 @@ import ctypes
 import errno
 import mmap
 import threading
-import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -32,9 +31,9 @@ from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.disk import naming
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.key_entries import KeyEntries
+from pgsluice.small_files import replacing
 
 FORMAT = "3"
-TEMPORARY = ".tmp"
 """The suffix of a sidecar that is being written."""
 ROWS_IN_A_RUN = 2**20
 """At most so many rows of a data file are one run."""
@@ -129,14 +128,9 @@ def write_sidecar(path: Path, keys: Iterable[pa.Table]) -> None:
     """
     with naming(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.parent / f"{uuid.uuid4()}{TEMPORARY}"
-        try:
-            with written.open("w+b") as file:
-                _write_runs(file, keys)
-                file.write(_checksum(file, file.tell()))
-            written.replace(path)
-        finally:
-            written.unlink(missing_ok=True)
+        with replacing(path, 0o666) as file:
+            _write_runs(file, keys)
+            file.write(_checksum(file, file.tell()))
     failpoint("delta.written")
 
 
