@@ -89,3 +89,11 @@ def test_a_child_that_cannot_be_started_is_an_error_and_later_is_tried_again(
         assert capture.pid is None
         monkeypatch.undo()
         await_that(lambda: capture.check() and capture.pid is not None)
+
+
+def test_a_capture_that_was_closed_is_not_started_again(tmp_path: Path) -> None:
+    """A thread may look after it a moment after its run has ended it: nobody would end the next."""
+    with CaptureProcess(nowhere(tmp_path)) as capture:
+        pass
+    assert not capture.check()
+    assert capture.pid is None

@@ -55,6 +55,7 @@ class CaptureProcess:
         self._restart_at = 0.0
         self._started_at = 0.0
         self._lock = threading.RLock()
+        self._is_closed = False
         self._error: PgsluiceError | None = None
 
     @property
@@ -95,12 +96,14 @@ class CaptureProcess:
         """See whether the child works; start it again, and say so, if another one ended it.
 
         Returns:
-            whether it works, or will again; false after the clean end of ``once``.
+            whether it works, or will again; false after the clean end of ``once``, or when closed.
 
         Raises:
             PgsluiceError: what it ended by.
         """
         with self._lock:
+            if self._is_closed:  # a new process would have nobody to end it
+                return False
             if self._process is None:
                 if time.monotonic() >= self._restart_at:
                     self._start_again_after_an_end()
@@ -136,6 +139,8 @@ class CaptureProcess:
     def start_again(self) -> None:
         """Receive once more, up to the server's position now; ``once`` has ended."""
         with self._lock:
+            if self._is_closed:
+                return
             self._discard()
             self._start()
 
@@ -154,6 +159,8 @@ class CaptureProcess:
 
     def close(self) -> None:
         """End the child cleanly; by force when it takes too long."""
+        with self._lock:
+            self._is_closed = True
         if self._process is None:
             return
         assert self._process.stdin is not None
