@@ -36,6 +36,11 @@ from hypothesis import HealthCheck, settings
 from pgsluice.embedded import WHEEL_VERSIONS, EmbeddedServer, npm
 from pgsluice.errors import ConfigError
 
+# Keep compiled modules, whatever the caller's environment says: without them each worker rewrites
+# 60,000 lines of tests, and each program that a test starts compiles all that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Before the first import: a failed assertion of a helper shows its values too.
 pytest.register_assert_rewrite("tests.support")
 

@@ -64,39 +64,48 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
-TEXTS = list(_texts())
-_NAMES = {command.callback.__name__ for command in app.registered_commands if command.callback}
-COMMANDS = sorted(
-    {
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Read by the first test that needs them: the collection of all tests does not wait for it."""
+    return list(_texts())
+
+
+def test_the_program_parses_each_command_of_a_hint(
+    texts: list[str], subtests: pytest.Subtests
+) -> None:
+    parsers = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = {
         match
-        for text in TEXTS
+        for text in texts
         for match in _COMMAND.findall(text)
-        if match.split()[1] in _NAMES  # not prose, as in "pgsluice needs"
+        if match.split()[1] in parsers  # not prose, as in "pgsluice needs"
     }
-)
-SETTINGS = sorted(
-    {
+    assert commands
+    for command in sorted(commands):
+        with subtests.test(command):
+            _, name, *arguments = command.split()
+            parser = parsers[name]
+            needed = [parameter for parameter in parser.params if parameter.required]
+            given = [argument for argument in arguments if not argument.startswith("-")]
+            values = [*arguments, *["x"] * (len(needed) - len(given))]
+            values += ["x"] * (bool(values) and values[-1].startswith("--"))
+            parser.make_context(name, values, obj=Invocation())
+
+
+def test_each_setting_of_a_hint_is_accepted(texts: list[str], subtests: pytest.Subtests) -> None:
+    settings = {
         (match[1], match[2])
-        for text in TEXTS
+        for text in texts
         for match in _SETTING.finditer(text)
         if match[1] in _PLACES and match[2] != '"x"'
     }
-)
+    assert settings
+    for key, value in sorted(settings):
+        with subtests.test(f"{key} = {value}"):
+            _accept(key, value)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_a_hint_is_one_that_the_program_parses(command: str) -> None:
-    _, name, *arguments = command.split()
-    parser = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
-    needed = [parameter for parameter in parser.params if parameter.required]
-    given = [argument for argument in arguments if not argument.startswith("-")]
-    values = [*arguments, *["x"] * (len(needed) - len(given))]
-    values += ["x"] * (bool(values) and values[-1].startswith("--"))
-    parser.make_context(name, values, obj=Invocation())
-
-
-@pytest.mark.parametrize(("key", "value"), SETTINGS)
-def test_a_setting_of_a_hint_is_accepted(key: str, value: str) -> None:
+def _accept(key: str, value: str) -> None:
     sections = {
         "source": '[source]\ndsn = "host=db"\n',
         "spool": '[spool]\npath = "/spool"\n',
@@ -108,8 +117,8 @@ def test_a_setting_of_a_hint_is_accepted(key: str, value: str) -> None:
     parse_config("".join(sections.values()), Path("/c.toml"))
 
 
-def test_a_key_with_its_section_exists() -> None:
-    for text in TEXTS:
+def test_a_key_with_its_section_exists(texts: list[str]) -> None:
+    for text in texts:
         for section, key in re.findall(r"\b(source|spool|subscription)\.([a-z]+_[a-z_]+)", text):
             assert _PLACES.get(key) == section, text
 
@@ -128,7 +137,7 @@ def test_the_configuration_has_no_more_sections() -> None:
     assert aliases == {*_SECTIONS, "publications", "spark", "path"}
 
 
-def test_a_command_in_a_hint_names_the_configuration() -> None:
+def test_a_command_in_a_hint_names_the_configuration(texts: list[str]) -> None:
     """Else nothing could put the file's name there, and it could not be pasted."""
     needs = {
         name
@@ -137,7 +146,7 @@ def test_a_command_in_a_hint_names_the_configuration() -> None:
     } - {"init"}
     bare = [
         text
-        for text in TEXTS
+        for text in texts
         for name in re.findall(r"`pgsluice ([a-z]+)(?! CONFIG)\b(?! x)", text)
         if name in needs and not re.search(rf"`pgsluice {name} CONFIG", text)
     ]
