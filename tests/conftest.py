@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,6 +91,48 @@ def _has_memory() -> bool:
         and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES
         and not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC  # programs of tests are in there
     )
+
+
+def _is_ours(arguments: object) -> bool:
+    """Whether these start a Python program; servers and JVMs are shared by many tests."""
+    return isinstance(arguments, list) and str(arguments[0]) == sys.executable
+
+
+class _Programs:
+    """The Python programs that the test at work has started, by :class:`subprocess.Popen`."""
+
+    def __init__(self) -> None:
+        self._started: list[weakref.ref[subprocess.Popen[Any]]] = []
+        start = subprocess.Popen.__init__
+
+        def start_and_note(process: subprocess.Popen[Any], *args: Any, **options: Any) -> None:
+            start(process, *args, **options)
+            if _is_ours(process.args):
+                self._started.append(weakref.ref(process))
+
+        subprocess.Popen.__init__ = start_and_note  # type: ignore[assignment, method-assign]
+
+    def take_left(self) -> list[subprocess.Popen[Any]]:
+        """Those that nobody has waited for, since the last call."""
+        started, self._started = self._started, []
+        alive = (reference() for reference in started)
+        return [process for process in alive if process and process.returncode is None]
+
+
+_PROGRAMS = _Programs()
+
+
+@pytest.fixture(autouse=True)
+def _no_program_is_left() -> Iterator[None]:
+    """A test that leaves a program fails itself. Otherwise Python would warn when it collects the
+    process, and so fail whichever test is at work by then."""
+    _PROGRAMS.take_left()  # those of fixtures that several tests share
+    yield
+    if left := _PROGRAMS.take_left():
+        for process in left:
+            process.kill()
+            process.wait()
+        pytest.fail(f"nobody waited for {[process.args for process in left]}")
 
 
 @pytest.fixture(scope="session")
