@@ -176,4 +176,4 @@ def _facts_of(text: str) -> RelationFacts:
             raw["dropped"] = tuple(DroppedColumn(**column) for column in dropped)
         return RelationFacts(**raw, columns=columns, types=types)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("not the JSON of a relation's facts") from error
+        raise ValueError("not the JSON of a relation's metadata") from error

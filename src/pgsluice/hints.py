@@ -15,8 +15,8 @@ from pgsluice.shown import shown, shown_json
 
 CONFIG = "CONFIG"
 COPY_ALL_AGAIN = (
-    f"`pgsluice drop {CONFIG}`, move the targets' tables away, then start again: every table is "
-    "copied anew"
+    f"`pgsluice drop {CONFIG}`, move the targets' tables away, then start again: pgsluice copies "
+    "every table"
 )
 """What is left when changes are gone: a new spool does not write the tables of an old one."""
 _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")

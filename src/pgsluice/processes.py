@@ -30,14 +30,14 @@ class Part(StrEnum):
     JVM = "Spark's JVM"
     JAVA = "java -version"
     DAEMON = "the daemon of Spark's Python workers"
-    KEEPER = "the keeper of the snapshot of copies"
+    KEEPER = "the snapshot holder of copies"
 
 
 _NEXT = {
-    Part.CAPTURE: "it is started again",
-    Part.JVM: "Spark is started again",
+    Part.CAPTURE: "pgsluice restarts it",
+    Part.JVM: "pgsluice restarts Spark",
     Part.DAEMON: "Spark starts another one",
-    Part.KEEPER: "the copies that have not ended begin again",
+    Part.KEEPER: "pgsluice restarts the unfinished copies",
 }
 """Of those that a run watches."""
 _NOT_STARTED = {

@@ -299,7 +299,7 @@ def test_a_spool_that_is_ahead_is_refused(synchronised, tmp_path, capsys) -> Non
     assert run_command(["capture", str(file), "--once"]) == 3
     message = capsys.readouterr().err
     assert "the lake has data that this server lacks" in message
-    assert "every table is copied anew" in message
+    assert "pgsluice copies every table" in message
     assert "Traceback" not in message
     assert inserted(config) == numbers(1, 20)
     assert timeline(config) == 1

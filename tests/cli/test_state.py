@@ -120,7 +120,7 @@ def test_a_stream_of_spark_has_no_target_and_is_no_mistake_of_the_configuration(
     text = StringIO()
     shown = Status(SourceStatus("s"), SpoolStatus(), (audit,))
     show(shown, Console(file=text, width=100), "pgsluice.toml")
-    assert "audit  a stream of Spark  at 0/1, no lag" in text.getvalue()
+    assert "audit  a Spark stream  at 0/1, no lag" in text.getvalue()
 
 
 class TestStatus:
@@ -233,7 +233,7 @@ class TestStatus:
         )
         _has_applied_all(captured)
         out = pgsluice("status", captured).out
-        assert re.search(r"all that was received is applied, .* are not received", out)
+        assert re.search(r"everything received is applied, .* not received yet", out)
 
     def test_changes_that_a_target_lacks_are_lag_wherever_the_subscription_is(
         self, pgsluice: Command, captured: Path
@@ -252,7 +252,7 @@ class TestStatus:
         assert (bad["lag_s"], bad["waits_since"], bad["waits_for"]) == (0, None, "why")
         out = pgsluice("status", captured).out
         assert "no lag" not in out
-        assert re.search(r"public\.t: waits since .* UTC: the store is away", out)
+        assert re.search(r"public\.t: waiting since .* UTC: the store is away", out)
         assert re.search(r"public\.t +catching up", out)
 
     def test_says_whether_a_run_is_active_and_what_waits_for_one(
@@ -431,7 +431,7 @@ class TestDrop:
         with SpoolWriter(Spool.open(captured.parent / "spool")):
             outcome = pgsluice("drop", captured, "--yes")
         assert outcome.code == 1
-        assert "a capture writes to the spool" in outcome.err
+        assert "another capture process writes to the spool" in outcome.err
         assert Spool.exists(captured.parent / "spool")
 
     def test_a_single_subscription(self, pgsluice: Command, captured: Path) -> None:
@@ -453,7 +453,7 @@ class TestDrop:
         captured.write_text(text.replace("dsn = ", 'dsn = "host=127.0.0.1 port=1" # ', 1))
         outcome = pgsluice("drop", captured, "--yes")
         assert outcome.code == 1
-        assert "try again when it is back" in outcome.err
+        assert "try again when it is reachable" in outcome.err
         assert Spool.exists(captured.parent / "spool")
 
 

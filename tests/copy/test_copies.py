@@ -444,7 +444,7 @@ def test_rows_that_the_server_cannot_send(database: MakeDatabase, tmp_path: Path
     assert isinstance(result, Failure)
     assert result.remedy is Remedy.RETRY
     assert result.message.startswith(
-        "copying public.t: invalid_parameter_value (SQLSTATE 22023; the server's log says more)"
+        "copying public.t: invalid_parameter_value (SQLSTATE 22023; the server's log has details)"
     )
 
 
@@ -499,7 +499,7 @@ def test_leaves_with_different_keys_need_a_key_of_the_subscription(
     work = one.works()["root"]
     with one.snapshot() as snapshot:
         result = one.copy(work, snapshot)
-        _says(result, "no key that holds for all of its leaves")
+        _says(result, "no key that is valid for all of its partitions")
         _says(result, "public.low (id), public.high (part, id)")
         _says(result, 'key = { "public.root" = ["id", "part"] }')
         assert result.reason == ParkReason.KEY

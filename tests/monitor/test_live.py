@@ -313,7 +313,7 @@ def test_what_is_logged_is_a_line_above_the_picture(
             say_it_ended(Part.CAPTURE, 12, -9)
     finally:
         root.handlers[:] = before
-    line = "capture (process 12) has ended by SIGKILL: it is started again\n"
+    line = "capture (process 12) has ended by SIGKILL: pgsluice restarts it\n"
     gets_it, other = (drawn, stderr) if is_terminal else (stderr, drawn)
     assert line in gets_it.getvalue()
     assert line not in other.getvalue()

@@ -156,7 +156,7 @@ def a_lost_keeper_costs_what_is_not_finished(shop: Shop, caplog: pytest.LogCaptu
             )
             shop.database.execute("UPDATE big SET note = 'later' WHERE id < 9")
         assert one.table("big").copy_number == 2 + 2 * number, how
-        ended = f"the keeper of the snapshot of copies (process {keeper.pid}) has ended"
+        ended = f"the snapshot holder of copies (process {keeper.pid}) has ended"
         assert (ended in caplog.text) == (how == "its process")
         assert one.table("small").copy_number == 1
         shop.others_go_on()

@@ -84,7 +84,7 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
         os.kill(health.pid, signal.SIGKILL)
         shop.execute("INSERT INTO small VALUES (2)")
         one.wait_until(lambda: holds("quick", "small", 1, 2))
-        ended = f"capture (process {health.pid}) has ended by SIGKILL: it is started again"
+        ended = f"capture (process {health.pid}) has ended by SIGKILL: pgsluice restarts it"
         assert ended in one.log()
         # Requests and the configuration of other subscriptions are taken up.
         ((oid, copied),) = one.record("quick").tables.items()
@@ -121,9 +121,9 @@ def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
 
     # A JVM and its workers start.
     one.wait_until(is_applied)
-    assert one.log().count("Spark's JVM ended while it started: Spark is started again") == 2
+    assert one.log().count("Spark's JVM ended while it started: pgsluice restarts Spark") == 2
     assert (
-        f"Spark's JVM (process {java.pid}) has ended by SIGKILL: Spark is started again"
+        f"Spark's JVM (process {java.pid}) has ended by SIGKILL: pgsluice restarts Spark"
         in one.log()
     )
     assert "Traceback" not in one.log(), one.log()

@@ -77,7 +77,7 @@ def test_what_is_killed_is_named_and_everything_goes_on(
     with stopped_copy(one, shop, "large"):  # by a worker, which waits for the server
         for worker in run.daemon.children():
             worker.kill()
-        lost = "Spark had to begin anew: copy public.large (Python worker exited unexpectedly"
+        lost = "Spark lost a worker and retries its tasks: copy public.large (Python worker exited"
     run.says(lost)
     run.goes_on()
 

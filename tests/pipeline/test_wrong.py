@@ -110,7 +110,7 @@ def test_a_slot_that_is_not_the_spools(
             # What is missing would be found only by the slot's own position.
             f"SELECT {to_the_end}",
         )
-        refused(one, capfd, 3, "past the spool's frontier")
+        refused(one, capfd, 3, "past the spool's end")
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.name}')")
     refused(one, capfd, 3, "is not there any more")
     elsewhere = Database(other_server, shop.name)
@@ -138,7 +138,7 @@ def test_a_target_with_the_position_of_another_source(
     assert other.table("t").state == "p"
     # Only a copy that the user asks for, and agrees to, takes it over.
     assert run_command(["copy", str(other.path), "t"]) == 2
-    pasted = re.search("which then are gone: pgsluice (copy .*)", capfd.readouterr().err)
+    pasted = re.search("which deletes the old ones: pgsluice (copy .*)", capfd.readouterr().err)
     assert pasted is not None
     assert other.delta("t").version() == one.delta("t").version()
     assert run_command(shlex.split(pasted[1])) == 0

@@ -287,7 +287,7 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
         (_SLOT, Lsn(200), Level.OK, "holds 100 B"),
         (replace(_SLOT, active_pid=7), Lsn(200), Level.OK, "in use by process 7"),
         (_SLOT, None, Level.WARNING, "has never used it"),
-        (_SLOT, Lsn(199), Level.ERROR, "stands at 0/C8, past the spool's frontier 0/C7"),
+        (_SLOT, Lsn(199), Level.ERROR, "is at 0/C8, past the spool's end 0/C7"),
         (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
         (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "(plugin wal2json)"),
         (replace(_SLOT, database="other"), None, Level.ERROR, "of the database other"),
@@ -417,7 +417,7 @@ def test_generated_columns_that_are_not_sent() -> None:
     made = replace(_sent(None), publications=PublicationFacts(("p0",), (), (), ""))
     (finding,) = check_generated_columns(made)
     assert finding.todo == (
-        "if they are wanted:\nALTER PUBLICATION p0 SET (publish_generated_columns = stored);"
+        "if you want them:\nALTER PUBLICATION p0 SET (publish_generated_columns = stored);"
     )
     older = replace(made, server=replace(_INFO, version_num=160004))
     (finding,) = check_generated_columns(older)
@@ -488,14 +488,14 @@ def test_a_key_is_proposed_that_can_be_one() -> None:
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved)))
     assert finding.todo == (
         'set key = { "public.u" = ["a", "b"] } in the subscription\n'
-        "choose columns that tell all rows of public.t apart, and make them its primary key: no "
+        "choose columns that identify each row of public.t, and make them its primary key: no "
         "unique index has only columns that are NOT NULL"
     )
     inserts = replace(_TABLE, has_identity=False, has_key=False, sends_updates=False)
     indexed = replace(inserts, name="u", unique_columns=("a",), unique_index="U")
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(indexed,)))
     assert finding.todo == (
-        "for those whose updates and deletes are wanted:\n"
+        "for tables whose updates and deletes you want:\n"
         'ALTER TABLE public.u REPLICA IDENTITY USING INDEX "U";'
     )
 

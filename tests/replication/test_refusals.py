@@ -95,7 +95,7 @@ def test_what_is_missing_is_told_in_any_language(
         ("DO $$BEGIN RAISE 'secret'; END$$", "raise_exception (SQLSTATE P0001;"),
         ("DO $$BEGIN RAISE 'secret' USING ERRCODE = '42501'; END$$", "(SQLSTATE 42501;"),
         ("DO $$BEGIN RAISE 'secret' USING ERRCODE = 'WALK1'; END$$", "error (SQLSTATE WALK1;"),
-        ("SELECT 1 / 0", "division_by_zero (SQLSTATE 22012; the server's log says more)"),
+        ("SELECT 1 / 0", "division_by_zero (SQLSTATE 22012; the server's log has details)"),
         ("SELECT * FROM nowhere", 'relation "nowhere" does not exist'),
     ],
 )

@@ -120,7 +120,9 @@ def test_a_full_disk_is_said_with_the_table_and_the_folder(
     with pytest.raises(TargetUnreachable) as caught:
         staged(lake, large_rows(4, MIB))
     assert caught.value.what == f"public.t: no room is left on the disk of {lake}/t"
-    assert caught.value.hint.startswith("make room there; nothing is lost, and it is tried again")
+    assert caught.value.hint.startswith(
+        "make room there; no data is lost, and pgsluice keeps retrying"
+    )
     small_disk(lake, "16m")
     small_disk(lake / "cache", "64k")
     with pytest.raises(TargetUnreachable, match=rf"public\.t: no room .* of {lake}/cache"):

@@ -76,8 +76,8 @@ def test_leaves_with_different_keys_are_named(database: MakeDatabase) -> None:
         (inserts_only,) = source_tables(connection, ["inserts"])
     assert table.facts.primary_key == ()
     assert table.key_problem == KeyProblem(
-        "public.p has no key that holds for all of its leaves: their keys are public.low (a), "
-        "public.high (b, a)",
+        "public.p has no key that is valid for all of its partitions: their keys are public.low "
+        "(a), public.high (b, a)",
         'give public.p a primary key; or set key = { "public.p" = ["a", "b"] } in the '
         "subscription, so that all updates and deletes carry it: ALTER TABLE public.low REPLICA "
         "IDENTITY FULL",

@@ -154,7 +154,7 @@ class CaptureProcess:
                     return error_of(facts)
         return PgsluiceError(
             has_ended(Part.CAPTURE, self._process.pid, code),
-            hint="start again: nothing is lost. What it printed says why it ended",
+            hint="start again; no data is lost. Its output gives the reason",
         )
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class CaptureReporter:
             case TransactionStatus.COMMITTED:
                 return f"{name}, which has committed and needs more room: {more}, and start again"
             case None:
-                return f"{name}, of which the server does not know any more how it ended: {more}"
+                return f"{name}, whose outcome the server no longer knows: {more}"
 
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None

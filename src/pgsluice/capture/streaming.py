@@ -308,5 +308,5 @@ class SlotStream:
             self._decodable_from.clear()
             self._reporter.warn(
                 f"the server is on timeline {server.timeline}, promoted at "
-                f"{server.end_of(known.timeline) or start}: going on from {start}"
+                f"{server.end_of(known.timeline) or start}: continuing from {start}"
             )

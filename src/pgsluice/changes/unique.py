@@ -105,8 +105,8 @@ def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn)
     return TableError(
         f"{of} ({', '.join(key)}) of {table} {'has' if count == 1 else 'have'} more than one row,"
         f" for example at {position}: the key is not unique",
-        hint="name columns that tell all rows apart in the subscription's `key`, or remove the"
-        f" rows that {shared} finds; then {copied_again(table)}",
+        hint="name columns that identify each row in the subscription's `key`, or remove the "
+        f"rows that {shared} finds; then {copied_again(table)}",
         table=table,
         count=count,
         lsn=position,

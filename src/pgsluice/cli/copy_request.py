@@ -64,10 +64,10 @@ def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
             command = f"pgsluice copy CONFIG --yes {shlex.quote(table)}"
             raise ConfigError(
                 foreign.what,
-                hint=f"to replace its rows, which then are gone: {command}\n"
+                hint=f"to replace its rows, which deletes the old ones: {command}\n"
                 "to keep them, move it away before that",
             )
-        if not typer.confirm(f"{foreign.what}. Replace its rows by those of {shown(table)}?"):
+        if not typer.confirm(f"{foreign.what}. Replace its rows with those of {shown(table)}?"):
             say("nothing was copied")
             raise typer.Exit(1)
 
@@ -106,7 +106,7 @@ def _report_other_settings(config: Config, name: str) -> bool:
     found = difference(running.digests, digests(config))
     file = config.path.name
     if found.taken:
-        say(f"the active run reads {file} again before it copies: {', '.join(found.taken)} changed")
+        say(f"the active run reloads {file} before it copies: {', '.join(found.taken)} changed")
     if found.left:
         say(words_of_left(found, file, running.read_at))
     return bool(found.taken)
@@ -138,7 +138,7 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
         if time.monotonic() > deadline:
             raise PgsluiceError(
                 f'the run of subscription "{name}" has not accepted the request yet',
-                hint="it will, when its current step has ended: the request is kept",
+                hint="the request is saved; pgsluice processes it after the current step",
             )
         time.sleep(_POLL_S)
     return True

@@ -63,8 +63,8 @@ def end_on_signals() -> None:
 def _end_now(number: int) -> None:
     """End the process without its clean-up; its children end with the pipes to them."""
     say_last(
-        f"pgsluice: ended without what had not ended after {END_S:g} s; is there a server or a "
-        "disk that does not answer?\n  → nothing is lost: the next start goes on\n"
+        f"pgsluice: forced exit: a server or disk did not respond within {END_S:g} s\n"
+        "  → no data is lost; the next start resumes\n"
     )
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _SHOW_CURSOR)

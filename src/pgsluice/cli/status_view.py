@@ -43,7 +43,10 @@ def show(status: Status, console: Console, config: str) -> None:
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
     if status.source.left:
         statements = "\n           ".join(f"{statement};" for statement in status.source.left)
-        needed = f"        new tables wait for statements of others\n         → {statements}"
+        needed = (
+            "        new tables are not published until these statements have run\n"
+            f"         → {statements}"
+        )
         console.print(Text(shown_lines(needed), style="yellow"), soft_wrap=True, highlight=False)
     console.print(_spool_line(status.spool, config), soft_wrap=True, highlight=False)
     if (held := held_line(status.spool.held)) is not None:
@@ -67,7 +70,7 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
     for table in subscription.tables:
         if table.error:
             since = subscription.lag_of(table).since
-            waits = "" if since is None else f"waits since {utc(since)}: "
+            waits = "" if since is None else f"waiting since {utc(since)}: "
             error = with_config(table.error, config).removeprefix(f"{table.title}: ")
             yield _reason(table.title, waits + error, "red")
         if table.copy_words:
@@ -132,7 +135,7 @@ def _spool_line(spool: SpoolStatus, config: str) -> Text:
         return text.append("does not exist yet", style="yellow")
     segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
     return text.append(
-        f"position {spool.position}, frontier {spool.frontier}, "
+        f"position {spool.position}, received through {spool.frontier}, "
         f"{format_bytes(spool.bytes)} in {segments}"
         + (f", {format_bytes(spool.open_bytes)} of open transactions" * bool(spool.open_bytes)),
         style="default",
@@ -176,7 +179,7 @@ def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> T
     if subscription.sink:
         text.append(shown(f"  {subscription.mode} → {subscription.sink}"), style="default")
     else:
-        text.append("  a stream of Spark", style="default")
+        text.append("  a Spark stream", style="default")
     if subscription.sink and not subscription.is_configured:
         text.append("  not in the configuration", style="yellow")
     if not subscription.is_enabled:
@@ -198,10 +201,10 @@ def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
     elif lag_bytes is None:
         text.append("lag unknown", style="yellow")
     elif lag_bytes:
-        received = f"all that was received is applied, {format_bytes(lag_bytes)} are not received"
+        received = f"everything received is applied, {format_bytes(lag_bytes)} not received yet"
         text.append(received, style="default")
     elif uncopied:
-        text.append("no lag of the tables that are copied", style="default")
+        text.append("no lag of copied tables", style="default")
     else:
         text.append("no lag", style="green")
     if uncopied:

@@ -91,8 +91,8 @@ def drop_all(config: Config, *, yes: bool) -> int:
     except SourceUnreachable as error:
         raise SourceUnreachable(
             error.what,
-            hint="the slot and the publications are on the server: try again when it is back; "
-            f"if it will never be back, remove {path}",
+            hint="the server still has the slot and the publications: try again when it is "
+            f"reachable; if it never will be, remove {path}",
         ) from error
     if Spool.forget(path):
         say(f"removed the state in {path}")
@@ -130,7 +130,8 @@ def _refuse(slot: SlotInfo | None, database: str) -> None:
         )
     if slot.plugin != "pgoutput" or slot.database != database:
         raise ForeignSource(
-            f"slot {slot.name} is not ours: plugin {slot.plugin}, database {slot.database}",
+            f"slot {slot.name} belongs to something else: plugin {slot.plugin}, database "
+            f"{slot.database}",
             hint="[source] names the wrong slot",
         )
 

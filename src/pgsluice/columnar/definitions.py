@@ -118,5 +118,5 @@ def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:
         return RelationFacts.from_json(text.decode())
     except ValueError as error:
         offset = int(block.starts[message]) + text_offset
-        reason = "a relation's facts cannot be read"
+        reason = "a relation's metadata cannot be read"
         raise protocol_error(block, view.name, message, offset, reason) from error

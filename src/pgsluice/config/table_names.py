@@ -85,7 +85,7 @@ def nearest_table(name: str, titles: Collection[str]) -> str:
     if close := nearest(bare, by_name):
         return f"did you mean {by_name[close]}?"
     if not titles:
-        return "no table is known yet: pgsluice run CONFIG makes them known"
+        return "no table is known yet; pgsluice run CONFIG discovers them"
     first = ", ".join(sorted(titles)[:_MOST_NAMES])
     more = len(titles) - _MOST_NAMES
     return f"there are: {first}" + (f" and {more} more" if more > 0 else "")

@@ -20,7 +20,7 @@ publications = [{publication}]
 # binary = false             # send values in binary form (14+)
 # messages = false           # send what pg_logical_emit_message writes (14+)
 # origin = "any"             # "none": not what the source itself received by replication (16+)
-# catalog_poll_s = 10        # seconds between looks at the server's catalog
+# catalog_poll_s = 10        # seconds between catalog refreshes
 # connect_timeout_s = 30     # seconds that connecting may take
 # silence_timeout_s = 60     # connect again when the server has sent nothing for so long (0: never)
 

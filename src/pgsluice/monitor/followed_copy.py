@@ -45,7 +45,7 @@ def follow_copy(
         table = None if record is None else record.tables.get(oid)
         if record is None or table is None:
             raise TableError(
-                f"the table is not copied: the subscription {name} does not get it any more"
+                f"the table is not copied: the subscription {name} no longer receives it"
             )
         _report_state(name, table, report)
         if not table.is_to_copy:
@@ -53,7 +53,7 @@ def follow_copy(
         if not is_running:
             raise PgsluiceError(
                 f'the run of subscription "{name}" ended before {table.title} was copied',
-                hint="pgsluice run CONFIG goes on with the copy",
+                hint="pgsluice run CONFIG resumes the copy",
             )
         _report_progress(spool_path, record, oid, table, report)
         pause()

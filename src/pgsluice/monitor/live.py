@@ -226,9 +226,7 @@ class LiveView(Display):
             self._line(f"{title} {words}{reason}")
         for why in incomplete if is_new else ():
             is_gap = not why.startswith(INSERTS_ONLY)
-            state = (
-                "stands still:" if event.state == "u" else "is incomplete:" if is_gap else "gets"
-            )
+            state = "unpublished:" if event.state == "u" else "incomplete:" if is_gap else "gets"
             self._line(f"{title} {state} {why}")
 
     def _on_copy(self, event: CopyProgress) -> None:

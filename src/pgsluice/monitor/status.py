@@ -43,7 +43,7 @@ _SILENT_S = 60.0
 """Capture writes its state each second; while it connects, less often."""
 _SILENT = (
     "process {} has reported nothing since {}: it is stopped, or hangs\n"
-    "  → kill it: an active run starts it again"
+    "  → kill it; an active run restarts it"
 )
 
 

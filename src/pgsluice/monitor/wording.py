@@ -13,7 +13,7 @@ STATES = {
     "s": "synchronized",
     "r": "ready",
     "p": "parked",
-    "u": "stands still",
+    "u": "unpublished",
 }
 """PostgreSQL's relation states (pg_subscription_rel.srsubstate), ``p`` and ``u``, as words."""
 

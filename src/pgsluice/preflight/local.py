@@ -99,7 +99,7 @@ def check_capture(facts: LocalFacts) -> Iterator[Finding]:
     yield warning(
         "capture",
         f"{capture.phase or 'stopped'}{often}: {what}",
-        todo or "pgsluice status CONFIG says whether it goes on",
+        todo or "pgsluice status CONFIG shows whether it has resumed",
     )
 
 

@@ -39,7 +39,9 @@ def check_own_publications(facts: SourceFacts) -> Iterator[Finding]:
     try:
         publications = load_configured(facts.config.publications, facts.catalog)
     except ConfigError as refusal:
-        yield error("publications", str(refusal), "correct the statement: nothing runs before")
+        yield error(
+            "publications", str(refusal), "correct the statement; no command starts until then"
+        )
         return
     names = ", ".join(publication.name for publication in publications) or "none"
     yield ok("publications", f"our own: {names}")

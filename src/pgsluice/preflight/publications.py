@@ -124,14 +124,12 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
 def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
     """How a table's publications send its stored generated columns."""
     if not facts.publications.existing:
-        return (
-            "if they are wanted: `pgsluice check CONFIG` after the first run prints the statement"
-        )
+        return "if you want them: `pgsluice check CONFIG` after the first run prints the statement"
     statements = [
         f"ALTER PUBLICATION {quote_identifier(name)} SET (publish_generated_columns = stored);"
         for name in sorted({by.publication for by in relation.by if by.columns is None})
     ]
-    return "\n".join(["if they are wanted:", *statements])
+    return "\n".join(["if you want them:", *statements])
 
 
 def check_messages(facts: SourceFacts) -> Iterator[Finding]:
@@ -140,7 +138,7 @@ def check_messages(facts: SourceFacts) -> Iterator[Finding]:
     if source.messages and source.streaming not in (None, "off"):
         yield warning(
             "messages",
-            f'streaming = "{source.streaming}": in a streamed transaction, a message of a '
-            "savepoint that was rolled back cannot be told from the others, and is kept",
+            f'streaming = "{source.streaming}": pgsluice keeps messages of a rolled back savepoint '
+            "in a streamed transaction, since the server does not mark them",
             'streaming = "off", unless no savepoint around a message is ever rolled back',
         )

@@ -124,7 +124,7 @@ def check_limits(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "idle_replication_slot_timeout",
             f"{format_seconds(idle_s)}: the slot is lost after a longer stop of pgsluice, and all "
-            "tables are to be copied anew",
+            "tables need a new copy",
             "raise it to several days, or 0 for no limit",
         )
 

@@ -97,7 +97,7 @@ def check_keys(facts: SourceFacts) -> Iterator[Finding]:
                 "key",
                 f"{what} is not unique: the statistics of the table show a value that several rows"
                 " have; its copy is refused",
-                "name columns that tell all rows apart in `key`",
+                "name columns that identify each row in `key`",
             )
         else:
             yield warning(
@@ -136,7 +136,7 @@ def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
 
 def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
     """What makes the source send updates and deletes of tables."""
-    yield "for those whose updates and deletes are wanted:"
+    yield "for tables whose updates and deletes you want:"
     for table in tables[:_SHOWN_TABLES]:
         if table.unique_index:
             index = quote_identifier(table.unique_index)
@@ -147,7 +147,7 @@ def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
 
 def _choose_a_key(table: PublishedTable) -> str:
     return (
-        f"choose columns that tell all rows of {table.sql_name} apart, and make them its primary "
+        f"choose columns that identify each row of {table.sql_name}, and make them its primary "
         "key: no unique index has only columns that are NOT NULL"
     )
 

@@ -6,7 +6,7 @@ partitioned table, since the target tells rows of all leaves apart by it:
 
 - All leaves have the same key.
 - It has the partition columns of the table and of all partitioned tables below it. Otherwise two
-  leaves may have rows with the same key. No key has a partition expression.
+  partitions may have rows with the same key. No key has a partition expression.
 
 A subscription may name a key that the server does not vouch for: it is the user's word.
 """
@@ -92,7 +92,7 @@ def _different_keys(
     ]
     full = "; ".join(without[:_MOST_NAMED]) + (" …" if len(without) > _MOST_NAMED else "")
     return KeyProblem(
-        f"{_title(table)} has no key that holds for all of its leaves: their keys are "
+        f"{_title(table)} has no key that is valid for all of its partitions: their keys are "
         f"{', '.join(keys)}",
         f"give {_title(table)} a primary key; or set {_setting(table, key)} in the subscription"
         + (f", so that all updates and deletes carry it: {full}" if full else ""),
@@ -102,8 +102,8 @@ def _different_keys(
 def _ambiguous_key(table: RelationFacts, key: Sequence[str], missing: Sequence[str]) -> KeyProblem:
     lacks = f"the partition column {', '.join(missing)}" if missing else "the partition expression"
     return KeyProblem(
-        f"{_title(table)} has no key that holds for all of its leaves: two leaves may have rows "
-        f"with the same ({', '.join(key)}), since their keys lack {lacks}",
+        f"{_title(table)} has no key that is valid for all of its partitions: two partitions may "
+        f"have rows with the same ({', '.join(key)}), since their keys lack {lacks}",
         f"if no two rows ever have the same, set {_setting(table, key)} in the subscription"
         + (f"; else give {_title(table)} a primary key with {', '.join(missing)}" * bool(missing)),
     )

@@ -19,8 +19,8 @@ def odd_answer(doing: str, what: str) -> ProtocolError:
     """The error for an answer that no PostgreSQL gives."""
     return ProtocolError(
         f"{doing}: {what}",
-        hint="PostgreSQL does not answer so: connect to the server itself, not to a pooler or "
-        "another program in between",
+        hint="PostgreSQL does not answer like this: connect to the server itself, not to a "
+        "pooler or another program in between",
     )
 
 

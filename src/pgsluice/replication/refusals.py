@@ -157,7 +157,7 @@ def refused_command(
             hint = "raise max_replication_slots on the server, or drop an unused slot"
         case "42501":
             hint = (
-                _hint(message) or "the role lacks a privilege: `pgsluice check CONFIG` says which"
+                _hint(message) or "the role lacks a privilege: `pgsluice check CONFIG` shows which"
             )
         case "42710":
             hint = "choose another name for the slot, or drop the one that is there"
@@ -254,7 +254,7 @@ def _said(sqlstate: str | None, message: str, function: str) -> str:
     except KeyError:
         name = "Error"
     words = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    return f"{words} (SQLSTATE {sqlstate}; the server's log says more)"
+    return f"{words} (SQLSTATE {sqlstate}; the server's log has details)"
 
 
 def _grant(message: str, user: str, dbname: str) -> str | None:

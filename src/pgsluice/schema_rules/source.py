@@ -297,7 +297,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_reused_name, "has a new column of the name of a dropped one"),
     (_has_newly_sent_column, "has a column that was not sent before"),
     (_has_filled_columns, "has a new column with several values in existing rows"),
-    (_has_another_type, "has a column that is printed otherwise, or larger than the target's"),
+    (_has_another_type, "has a column that is printed differently, or larger than the target's"),
     (_has_another_key, "has another key"),
     (_has_changed_type, "has a column whose type has another label or attribute"),
     (_has_more_actions, "sends changes that were not sent for a while"),

@@ -81,7 +81,7 @@ def reconcile_column(
     if target is None:
         if known is None or name in known.types or name in known.added:
             return AddColumns((now,))
-        return LookFirst(f"column {name!r} of {table} came before a look at the catalog found it")
+        return LookFirst(f"column {name!r} of {table} arrived before a catalog refresh found it")
     if holds(target.type, now.type):
         return Same()
     if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):

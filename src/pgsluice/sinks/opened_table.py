@@ -155,7 +155,7 @@ class OpenedTable:
             raise ForeignTarget(
                 f"pgsluice wrote the table at {handle.location} from another spool, or for another "
                 "table",
-                hint=f"to replace its rows, which then are gone: {copy_again(title)}\n"
+                hint=f"to replace its rows, which deletes the old ones: {copy_again(title)}\n"
                 "to keep them, move it away before that, or choose another path for the sink",
                 table=title,
                 location=handle.location,

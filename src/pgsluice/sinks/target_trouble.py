@@ -10,6 +10,6 @@ def target_trouble(trouble: DiskTrouble, table: str) -> TargetUnreachable:
     """The error, with the table that is written."""
     return TargetUnreachable(
         f"{table}: {trouble.what}",
-        hint=f"{trouble.hint}; nothing is lost, and it is tried again until it works",
+        hint=f"{trouble.hint}; no data is lost, and pgsluice keeps retrying",
         table=table,
     )

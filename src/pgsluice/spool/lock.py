@@ -89,8 +89,8 @@ def writer_lock(spool_path: Path, patience_s: float = 0.0) -> FileLock:
     """The lock of the process that writes a spool."""
     return FileLock(
         spool_path / WRITER_LOCK,
-        f"a capture writes to the spool {spool_path}",
-        "a slot has one capture: stop the other one, or let it work",
+        f"another capture process writes to the spool {spool_path}",
+        "stop it first, or leave it running",
         patience_s,
     )
 
@@ -104,7 +104,7 @@ def subscription_lock(spool_path: str | Path, name: str, patience_s: float = 0.0
     return FileLock(
         subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",
-        "stop the other one first, or let it work",
+        "stop it first, or leave it running",
         patience_s,
     )
 

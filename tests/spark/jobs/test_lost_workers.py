@@ -33,7 +33,9 @@ def test_work_that_was_begun_anew_is_named(spark: Any, caplog: pytest.LogCapture
     assert sorted(done) == [(1, 1), (2, 2)]
     (said,) = caplog.messages
     lost = "apply public.t (Python worker exited unexpectedly (crashed))"
-    assert said.startswith(f"Spark had to begin anew: {lost}\n  → if it happens again, the machine")
+    assert said.startswith(
+        f"Spark lost a worker and retries its tasks: {lost}\n  → if it happens again"
+    )
 
 
 def test_work_that_kills_each_worker_is_named(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -42,7 +44,7 @@ def test_work_that_kills_each_worker_is_named(spark: Any, caplog: pytest.LogCapt
         pytest.raises(spark_errors()),
     ):
         run_tasks(spark.sparkContext, killed_before(99), [1])
-    assert caplog.messages[0].startswith("Spark lost each worker that began to apply public.t\n")
+    assert caplog.messages[0].startswith("Spark lost every worker that tried to apply public.t\n")
 
 
 def test_of_work_that_is_done_at_once_nothing_is_said(

@@ -255,7 +255,7 @@ class CatalogWatch:
             with source_errors("asking whether the catalog has changed"):
                 if not self._changes.have_come(connection):
                     return
-            with source_errors("keeping the publications in step"):
+            with source_errors("updating the publications"):
                 if not self._keep_publications(connection):
                     self._changes.forget()
             known = self._facts.known()

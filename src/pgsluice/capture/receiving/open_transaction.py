@@ -91,7 +91,7 @@ class OpenTransaction:
         """
         if self.rolled_back_from is not None:
             raise ProtocolError(
-                f"the server ends transaction {self.xid} as if nothing of it had been rolled back, "
-                "but its catalog says otherwise",
+                f"the server ends transaction {self.xid} without a rollback of any part, but its "
+                "catalog shows one",
                 xid=self.xid,
             )

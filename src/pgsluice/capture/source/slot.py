@@ -248,13 +248,13 @@ def _adopt(
     if slot.is_active:
         raise SlotInUse(
             f"slot {slot.name!r} is in use by process {slot.active_pid}",
-            hint="another pgsluice? One spool a slot: stop it, or name another slot in [source]: "
-            + other_slot(slot.name, "new"),
+            hint="another capture process uses this slot: stop it first, or name another slot in "
+            "[source]: " + other_slot(slot.name, "new"),
         )
     if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
         raise SourceRefused(
-            f"slot {slot.name!r} is there already and was used, while the spool "
-            f"{config.spool.path} is new",
+            f"slot {slot.name!r} already exists and was used, but the spool {config.spool.path} "
+            "is new",
             hint=_drop_hint(slot),
         )
     spool = _intend(config, spool, identity)
@@ -337,7 +337,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
         was, asked = str(slot.two_phase).lower(), str(two_phase).lower()
         raise SourceRefused(
             f"slot {slot.name!r} was made with two_phase = {was}, and {asked} is asked for",
-            hint=f"set two_phase = {was}: a slot keeps it for life; for the other, `pgsluice "
+            hint=f"set two_phase = {was}: a slot cannot change it; for the other value, `pgsluice "
             "drop CONFIG` and start again",
         )
 
@@ -354,9 +354,9 @@ def _refuse_other_owner(slot: SlotInfo, database: str) -> None:
     if slot.plugin is not None:
         what = f"of the database {slot.database} (plugin {slot.plugin})"
     raise ForeignSource(
-        f"the slot {slot.name!r} is {what}, not pgoutput's of {database}: a server has one slot of "
-        "a name, for all its databases",
-        hint=f"leave it, and name another slot in [source]: {other_slot(slot.name, database)}",
+        f"the slot {slot.name!r} is {what}, not pgoutput's of {database}: slot names are unique "
+        "across all databases of a server",
+        hint=f"keep it, and name another slot in [source]: {other_slot(slot.name, database)}",
     )
 
 

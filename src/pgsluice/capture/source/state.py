@@ -253,12 +253,12 @@ def refuse_slot(
         reason, remedy = _LOSSES.get(slot.invalidation_reason, (slot.invalidation_reason, ""))
         raise SlotLost(f"slot {slot.name!r} is lost: {reason}", hint=f"{remedy}{COPY_ALL_AGAIN}")
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
-        stands = f"slot {slot.name!r} stands at {slot.confirmed_flush_lsn}, past the spool's"
+        stands = f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, past the spool's end"
         cause, hint = (
-            "somebody else read from it, or made it again",
+            "another process read from it, or recreated it",
             f"the changes between are gone: {COPY_ALL_AGAIN}",
         )
         if not has_frontier:
             cause += f", or the spool's {FRONTIER} is missing"
             hint = f"restore the file if there was one; else {hint}"
-        raise Gap(f"{stands} frontier {frontier}: {cause}", hint=hint, lsn=frontier)
+        raise Gap(f"{stands} {frontier}: {cause}", hint=hint, lsn=frontier)

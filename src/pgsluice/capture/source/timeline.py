@@ -101,7 +101,7 @@ def start_on(spool: Received, server: History) -> Lsn:
     if server.timeline < known.timeline and server.timeline in dict(known.ends):
         raise SourceRefused(
             f"the server is on timeline {server.timeline}, which ended at "
-            f"{known.end_of(server.timeline)} for the spool: it went on with timeline "
+            f"{known.end_of(server.timeline)} for the spool: the spool continued with timeline "
             f"{known.timeline}. This is the old primary",
             hint="connect to the server that was promoted: a dsn can name both hosts, "
             "host=a,b target_session_attrs=read-write",
@@ -114,7 +114,7 @@ def start_on(spool: Received, server: History) -> Lsn:
     if spool.last > fork_lsn:
         raise ForeignSource(
             f"the server is on timeline {server.timeline}, which has the source's history up to "
-            f"{fork_lsn} only; the spool goes on to {spool.last} on timeline {known.timeline}: "
+            f"{fork_lsn} only; the spool continues to {spool.last} on timeline {known.timeline}: "
             "the lake has data that this server lacks",
             hint=f"connect to the server that the spool follows; if this one is the source from "
             f"now on, {COPY_ALL_AGAIN}. To keep a standby from falling behind: docs/failover.md",
@@ -144,9 +144,9 @@ def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) ->
     if slot is None:
         raise SlotLost(
             f"slot {name!r} is not there any more",
-            hint="dropped, or this server was promoted without it: slots stay behind unless "
-            "they are synchronised (17+, docs/failover.md). What was committed since cannot "
-            f"be had: {COPY_ALL_AGAIN}",
+            hint="dropped, or this server was promoted without it: slots stay behind unless they "
+            "are synchronised (17+, docs/failover.md). Changes committed since then are "
+            f"lost: {COPY_ALL_AGAIN}",
             slot=name,
         )
     if slot.is_synced and (server.is_standby or slot.is_temporary):

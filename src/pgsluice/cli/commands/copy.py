@@ -41,7 +41,10 @@ def copy(
         ask_to_replace(loaded, oids, table)
     inactive = [name for name, oid in oids.items() if not ask_for_copy(loaded, name, oid)]
     if len(inactive) < len(oids):
-        say(f"asked the active run to copy {table} again; it does so also if this command is ended")
+        say(
+            f"asked the active run to copy {table} again; it continues even if you stop this "
+            "command"
+        )
     if inactive:
         code = _copy_alone(loaded, {name: oids[name] for name in inactive}, str(config))
         if code:

@@ -45,10 +45,12 @@ _HISTORY = (
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=0, help="how long the shop is open")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=0, help="how long the demo's workload runs")] = 20.0,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="a new folder for everything; kept", show_default=False),
+        typer.Option(
+            "--dir", help="a new folder for all files; pgsluice keeps it", show_default=False
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="keep the temporary folder")] = False,
     debug: DebugOption = False,

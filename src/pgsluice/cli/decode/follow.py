@@ -251,7 +251,8 @@ def _facts(data: bytes, in_stream: bool) -> Facts:
             json.dumps(json.loads(content), allow_nan=False)
     except (struct.error, ValueError, RecursionError):
         raise ProtocolError(
-            "Facts message ('#'), offset 1: expected a relation's OID and JSON, got other bytes",
+            "Relation metadata ('#'), offset 1: expected a relation's OID and JSON, got other "
+            "bytes",
             tag="#",
             offset=1,
         ) from None

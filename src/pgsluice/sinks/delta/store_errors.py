@@ -39,6 +39,6 @@ def store_error(error: Exception, table: str, place: str) -> TargetUnreachable |
     ends = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
     return TargetUnreachable(
         f"{table}: the target's store fails: {': '.join(ends)}",
-        hint="it is tried again until the store works",
+        hint="pgsluice keeps retrying",
         table=table,
     )

@@ -53,8 +53,9 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
         return
     with suppress(*spark_errors()):  # that the JVM has ended is said by others
         reasons = dict.fromkeys(reason for stage in lost for reason in _reasons(context, stage))
-        why = "; ".join(reasons) or "Spark does not say why"
-        logger.warning("Spark had to begin anew: %s (%s)\n  → %s", _work(context), why, _HINT)
+        why = "; ".join(reasons) or "Spark gives no reason"
+        retried = "Spark lost a worker and retries its tasks: %s (%s)\n  → %s"
+        logger.warning(retried, _work(context), why, _HINT)
 
 
 def say_all_lost(context: SparkContext, error: Exception) -> None:
@@ -62,7 +63,7 @@ def say_all_lost(context: SparkContext, error: Exception) -> None:
     with suppress(*spark_errors()):
         if _CRASHED not in str(error):
             return
-        logger.warning("Spark lost each worker that began to %s\n  → %s", _work(context), _HINT)
+        logger.warning("Spark lost every worker that tried to %s\n  → %s", _work(context), _HINT)
 
 
 def _work(context: SparkContext) -> str:

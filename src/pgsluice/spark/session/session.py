@@ -153,8 +153,8 @@ def raise_if_ended(within_s: float = 0.0) -> None:
         return
     raise SparkFailed(
         has_ended(Part.JVM, process.pid, code),
-        hint="start again: nothing is lost. If the system ended it for lack of memory (dmesg says "
-        'so), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
+        hint="start again; no data is lost. If the system ended it for lack of memory (dmesg "
+        'shows it), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
     )
 
 

@@ -214,7 +214,7 @@ class StartingContext(threading.Thread):
             raise SparkFailed(
                 "Spark's JVM could not be started", hint="\n".join(end)
             ) from self._error
-        killed = "start again: nothing is lost. Has something killed it?"
+        killed = "start again; no data is lost. Did something kill it?"
         raise SparkFailed(
             "Spark's JVM ended while it started", hint="\n".join([killed, *end])
         ) from self._error

@@ -77,7 +77,7 @@ def _stream_options(given: Mapping[str, str]) -> SourceOptions:
     if SnapshotOptions.asked_for(given) is not None:
         raise ConfigError(
             "option snapshot is for spark.read only",
-            hint="a stream begins with the rows of its table with starting_position = snapshot",
+            hint="use starting_position = snapshot to start a stream with the rows of its table",
             option="snapshot",
         )
     options = SourceOptions.parse(given)
@@ -92,7 +92,7 @@ def _stream_options(given: Mapping[str, str]) -> SourceOptions:
         if getattr(options, name) is not None:
             raise ConfigError(
                 f"option {name} is for spark.read only",
-                hint="remove it; where a new stream starts is said by starting_position",
+                hint="remove it; use starting_position to choose where a new stream starts",
                 option=name,
             )
     return options

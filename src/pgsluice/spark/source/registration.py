@@ -77,8 +77,8 @@ class Registration:
         raise ConfigError(
             f"subscription {self._name} was read through {record.position} with another "
             "checkpoint, and this query has none: it would lack the changes before that",
-            hint="set the former checkpointLocation; or choose where to start anew with the "
-            "option starting_position (now, earliest, snapshot or an LSN)",
+            hint="set the former checkpointLocation; or choose a new start with the option "
+            "starting_position (now, earliest, snapshot or an LSN)",
             option="subscription",
         )
 
@@ -101,7 +101,7 @@ class Registration:
             raise ConfigError(
                 f"subscription {self._name} was dropped, or is not of this spool, but the query "
                 "has a checkpoint of it",
-                hint="set another checkpointLocation, so that the query starts anew",
+                hint="set another checkpointLocation, to start the query from scratch",
                 option="subscription",
             )
         what = "an earlier registration of it" if other == self._name else f"subscription {other}"
@@ -109,7 +109,7 @@ class Registration:
             f"the query's checkpoint belongs to {what}, not to subscription {self._name} of this "
             "spool",
             hint="read the subscription that the checkpoint belongs to, or set another "
-            "checkpointLocation, so that the query starts anew",
+            "checkpointLocation, to start the query from scratch",
             option="subscription",
         )
 

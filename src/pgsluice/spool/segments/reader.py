@@ -426,4 +426,4 @@ def _facts(text: bytes) -> RelationFacts | None:
     try:
         return RelationFacts.from_json(text.decode())
     except ValueError as error:
-        raise ProtocolError("a relation's facts in the spool cannot be read", tag="#") from error
+        raise ProtocolError("a relation's metadata in the spool cannot be read", tag="#") from error

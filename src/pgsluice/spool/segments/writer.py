@@ -193,7 +193,8 @@ class SpoolWriter:
         with self._chain.mutex:
             if self.last_received > lsn:
                 raise SpoolError(
-                    f"the frontier cannot be lowered to {lsn}: later commits are in the spool"
+                    f"the received-through LSN cannot be lowered to {lsn}: the spool has later "
+                    "commits"
                 )
             if lsn < self.frontier:
                 self._recent.lower(lsn)

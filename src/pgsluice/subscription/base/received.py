@@ -1,7 +1,7 @@
 """What capture has received: copies of partitions wait for a position, or a new connection.
 
 A run that follows changes has a capture that receives all the time. With ``--once`` it ends at the
-server's position at its start. Then it is started again, until it has what is asked for.
+server's position at its start. Then pgsluice restarts it, until it has what is asked for.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def why_incomplete(
         listed = _listed([shown(title) for title in table.foreign_partitions])
         reasons.append(
             f"it does not get the rows of its foreign partitions {listed}: no server sends them\n"
-            "  → keep the rows in a partition that is a table, if they are wanted"
+            "  → keep the rows in a partition that is a table, if you want them"
         )
     if table.unsent:
         reasons.append(
@@ -136,12 +136,12 @@ def why_incomplete(
     if origin == "none":
         reasons.append(
             "changes that reached it by replication are not sent\n"
-            '  → origin = "any" in [source], if they are wanted'
+            '  → origin = "any" in [source], if you want them'
         )
     if not record.copy_number and not record.is_to_copy:
         reasons.append(
             "rows from before the subscription knew it were not copied (copy_data = false)\n"
-            f"  → {copy_again(record.title)}, if they are wanted"
+            f"  → {copy_again(record.title)}, if you want them"
         )
     return tuple(reasons)
 
@@ -153,7 +153,7 @@ def _way_to_a_key(table: ReplicatedTable) -> str:
         index = quote_identifier(table.unique_index)
         return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index}"
     return (
-        f"choose columns that tell all rows of {name} apart, and make them its primary key: no "
+        f"choose columns that identify each row of {name}, and make them its primary key: no "
         "unique index has only columns that are NOT NULL"
     )
 

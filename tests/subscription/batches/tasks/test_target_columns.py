@@ -132,7 +132,7 @@ def test_a_column_that_no_look_has_found_waits_for_one(maker: SpoolMaker, lake: 
     known = replace(KNOWN, types={"id": (INT4, -1), "note": (TEXT, -1)}, added={})
     result = run(maker, lake, end, known)
     assert result.remedy is Remedy.LOOK
-    assert "'c' of public.orders came before a look" in result.message
+    assert "'c' of public.orders arrived before a catalog refresh" in result.message
     assert values(lake) == {0: "none"}
     # The catalog had not found its facts before it was dropped.
     known = replace(known, names={1: "id", 2: "note"}, attnums=3, settled=2)

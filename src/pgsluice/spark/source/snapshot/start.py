@@ -156,8 +156,8 @@ class SnapshotStart:
             return [] if complete is not None else list(self._begin())
         if complete is None:
             raise ConfigError(
-                f"the rows of {self._options.table} that the query has not read yet are not in "
-                "the spool any more",
+                f"the rows of {self._options.table} that the query has not read yet are no longer "
+                "in the spool",
                 hint="empty what the query has written, and start it with another "
                 "checkpointLocation",
             )
@@ -218,7 +218,7 @@ class SnapshotStart:
                 f"the rows of {table} could not be read under one snapshot in {MOST_ATTEMPTS} "
                 "batches",
                 hint="does the query read its DataFrame (foreachBatch has to)? Is the table "
-                "rewritten again and again?",
+                "rewritten repeatedly?",
                 table=str(table),
             )
         self.close()

@@ -58,7 +58,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE n.nspname = %s AND c.relname = %s
 """
 _EVERYTHING = PublishedContent(None, None)
-_LOCKED = "read the table again when the lock is gone; pg_locks has its session"
+_LOCKED = "read the table again after the lock is released; pg_locks shows its session"
 _HINTS = {
     ParkReason.REWRITTEN: "read the table again: a newer snapshot sees its rows",
     ParkReason.RIGHTS: "GRANT SELECT, or ALTER ROLE … BYPASSRLS; then read the table again",
@@ -227,8 +227,8 @@ class TableSelection:
         for name in self.columns:
             if name not in types:
                 raise ConfigError(
-                    f'{self.table} has no column "{name}" any more',
-                    hint="call load() again, so that the table's columns are read anew",
+                    f'{self.table} no longer has a column "{name}"',
+                    hint="call load() again, to read the table's columns again",
                     column=name,
                 )
             if content.columns is not None and name not in content.columns:
@@ -256,4 +256,6 @@ def hints_of_a_read(gone: str) -> Iterator[None]:
         hint = error.hint if reason is None else _HINTS.get(reason)
         raise TableError(error.what, hint=hint, **error.facts) from error
     except SnapshotGone as error:
-        raise SourceUnreachable("the snapshot of the table's rows is gone", hint=gone) from error
+        raise SourceUnreachable(
+            "the snapshot of the table's rows no longer exists", hint=gone
+        ) from error

@@ -69,7 +69,7 @@ def identified(
     if not ways:
         title = f"{facts.root_namespace}.{facts.root_name}"
         raise TableError(
-            f"{title}: the columns of its changes are not those that the catalog had",
+            f"{title}: the columns of its changes differ from those in the catalog",
             table=title,
             remedy=Remedy.LOOK,
         )
@@ -137,7 +137,7 @@ def _check_known(
         column = columns[at]
         if column.slot.name and column.number > known.attnums:
             title = f"{facts.root_namespace}.{facts.root_name}"
-            why = f"column {column.slot.name!r} of {title} came before a look at the catalog found"
+            why = f"column {column.slot.name!r} of {title} arrived before a catalog refresh found"
             raise_unless_possible(LookFirst(f"{why} it"), title)
 
 
