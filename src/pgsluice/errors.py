@@ -35,10 +35,11 @@ be seen. All of them pickle: they cross from Spark's Python workers to the drive
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Self
 
 from pgsluice.disk import disk_trouble
@@ -46,27 +47,38 @@ from pgsluice.machine import naming_machine
 from pgsluice.shown import one_line, shown
 
 
+class ExitCode(IntEnum):
+    """How a command ended; ``docs/exit-codes.md`` lists what each command means by it."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    SOURCE = 3
+    INTERRUPTED = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
 class Remedy(StrEnum):
-    """What a subscription does about an error that one of its tables met."""
+    """The recovery action of a subscription for an error of one of its tables."""
 
     PARK = "park"
-    """The table stops until a user has it copied again."""
+    """The table pauses until a user requests a new copy."""
     COPY = "copy"
-    """The table is copied again at once: the stream does not carry what it needs."""
+    """The subscription copies the table again at once: the stream lacks what it needs."""
     RETRY = "retry"
-    """The same work is tried again, and the table is parked after several failures in a row."""
+    """The subscription retries the work, and parks the table after several failures in a row."""
     LOOK = "look"
-    """The catalog is looked at, then the work is tried again."""
+    """The subscription refreshes the catalog, then retries the work."""
     WAIT = "wait"
-    """The work is tried again until it succeeds: the cause lies outside of the table."""
+    """The subscription retries until it succeeds: the cause lies outside the table."""
     LATER = "later"
-    """A copy is given up for now, and begun again when what is in its way is gone."""
+    """The subscription cancels a copy, and restarts it once the obstacle is gone."""
     STOP = "stop"
     """The whole subscription stops: its target cannot be used."""
 
 
 class ParkReason(StrEnum):
-    """Why a table is parked, where a look at the catalog can see that it is so no longer."""
+    """Reasons of parked tables whose end a catalog refresh can detect."""
 
     KEY = "key"
     """Its updates and deletes do not say which row they are of."""
@@ -89,7 +101,7 @@ class PgsluiceError(Exception):
         facts: where it happened (``lsn``, ``tag``, ``offset``, ``table``, ``column`` ...).
     """
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
     remedy = Remedy.RETRY
     is_lasting = False
     """What the work needs does not come back: the same work would fail again."""
@@ -143,7 +155,7 @@ def _rebuild(kind: type[PgsluiceError], what: str, more: dict[str, Any]) -> Pgsl
 class ConfigError(PgsluiceError):
     """The command line, the configuration or the environment (Java) is wrong."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class ProtocolError(PgsluiceError):
@@ -161,9 +173,9 @@ class SourceUnreachable(PgsluiceError):
 
 
 class SourceRefused(PgsluiceError):
-    """The server refuses us, or is not fit: password, wal_level, slots, privileges."""
+    """The server refuses pgsluice, or lacks what it needs: password, wal_level, slot, privilege."""
 
-    exit_code = 3
+    exit_code = ExitCode.SOURCE
 
 
 class SlotInUse(SourceRefused):
@@ -179,7 +191,7 @@ class PublicationMissing(SourceRefused):
 
 
 class Gap(SourceRefused):
-    """The slot's confirmed_flush_lsn is past the spool's frontier: changes are missing."""
+    """The slot's confirmed_flush_lsn is past what the spool received: changes are missing."""
 
 
 class ForeignSource(SourceRefused):
@@ -210,14 +222,14 @@ class SpoolBusy(SpoolError):
 class ForeignSpool(SpoolError):
     """The folder holds a spool of another source, or of a format that we cannot read."""
 
-    exit_code = 3
+    exit_code = ExitCode.SOURCE
 
 
 class TableError(PgsluiceError):
-    """Only one table is affected: it is parked, and the others go on; fact: ``table``.
+    """Only one table is affected: pgsluice parks it, and other tables continue; fact: ``table``.
 
-    The fact ``reason``, a :class:`ParkReason`, has the table taken up again when it has ended. The
-    fact ``leaves`` has the work tried again at once, with the bounds of these partitions.
+    With the fact ``reason``, a :class:`ParkReason`, pgsluice resumes the table once the reason has
+    ended. With the fact ``leaves``, it retries at once, with the bounds of these partitions.
     """
 
     remedy = Remedy.PARK
@@ -243,18 +255,18 @@ class SinkError(PgsluiceError):
 
 
 class TargetUnreachable(PgsluiceError):
-    """The store of a target does not answer, has no room, or refuses us for now."""
+    """The store of a target does not respond, is full, or temporarily refuses pgsluice."""
 
     remedy = Remedy.WAIT
 
 
 class SparkFailed(PgsluiceError):
-    """Spark failed for no reason that it gives: its JVM was killed or crashed, also while it
-    started, or a job failed with its workers. In another session the same work may succeed."""
+    """Spark failed without a reason: its JVM was killed or crashed, or a job lost its workers. The
+    same work may succeed in a new session."""
 
 
 class TablesUnfinished(PgsluiceError):
-    """``run --once`` has ended, and tables are parked or not at the position to reach; fact:
+    """``run --once`` has ended, but tables are parked or behind the position to reach; fact:
     ``tables``, each with its subscription's name and its OID."""
 
 
@@ -264,8 +276,8 @@ class Failure:
 
     Attributes:
         remedy: what the subscription does about it.
-        message: the error for people.
-        reason: of a table that is parked, if it has one that a look can see end.
+        message: the error as text.
+        reason: why the table is parked, if a catalog refresh can detect its end.
         details: a traceback for the log, where the error was not expected; None otherwise.
         is_of_target: it waits for the target's store.
         is_lasting: see :class:`PgsluiceError`.

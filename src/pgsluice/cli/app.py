@@ -30,14 +30,11 @@ from pgsluice.cli.commands import (
     verify,
 )
 from pgsluice.cli.options import DebugOption, Invocation
-from pgsluice.cli.signals import INTERRUPTED, end_on_signals
+from pgsluice.cli.signals import end_on_signals
 from pgsluice.cli.usage import Command
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import ExitCode, PgsluiceError
 from pgsluice.hints import CONFIG, name_config, with_config
 from pgsluice.shown import log_to_stderr, shown_lines
-
-_FAILED = 1
-_USAGE = 2
 
 app = typer.Typer(
     name="pgsluice",
@@ -110,18 +107,23 @@ def run_command(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort) as error:
         if isinstance(error.__cause__ or error.__context__, EOFError):
             return _report(
-                "no input: stdin closed while a prompt was waiting", _USAGE, error, invocation
+                "no input: stdin closed while a prompt was waiting",
+                ExitCode.USAGE,
+                error,
+                invocation,
             )
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, so nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _FAILED
+        return ExitCode.FAILED
     except Exception as error:
         if _is_usage_error(error):
-            return _report(_usage(error), _USAGE, error, invocation)
+            return _report(_usage(error), ExitCode.USAGE, error, invocation)
         hint = "this is a bug in pgsluice; --debug shows where it comes from"
-        return _report(f"{type(error).__name__}: {error}\n  → {hint}", _FAILED, error, invocation)
+        return _report(
+            f"{type(error).__name__}: {error}\n  → {hint}", ExitCode.FAILED, error, invocation
+        )
 
 
 def _is_usage_error(error: Exception) -> bool:

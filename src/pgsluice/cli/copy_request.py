@@ -13,7 +13,7 @@ from pgsluice.cli.output import say
 from pgsluice.config import Config
 from pgsluice.config.in_force import difference, digests
 from pgsluice.config.table_names import table_named
-from pgsluice.errors import ConfigError, ForeignTarget, PgsluiceError, SpoolBusy
+from pgsluice.errors import ConfigError, ExitCode, ForeignTarget, PgsluiceError, SpoolBusy
 from pgsluice.shown import shown
 from pgsluice.spool import RecordStore, Spool, find_record
 from pgsluice.spool.layout import subscription_folder
@@ -69,7 +69,7 @@ def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
             )
         if not typer.confirm(f"{foreign.what}. Replace its rows with those of {shown(table)}?"):
             say("nothing was copied")
-            raise typer.Exit(1)
+            raise typer.Exit(ExitCode.FAILED)
 
 
 def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None:

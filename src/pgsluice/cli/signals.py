@@ -19,13 +19,11 @@ from types import FrameType
 from typing import Any
 
 from pgsluice.ending import limit_the_end, say_last
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import ExitCode, PgsluiceError
 
 END_S = 8.0
 """How long a command may take to end after a signal."""
 _SHOW_CURSOR = b"\x1b[?25h"
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(slots=True)
@@ -53,7 +51,7 @@ def end_on_signals() -> None:
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(TERMINATED)
+        raise SystemExit(ExitCode.TERMINATED)
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)

@@ -23,7 +23,7 @@ from pgsluice.catalog import (
 )
 from pgsluice.cli.output import say, say_block
 from pgsluice.config import Config
-from pgsluice.errors import ForeignSource, SlotInUse, SourceUnreachable
+from pgsluice.errors import ExitCode, ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.shown import shown
 from pgsluice.spool import Spool
@@ -140,7 +140,7 @@ def _ask(question: str, *, yes: bool) -> None:
     """Continue only if the user agrees."""
     if not yes and not typer.confirm(shown(question)):
         say("nothing was dropped")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def no_capture(path: Path) -> AbstractContextManager[object]:

@@ -13,6 +13,7 @@ import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.config import load_config
+from pgsluice.errors import ExitCode
 from pgsluice.hints import with_config
 from pgsluice.preflight.findings import Finding, Level
 from pgsluice.shown import shown, shown_lines
@@ -30,7 +31,7 @@ def check(config: ConfigArgument, debug: DebugOption = False) -> None:
 
     counts = show(run_checks(load_config(config)), plain_console(), str(config))
     if counts[Level.ERROR]:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgsluice.cli.options import DebugOption
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, ExitCode
 from pgsluice.shown import shown_lines
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def demo(
             console.print(Text(shown_lines(line), style="red"), soft_wrap=True)
         _show_next_steps(stage, console)
     if not all(comparison.equal for comparison in comparisons):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _require_packages() -> None:

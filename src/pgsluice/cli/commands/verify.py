@@ -15,7 +15,7 @@ from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
 from pgsluice.config.table_names import table_named
-from pgsluice.errors import ConfigError
+from pgsluice.errors import ConfigError, ExitCode
 from pgsluice.shown import shown
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def verify(
         for result in results:
             say(_line(result, len(loaded.subscriptions) > 1))
     if any(result.is_failure for result in results):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _chosen(
