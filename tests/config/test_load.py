@@ -230,8 +230,8 @@ def test_names_of_spark_settings_may_be_unquoted() -> None:
             _SOURCE + _SPOOL + _LAKE + _LAKE.replace('"lake"', '"pond"'),
             [
                 (
-                    '[subscription] "pond" writes to the same target as "lake"; '
-                    "each needs a target of its own"
+                    '[subscription] "pond" writes to the same target as "lake"; each needs its '
+                    "own target"
                 )
             ],
         ),

@@ -112,7 +112,7 @@ def test_a_slot_that_is_not_the_spools(
         )
         refused(one, capfd, 3, "past the spool's end")
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.name}')")
-    refused(one, capfd, 3, "is not there any more")
+    refused(one, capfd, 3, "no longer exists")
     elsewhere = Database(other_server, shop.name)
     Database(other_server, "postgres").execute(f'CREATE DATABASE "{shop.name}"')
     elsewhere.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")

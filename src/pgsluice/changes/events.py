@@ -176,7 +176,7 @@ def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None
     """Refuse the TRUNCATE of some leaves: nobody knows which rows of the target they had."""
     if not truncated_leaves([run]).keys() <= set(truncates):
         raise TableError(
-            f"partition {run.title} was truncated: the stream does not say which rows it had",
+            f"partition {run.title} was truncated: the stream does not carry the rows that it had",
             hint=copied_again(run.table_title),
             table=run.title,
             remedy=Remedy.COPY,

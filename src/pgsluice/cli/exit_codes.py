@@ -51,8 +51,10 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
     },
     "copy": {
         ExitCode.DONE: "The table is copied.",
-        ExitCode.FAILED: "The copy failed, or you declined the question. With an active run the "
-        "request may still be pending; the message says so.",
+        ExitCode.FAILED: (
+            "The copy failed, or you declined the question. With an active run the "
+            "request may still be pending; the message shows it."
+        ),
     },
     "verify": {
         ExitCode.DONE: "All compared tables are equal.",

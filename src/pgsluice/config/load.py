@@ -200,8 +200,7 @@ class _Reader:
                 if other == target or are_entangled(other, target):
                     self.mistakes.append(
                         f'[subscription] "{name}" writes to the same target as "{first}"'
-                        f"{', or into its folders' * (other != target)}; "
-                        "each needs a target of its own"
+                        f"{', or into its folders' * (other != target)}; each needs its own target"
                     )
                     break
             targets.setdefault(target, name)

@@ -26,7 +26,7 @@ def check_connection(facts: SourceFacts) -> Iterator[Finding]:
             "connection",
             "something between this machine and the server, such as a connection pooler, "
             "answers for the server",
-            "connect to the server directly: replication needs a connection of its own",
+            "connect to the server directly: replication needs its own connection",
         )
 
 

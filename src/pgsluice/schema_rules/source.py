@@ -293,7 +293,7 @@ _ANEW = "has a partition that was attached, and perhaps detached before"
 
 RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
-    (_has_renamed_column, "has a column that was renamed, or dropped and made again"),
+    (_has_renamed_column, "has a column that was renamed, or dropped and recreated"),
     (_has_reused_name, "has a new column of the name of a dropped one"),
     (_has_newly_sent_column, "has a column that was not sent before"),
     (_has_filled_columns, "has a new column with several values in existing rows"),

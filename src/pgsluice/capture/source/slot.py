@@ -144,7 +144,7 @@ def _ready(config: Config) -> PreparedSource | None:
         raise ForeignSource(
             f"the spool {spool.path} belongs to slot {spool.identity.slot!r}, not to "
             f"{config.source.slot!r}",
-            hint=f"each slot has a spool of its own: name another folder, or set slot = "
+            hint="each slot has its own spool: name another folder, or set slot = "
             f"{spool.identity.slot}",
         )
     start = spool.chain_start()

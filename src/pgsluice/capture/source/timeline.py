@@ -143,7 +143,7 @@ def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) ->
         )
     if slot is None:
         raise SlotLost(
-            f"slot {name!r} is not there any more",
+            f"slot {name!r} no longer exists",
             hint="dropped, or this server was promoted without it: slots stay behind unless they "
             "are synchronised (17+, docs/failover.md). Changes committed since then are "
             f"lost: {COPY_ALL_AGAIN}",

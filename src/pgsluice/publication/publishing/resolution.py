@@ -38,7 +38,7 @@ class Unfiltered(Enum):
     NO_WHERE = "it names the table without a WHERE clause"
     ALL_TABLES = "it is FOR ALL TABLES"
     SCHEMA = "it is FOR TABLES IN SCHEMA of the table's schema"
-    ANCESTOR = "it publishes the table as a partition, without a WHERE clause of its own"
+    ANCESTOR = "it publishes the table as a partition, without its own WHERE clause"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def _unread(text: str) -> BadLiteral:
     if not re.search(r"[0-9]", text):
         return invalid("interval", text)
     return not_exact(
-        "a constant of type interval in a form of its own",
+        "a constant of type interval in another form",
         "pgsluice reads numbers of units, hh:mm:ss, and the forms of ISO 8601.",
         "Write it like '1 year 2 days 03:04:05'.",
     )

@@ -54,8 +54,8 @@ class Registration:
         if before not in (None, now):
             raise ConfigError(
                 f"subscription {self._name} reads {before}, and this query asks for {now}",
-                hint=f"give the query of {now} a subscription and a checkpointLocation of its own, "
-                f"or read {before} again",
+                hint=f"give the query of {now} its own subscription and checkpointLocation, or "
+                f"read {before} again",
                 option="table",
             )
         return record

@@ -42,7 +42,7 @@ def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
         raise ConfigError(
             f"option slot is {options.slot}; the spool {options.spool} belongs to slot "
             f"{identity.slot}",
-            hint="remove the option, or name another spool: each slot has a spool of its own",
+            hint="remove the option, or name another spool: each slot has its own spool",
             option="slot",
         )
 

@@ -82,7 +82,9 @@ def _bounds_of(
 
 
 def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
-    message = f"{work.title}: a partition was truncated: the stream does not say which rows it had"
+    message = (
+        f"{work.title}: a partition was truncated: the stream does not carry the rows that it had"
+    )
     return Failure(Remedy.COPY, message, partitions=frozenset(leaves))
 
 
