@@ -17,38 +17,40 @@ from tests.support.ddl.table import ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "schema-changes.md"
 _HEAD = """# Schema changes: what pgsluice does
-Each row is a schema change of a table, type, domain or publication (`t`), with other changes
-before, between and after its statements. In the end the target has to equal the source. The
-second column says how:
+Each row of the tables below is a schema change of a table, type, domain or publication (`t`). Other
+changes happen before, between and after its statements. In the end the target has to equal the
+source. The second column has the outcome:
 
 | outcome | meaning |
 |---|---|
-| nothing | the target is left alone; no row is read again |
-| added | the column comes to the target, old rows get their value; nothing is copied |
+| nothing | the target stays as it is; no row is read again |
+| added | the target gets the column, old rows get their value; nothing is copied |
 | in place | nothing is copied |
-| verified | compared with the source, found equal, and not copied |
-| replaced | only the rows of partitions that came or went |
-| copied | the stream cannot vouch for the rows, so the table is copied again, by itself |
-| equal | equal in the end; whether it is copied depends on what was seen in between |
-| parked | the table stops, and `pgsluice status` says why and what to do |
+| verified | pgsluice compares the table with the source, finds it equal, and does not copy it |
+| replaced | pgsluice replaces only the rows of partitions that were added or removed |
+| copied | the stream does not carry enough, so pgsluice copies the table again automatically |
+| equal | equal in the end; whether pgsluice copies the table depends on which states it saw |
+| parked | replication of the table pauses; `pgsluice status` shows the reason and what to do |
 
-While a table is copied again, the log and `pgsluice status` say why; the JSON of `status` keeps the
-last reason in `copy_reason`. The third column says where pgsluice does not do so yet. "Differs and
-says nothing" is the worst: after such a change, copy the table yourself:
-`pgsluice copy CONFIG TABLE`.
+While pgsluice copies a table again, the log and `pgsluice status` show the reason. The JSON of
+`status` keeps the last reason in `copy_reason`.
 
-Columns are told apart by their attribute numbers. A column that is added, written and renamed
+The third column has known gaps. "Differs and says nothing" is the worst one: the target differs
+without a message. After such a change, copy the table: `pgsluice copy CONFIG TABLE`.
+
+pgsluice identifies columns by their attribute numbers. A column that is added, written and renamed
 before pgsluice reads the catalog keeps its values without a copy. Two changes of a column that the
-target already has lead to a copy: a rename, because the target gets the new column with all its
-values; and another column under the name of a dropped or renamed one, unless a comparison finds
-no difference.
+target already has lead to a copy:
 
-The moments: within one poll of the catalog, over several polls, while all is stopped, while only
-`pgsluice capture` runs, in the transaction of other changes, in a streamed and prepared
-transaction, in a commit that waits for a synchronous standby, across a promotion, during a copy of
-the table before and after the copy has its lock. A change that is rolled back to a savepoint, or
-lost by a promotion, does nothing. `make soak AREA=ddl` runs each row at each moment and compares
-every table with EXCEPT ALL both ways.
+- A rename: the target gets the new column with all its values.
+- Another column under the name of a dropped or renamed one, unless a comparison finds no difference.
+
+Each change is tested at several moments: within one poll of the catalog, over several polls, while
+everything is stopped, while only `pgsluice capture` runs, in the transaction of other changes, in a
+streamed and prepared transaction, in a commit that waits for a synchronous standby, across a
+promotion, and during a copy of the table before and after the copy has its lock. A change that is
+rolled back to a savepoint, or lost by a promotion, does nothing. `make soak AREA=ddl` runs each row
+at each moment and compares every table with EXCEPT ALL both ways.
 """
 _PUBLISHERS = {
     Publisher.PGSLUICE: "Publications made by pgsluice",
