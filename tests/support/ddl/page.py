@@ -43,7 +43,8 @@ before pgsluice reads the catalog keeps its values without a copy. Two changes o
 target already has lead to a copy:
 
 - A rename: the target gets the new column with all its values.
-- Another column under the name of a dropped or renamed one, unless a comparison finds no difference.
+- Another column under the name of a dropped or renamed one, unless a comparison finds no
+  difference.
 
 Each change is tested at several moments: within one poll of the catalog, over several polls, while
 everything is stopped, while only `pgsluice capture` runs, in the transaction of other changes, in a
