@@ -25,6 +25,7 @@ from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
 from pgsluice.monitor.status import SourceStatus, Status, SubscriptionStatus
 from pgsluice.spool import (
     Owner,
+    Pending,
     RecordStore,
     Spool,
     SpoolReader,
@@ -84,7 +85,7 @@ def _has_applied_all(path: Path, **errors: str) -> Lsn:
     assert record is not None
     position = SpoolReader(spool).position()
     tables = {
-        oid: replace(table, error=errors[table.name], deferred=True)
+        oid: replace(table, error=errors[table.name], pending=Pending(due=0.0))
         if table.name in errors
         else replace(table, applied_through=position)
         for oid, table in record.tables.items()

@@ -27,7 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
 from pgsluice.processes import Part, say_it_ended
 from pgsluice.shown import log_to_stderr
-from pgsluice.spool import TableRecord, TableState
+from pgsluice.spool import Copied, Partitions, TableRecord, TableState
 
 _AT = Lsn.parse("0/1A0")
 
@@ -179,8 +179,11 @@ def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
 
 def test_why_a_table_is_copied_again_is_printed_once(lines: Lines) -> None:
     why = "public.t has another key"
-    table = TableRecord("public", "t", TableState.INITIALISE, copy_reason=why)
-    again, loaded = table.copy_words, replace(table, state=TableState.DATA_COPY, load_leaves=(7,))
+    table = TableRecord("public", "t", TableState.INITIALISE, copied=Copied(reason=why))
+    again, loaded = (
+        table.copy_words,
+        replace(table, state=TableState.DATA_COPY, copying=Partitions((7,))),
+    )
     assert lines(
         TableStateChanged("lake", "public", "t", "i", copy_words=again),
         TableStateChanged("lake", "public", "t", "d", copy_words=again),
@@ -191,7 +194,7 @@ def test_why_a_table_is_copied_again_is_printed_once(lines: Lines) -> None:
         "lake: public.t rows of partitions are replaced: has another key",
     ]
     assert replace(table, state=TableState.READY).copy_words == ""
-    assert replace(table, copy_reason="").copy_words == ""
+    assert replace(table, copied=Copied()).copy_words == ""
 
 
 def test_the_display_on_a_terminal() -> None:

@@ -97,10 +97,10 @@ def test_partitions_that_come_during_the_snapshot(
     with copied(one):
         monkeypatch.setattr(table_copies, "new_snapshot", disturbed)
         attach(one.database, 1)
-        one.wait_until(lambda: one.table("root").load_leaves != (), why="the look found it")
+        one.wait_until(lambda: one.table("root").partitions.load != (), why="the look found it")
         if is_for_ever:
             one.wait_until(has_said, why="it gives up for now")
-            assert one.table("root").load_leaves, "the table stays as it is"
+            assert one.table("root").partitions.load, "the table stays as it is"
 
 
 def test_capture_that_does_not_receive(
@@ -116,7 +116,7 @@ def test_capture_that_does_not_receive(
         with stopped(health.pid):
             attach(one.database, 1)
             one.wait_until(says(caplog, words), why="it gives up for now")
-            assert one.table("root").load_leaves, "the table stays as it is"
+            assert one.table("root").partitions.load, "the table stays as it is"
             monkeypatch.setattr(received, "_RECEIVE_S", usual_s)
 
 
@@ -145,7 +145,7 @@ def test_a_connection_that_does_not_end(
             one.wait_until(lambda: bool(pids), why="the connection is to end")
             words = f"the server's process {pids[0]}, which sends the stream, was asked to end"
             one.wait_until(says(caplog, words), why="it gives up for now")
-            assert one.table("root").load_leaves, "the table stays as it is"
+            assert one.table("root").partitions.load, "the table stays as it is"
             monkeypatch.setattr(received, "_END_S", usual_s)
         finally:
             for pid in pids:

@@ -60,7 +60,7 @@ def test_rows_of_partitions_that_are_gone_are_removed(
             change(shop, name, case.change)
 
         def is_seen(name: str) -> bool:
-            return one.table(name).fingerprint != before[name].fingerprint
+            return one.table(name).source.fingerprint != before[name].source.fingerprint
 
         one.wait_until(lambda: all(map(is_seen, cases)) and are_copied())
         for name in cases:
@@ -70,7 +70,7 @@ def test_rows_of_partitions_that_are_gone_are_removed(
         after = {name: one.table(name) for name in cases}
     one.assert_equal(*cases)
     copied = {
-        name: after[name].copy_reason
+        name: after[name].copied.reason
         for name in cases
         if after[name].copy_number != before[name].copy_number
     }

@@ -97,7 +97,7 @@ def test_partitions_that_come_and_go_between_runs(
         change(shop, name, ("UPDATE {t} SET v = 'later' WHERE id % 50 = 1", *case.later))
     run_once(one)
     one.assert_equal(*cases)
-    assert all(one.table(name).copied_at == seen[name].copied_at for name in cases)
+    assert all(one.table(name).copied.position == seen[name].copied.position for name in cases)
 
 
 def test_a_partition_that_is_attached_while_a_run_starts(
@@ -193,7 +193,7 @@ def test_runs_that_are_killed_while_partitions_are_replaced(
         killed = {**os.environ, "PGSLUICE_FAILPOINTS": f"{point}=kill"}
         done = one.command("run", "--once", str(one.path), env=killed)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        assert one.table("root").load_leaves
+        assert one.table("root").partitions.load
         change(shop, "root", statements)
     done = one.command("run", "--once", str(one.path))
     assert done.returncode == 0, done.stderr

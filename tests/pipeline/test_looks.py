@@ -292,7 +292,7 @@ def test_what_left_and_came_back_between_two_looks(
     verified = {table for table in rows if seen[table].verification_number}
     # Which bounds a partition had while it was away, nobody knows: what is replaced is compared.
     assert verified == {*VERIFIED_AND_COPIED, *VERIFIED, "detached_for_a_while"}
-    assert not any(record.to_verify for record in seen.values())
+    assert not any(record.pending.verification for record in seen.values())
     # What was seen once is not seen again.
     one.once()
     for table, record in seen.items():

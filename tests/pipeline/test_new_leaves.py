@@ -53,12 +53,12 @@ def test_a_partition_that_is_attached_with_rows_is_loaded_alone(
         before, is_attached = one.table("root"), True
         shop.execute("ALTER TABLE root ATTACH PARTITION late FOR VALUES FROM (1000) TO (6000)")
         change(1)
-        one.wait_until(lambda: one.table("root").fingerprint != before.fingerprint)
+        one.wait_until(lambda: one.table("root").source.fingerprint != before.source.fingerprint)
         one.wait_until(lambda: one.table("root").is_active)
         change(3)
         one.wait_applied()
         after = one.table("root")
     one.assert_equal("root")
     assert after.copy_number == before.copy_number, "the table was not copied again"
-    assert after.copied_at > before.copied_at
-    assert after.load_leaves == ()
+    assert after.copied.position > before.copied.position
+    assert after.partitions.load == ()

@@ -88,7 +88,7 @@ def test_each_name_has_the_rows_of_the_table_that_is_called_so(
         "INSERT INTO root VALUES (1, 1), (11, 11)",
     )
     one.once()
-    copied_at = one.table("plain").copied_at
+    copied_at = one.table("plain").copied.position
     shop.execute(*RENAMED)
     # SIGKILL of a worker that has written a target, then of the driver before it records any.
     die(one, "copy.renamed", "copy.after_renamed")
@@ -97,15 +97,17 @@ def test_each_name_has_the_rows_of_the_table_that_is_called_so(
     # SIGKILL of a worker that has given a target its columns, then of the driver before it
     # records what a comparison showed.
     die(one, "target.altered", "verification.compared")
-    assert all(one.table(name).to_verify for name in ("same", "other")), one.log()[-3000:]
+    assert all(one.table(name).pending.verification for name in ("same", "other")), one.log()[
+        -3000:
+    ]
     one.once()
     one.assert_equal("again", "fixed", "same", "other", *FROM_TARGETS)
-    assert one.table("fixed").copied_at == one.table("same").copied_at == copied_at
+    assert one.table("fixed").copied.position == one.table("same").copied.position == copied_at
     with shop.connect() as connection:
         assert_equal(connection, "other.moved", one.lake / "other" / "moved")
     tables = {table.title: table for table in one.record().tables.values()}
     assert len(tables) == len(one.record().tables), "a name is one table's"
-    from_source = {title for title, table in tables.items() if table.copied_at != copied_at}
+    from_source = {title for title, table in tables.items() if table.copied.position != copied_at}
     assert from_source == {"public.again", "public.other"}
     assert {name for _, name in one.record().former} == set(LEFT)
     for name in LEFT:

@@ -130,7 +130,7 @@ class Run:
         return found
 
     def is_loading(self) -> bool:
-        return any(table.load_leaves for table in self.roots().values())
+        return any(table.partitions.load for table in self.roots().values())
 
     def wait_until(self, what: str, attached: int) -> None:
         """Wait until roots are ``loading``, or all are ``active`` with so many partitions."""
@@ -141,7 +141,7 @@ class Run:
                 return self.is_loading()
             roots = self.roots()
             return len(roots) == 3 and all(
-                table.is_active and not table.load_leaves and self.knows(table, attached)
+                table.is_active and not table.partitions.load and self.knows(table, attached)
                 for table in roots.values()
             )
 
@@ -153,7 +153,7 @@ class Run:
             f"SELECT inhrelid::bigint FROM pg_inherits WHERE inhparent = '{table.name}'::regclass"
         )
         assert len(leaves) == attached + 1
-        known = SourceFingerprint.parse(table.fingerprint)
+        known = SourceFingerprint.parse(table.source.fingerprint)
         return known is not None and known.filenodes.keys() >= {oid for (oid,) in leaves}
 
 

@@ -17,7 +17,9 @@ from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import (
     Owner,
+    Partitions,
     RecordStore,
+    SourceView,
     SpoolIdentity,
     SubscriptionRecord,
     TableRecord,
@@ -77,7 +79,7 @@ def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
         (newer,) = source_tables(connection, ["p"])
         oid = older.facts.oid
         known = TableRecord(
-            "public", "t", TableState.READY, fingerprint=older.fingerprint.to_text()
+            "public", "t", TableState.READY, source=SourceView(older.fingerprint.to_text())
         )
         tables = subscription(maker, {oid: known})
         look = CatalogLook(
@@ -107,7 +109,7 @@ def test_when_a_copy_ends_the_last_look_counts_only_up_to_its_snapshot(maker: Sp
     for looked_through, counts in ((SNAPSHOT + 50, SNAPSHOT), (SNAPSHOT - 50, SNAPSHOT - 50)):
         tables = subscription(maker, {1: replace(copied, applied_through=Lsn(START))})
         tables.keep_look(Lsn(looked_through))
-        assert tables.finish_copy(1, finished(SNAPSHOT)).state is TableState.COPIED
+        assert tables.apply(1, finished(SNAPSHOT)).table.state is TableState.COPIED
         assert tables.durable.looked_through == counts
 
 
@@ -121,7 +123,7 @@ def test_looks_that_do_not_count_any_more_lead_to_no_copy(maker: SpoolMaker) -> 
     for oid in range(2, 5):
         tables.apply(1, wants_look)
         tables.keep_look(SNAPSHOT + 50)
-        tables.finish_copy(oid, finished(SNAPSHOT))
+        tables.apply(oid, finished(SNAPSHOT))
     assert tables.apply(1, wants_look).table.state is TableState.READY
     for _ in range(LOOKS):
         tables.keep_look(SNAPSHOT + 50)
@@ -141,16 +143,16 @@ def test_a_table_that_is_renamed_while_its_partitions_are_replaced_is_copied(
             "public",
             "t",
             TableState.DATA_COPY,
-            fingerprint=seen.fingerprint.to_text(),
+            source=SourceView(seen.fingerprint.to_text()),
             version=3,
             committed=SNAPSHOT,
-            load_leaves=(7,),
+            copying=Partitions((7,)),
         )
         tables = subscription(maker, {seen.facts.oid: known})
         shop.execute("ALTER TABLE t RENAME TO u")
         look_at(connection, tables)
     renamed = tables.record.tables[seen.facts.oid]
-    assert (renamed.name, renamed.state, renamed.load_leaves) == ("u", TableState.INITIALISE, ())
+    assert (renamed.name, renamed.state, renamed.copying) == ("u", TableState.INITIALISE, None)
 
 
 @pytest.mark.pg(">= 13")
@@ -171,8 +173,8 @@ def test_partitions_that_come_while_others_are_replaced_are_replaced_next(
             "public",
             "t",
             TableState.DATA_COPY,
-            fingerprint=seen.fingerprint.to_text(),
-            gone_bounds=("id > 9",),
+            source=SourceView(seen.fingerprint.to_text()),
+            copying=Partitions(gone_bounds=("id > 9",)),
         )
         tables = subscription(maker, {oid: known})
         shop.execute(
@@ -182,11 +184,11 @@ def test_partitions_that_come_while_others_are_replaced_are_replaced_next(
         ((kept, gone),) = shop.execute("SELECT 't_2'::regclass::oid, 't_3'::regclass::oid")
         look_at(connection, tables)
         waiting = tables.record.tables[oid]
-        assert replace(waiting, fingerprint="") == replace(known, fingerprint="")
+        assert replace(waiting, source=SourceView()) == replace(known, source=SourceView())
         shop.execute("DROP TABLE t_3")
         look_at(connection, tables)
         tables.apply(oid, LeavesLoaded(SNAPSHOT, timeline=1, version=0, rows=1))
         look_at(connection, tables)
         replaced = tables.record.tables[oid]
-    assert (replaced.state, replaced.load_leaves) == (TableState.DATA_COPY, ())
-    assert replaced.gone_leaves == (kept, gone)
+    assert (replaced.state, replaced.partitions.load) == (TableState.DATA_COPY, ())
+    assert replaced.partitions.gone == (kept, gone)

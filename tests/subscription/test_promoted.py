@@ -21,8 +21,11 @@ from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot
 from pgsluice.spool import (
+    AddedColumns,
     Owner,
+    Pending,
     RecordStore,
+    SourceView,
     SpoolIdentity,
     SubscriptionRecord,
     TableRecord,
@@ -30,8 +33,9 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.subscription.copies.results import copy_event
+from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.lifecycle.transitions import Attempts, Event, next_state
+from pgsluice.subscription.lifecycle.transitions import Attempts, next_state
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
 from pgsluice.subscription.running.run import _registered
 
@@ -47,9 +51,9 @@ def copied(position: int, timeline: int) -> TableRecord:
 
 
 def after_a_look(table: TableRecord, identity: SpoolIdentity) -> TableRecord:
-    if identity.has(table.copied_on, table.copied_at):
+    if identity.has(table.copied.timeline, table.copied.position):
         return table
-    return next_state(table.state, table, Attempts(), Event.TIMELINE_LEFT).table
+    return next_state(table.state, table, Attempts(), CopyNeeded("why")).table
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_the_record_keeps_where_a_copy_was_taken(tmp_path: Path) -> None:
     )
     RecordStore.create(tmp_path, record)
     table = find_record(tmp_path, "lake").tables[7]
-    assert (table.copied_at, table.copied_on) == (Lsn(501), 3)
+    assert (table.copied.position, table.copied.timeline) == (Lsn(501), 3)
 
 
 def test_the_identity_keeps_the_history() -> None:
@@ -94,19 +98,22 @@ def test_the_identity_keeps_the_history() -> None:
 def test_a_look_past_a_promotion_is_void(looked_at: int, looked_on: int, *, is_void: bool) -> None:
     table = looked(Lsn(looked_at), looked_on)
     seen = after_another_look(table, {1: ID})
-    assert bool(seen.to_verify) is is_void
-    assert (seen.looked_at, seen.looked_on) == (
+    assert bool(seen.pending.verification) is is_void
+    assert (seen.source.lsn, seen.source.timeline) == (
         (Lsn(700), 2) if is_void else (Lsn(looked_at), looked_on)
     ), "an equal fingerprint is as old as it was"
 
 
 @pytest.mark.parametrize(("looked_at", "state"), [(500, "r"), (501, "i")])
 def test_columns_found_past_a_promotion_are_not_added(looked_at: int, state: str) -> None:
-    due = replace(looked(Lsn(looked_at), 1), alter_after=Lsn(looked_at), alter_facts="{}")
+    due = replace(
+        looked(Lsn(looked_at), 1), pending=Pending(columns=AddedColumns(Lsn(looked_at), "{}"))
+    )
     assert after_another_look(due, {1: ID}).state == state
     # The target may have a column of a look that does not count: the new one has another value.
     found = after_another_look(looked(Lsn(looked_at), 1), {1: ID, 2: ColumnState("c", 1)})
-    assert (found.state, found.alter_after) == (state, Lsn(700 if state == "r" else 0))
+    due_after = None if found.pending.columns is None else found.pending.columns.after
+    assert (found.state, due_after) == (state, Lsn(700) if state == "r" else None)
 
 
 ID = ColumnState("id", 1)
@@ -114,9 +121,7 @@ ID = ColumnState("id", 1)
 
 def looked(at: Lsn, timeline: int) -> TableRecord:
     text = fingerprint({1: ID}).to_text()
-    return TableRecord(
-        "s", "t", TableState.READY, fingerprint=text, looked_at=at, looked_on=timeline
-    )
+    return TableRecord("s", "t", TableState.READY, source=SourceView(text, (), at, timeline))
 
 
 def fingerprint(columns: dict[int, ColumnState]) -> SourceFingerprint:

@@ -16,7 +16,7 @@ from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.schema_rules import cause_of_copy
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import Copied, Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
 from pgsluice.subscription.refresh.looks import files_of_rewritten
@@ -35,7 +35,7 @@ def after_a_look(
 ) -> TableState:
     """The state of a parked table, which was copied for the same reason before."""
     cause = cause_of_copy(parked.parked_for, table.fingerprint.to_text())
-    known = {table.facts.oid: replace(parked, copied_for=cause)}
+    known = {table.facts.oid: replace(parked, copied=Copied(cause=cause))}
     record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), known)
     store = SimpleNamespace(record=record, save=lambda _: None)
     tables = SubscriptionTables(cast(Any, store), lambda _: None)

@@ -103,7 +103,7 @@ class Settling:
 
         def are_settled(tables: Tables) -> bool:
             return all(is_settled(table) for _, table in tables) and not any(
-                table.is_active and table.to_verify
+                table.is_active and table.pending.verification
                 for subscription in self._pipeline.config.subscriptions
                 for table in self._pipeline.record(subscription.name).tables.values()
             )

@@ -98,7 +98,7 @@ def pass_while_the_driver_is_down(one: Pipeline, *, is_restarted: bool) -> None:
     assert killed.wait(HANGS_S) == -signal.SIGKILL
     one.once()
     one.assert_equal(*UNSEEN)
-    assert not any(one.table(name).unseen_leaves for name in UNSEEN)
+    assert not any(one.table(name).pending.unseen_leaves for name in UNSEEN)
 
 
 def pass_while_no_look_comes_through(one: Pipeline) -> None:
@@ -125,7 +125,7 @@ def pass_while_no_look_comes_through(one: Pipeline) -> None:
 
     def is_open(name: str) -> bool:
         table = one.table(name)
-        return bool(table.unseen_leaves or table.to_verify or table.is_to_copy)
+        return bool(table.pending.unseen_leaves or table.pending.verification or table.is_to_copy)
 
     def is_accounted_for() -> bool:
         write()
@@ -139,7 +139,7 @@ def pass_while_no_look_comes_through(one: Pipeline) -> None:
         query = b"SELECT pg_current_wal_flush_lsn()::text"
         filled = Lsn.parse(connection.execute(query).fetchall()[0][0])
         one.wait_until(lambda: one.record().position >= filled, why="they are applied")
-        brought = {name for name in names if one.table(name).unseen_leaves}
+        brought = {name for name in names if one.table(name).pending.unseen_leaves}
         assert brought == names - {"known_elsewhere"}
         go(connection, names)
         shop.server.restart("immediate")

@@ -87,7 +87,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
 
     spool_id = Spool.open(config.spool.path).identity.spool_id
     identity = TargetIdentity(spool_id, oid, table.copy_number)
-    shell = TargetTable(*table.target_name, pa.schema([]), (), table.predecessor_oids)
+    shell = TargetTable(*table.target_name, pa.schema([]), (), table.claim.predecessor_oids)
     try:
         sink = make_sink(sink_options(config.subscription(name)))
         TableWriter(sink, shell, identity).refuse_foreign_target()

@@ -56,8 +56,8 @@ class CopyRenamed:
             record.name,
             content.schema,
             (),
-            record.predecessor_oids,
-            record.may_replace_foreign_target,
+            record.claim.predecessor_oids,
+            record.claim.any_source,
         )
         identity = TargetIdentity(self.spool_id, oid, record.copy_number)
         # In two halves: deltalake must not be asked for rows from inside of its own writing.

@@ -164,8 +164,8 @@ def _reason(table: TableRecord, stopped: str) -> str:
         return stopped
     if table.is_to_copy:
         return "its copy"
-    if table.deferred:
-        return f"its next merge, due at {utc(table.next_due)}"
+    if table.pending.due is not None:
+        return f"its next merge, due at {utc(table.pending.due)}"
     return ""
 
 

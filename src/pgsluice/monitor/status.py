@@ -371,9 +371,9 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "incomplete": list(table.incomplete),
         "target": table.target,
         "merge_s": table.merge_s,
-        "deferred_until": table.next_due if table.deferred else None,
-        "to_verify": table.to_verify or None,
-        "copy_reason": table.copy_reason or None,
+        "deferred_until": table.pending.due,
+        "to_verify": table.pending.verification or None,
+        "copy_reason": table.copied.reason or None,
     }
 
 

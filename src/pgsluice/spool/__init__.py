@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from pgsluice.spool.identity import SpoolIdentity
     from pgsluice.spool.records.file import RecordStore, find_record
     from pgsluice.spool.records.record import (
+        AddedColumns,
+        Claim,
+        Copied,
         Cut,
         FormerTarget,
         OldTarget,
         Owner,
+        Partitions,
+        Pending,
+        SourceView,
         SubscriptionRecord,
         TableRecord,
         TableState,
@@ -50,6 +56,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FACTS_TAG",
+    "AddedColumns",
+    "Claim",
+    "Copied",
     "Counts",
     "Cut",
     "FormerTarget",
@@ -58,6 +67,8 @@ __all__ = [
     "Owner",
     "PartHeader",
     "PartReference",
+    "Partitions",
+    "Pending",
     "PreparedHeader",
     "RawMessages",
     "RecordStore",
@@ -67,6 +78,7 @@ __all__ = [
     "SegmentHeader",
     "SegmentInfo",
     "SegmentView",
+    "SourceView",
     "Spool",
     "SpoolIdentity",
     "SpoolReader",

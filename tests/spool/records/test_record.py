@@ -17,11 +17,17 @@ from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
+    AddedColumns,
+    Claim,
+    Copied,
     Cut,
     FormerTarget,
     OldTarget,
     Owner,
+    Partitions,
+    Pending,
     RecordStore,
+    SourceView,
     Spool,
     SubscriptionRecord,
     TableRecord,
@@ -34,15 +40,21 @@ from pgsluice.spool.records.codec import RecordBuilder, encode_change
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
 FEW_LSNS = st.integers(0, 3).map(Lsn)  # few, so that many are equal
+OID_LISTS = st.lists(st.integers(1, 9), max_size=2).map(tuple)
 TABLES = st.builds(
     TableRecord, namespace=st.text(), name=st.text(), state=st.sampled_from(TableState),
     applied_through=FEW_LSNS, committed=LSNS, copy_number=st.integers(0, 9),
     rows=st.integers(0, 2**62), error=st.none() | st.text(), merge_s=st.floats(0, 1e6),
-    version=st.integers(-1, 2**40), may_replace_foreign_target=st.booleans(),
-    predecessor_oids=st.lists(st.integers(1, 9), max_size=2).map(tuple),
-    relations=st.lists(st.integers(1, 9), max_size=2).map(tuple), copied_at=LSNS,
-    incomplete=st.lists(st.text(), max_size=2).map(tuple),
-    old_target=st.none() | st.builds(OldTarget, st.text(), st.text(), st.just(3), st.just(4)),
+    version=st.integers(-1, 2**40), incomplete=st.lists(st.text(), max_size=2).map(tuple),
+    claim=st.builds(Claim, OID_LISTS, st.booleans()),
+    source=st.builds(SourceView, st.text(), OID_LISTS, LSNS), copied=st.builds(Copied, LSNS),
+    copying=st.none() | st.builds(OldTarget, st.text(), st.text(), st.just(3), st.just(4))
+    | st.builds(Partitions, OID_LISTS, OID_LISTS, st.lists(st.text(), max_size=2).map(tuple)),
+    pending=st.builds(
+        Pending, st.none() | st.floats(0, 1e12),
+        st.none() | st.builds(AddedColumns, LSNS, st.text()), st.text(),
+        st.lists(st.builds(UnseenLeaf, st.integers(1, 9)), max_size=1).map(tuple),
+    ),
 )  # fmt: skip
 OIDS = st.integers(1, 5) | st.integers(1, 2**32 - 1)
 CUTS = st.builds(
@@ -132,7 +144,9 @@ def test_a_record_is_found_in_its_spool(tmp_path):
     RecordStore.create(spool.path, a_record("other"))
     assert spool.subscription("lake") == a_record("lake")
     leaves = UnseenLeaf(7), UnseenLeaf(8, 5, "id > 9", ("id",))
-    changed = a_record(tables={5: TableRecord("public", "t", rows=7, unseen_leaves=leaves)})
+    changed = a_record(
+        tables={5: TableRecord("public", "t", rows=7, pending=Pending(unseen_leaves=leaves))}
+    )
     store.save(changed)
     assert find_record(spool.path, "lake") == spool.subscription("lake") == changed
     assert [record.name for record in Spool.open(spool.path).subscriptions()] == ["lake", "other"]
@@ -178,14 +192,59 @@ def test_a_format_that_is_not_known_is_refused(tmp_path, written_format):
         find_record(tmp_path, "lake")
 
 
+def test_a_record_of_format_4_is_read_and_replaced_by_the_next_save(tmp_path):
+    """Its tables have no parts, and keep what only other states use."""
+    RecordStore.create(tmp_path, a_record())
+    flat = {
+        "name": "t", "namespace": "s", "state": "r", "fingerprint": "f", "relations": [7],
+        "looked_at": "0/8", "looked_on": 2, "copied_at": "0/7", "copied_on": 1, "copied_for": "c",
+        "copy_reason": "why", "to_verify": "doubt", "verification_number": 3, "deferred": True,
+        "next_due": 5.5, "alter_after": "0/9", "alter_facts": "{}", "predecessor_oids": [3],
+        "may_replace_foreign_target": True, "parked_for": "key", "load_leaves": [8],
+    }  # fmt: skip
+    flat_d = {**flat, "state": "d", "gone_leaves": [9], "gone_bounds": ["id > 9"]}
+    renamed = {**flat, "state": "d", "old_target": ["s", "old", 1, 4]}
+    del renamed["load_leaves"]
+    tables = {
+        "1": flat, "2": flat_d, "3": renamed, "4": {**flat, "state": "p"},
+        "5": {"namespace": "s", "name": "u", "next_due": 5.5, "old_target": ["s", "old", 1, 4]},
+    }  # fmt: skip
+    first = {"format": 4, "file": "0" * 16, "spool_id": None}
+    lines = [
+        {**first, **encode_change(None, a_record()), "position": "0/2"},
+        {"tables": tables, "position": "0/3"},
+    ]
+    written(tmp_path).write_bytes(b"".join(encode_json(line) + b"\n" for line in lines))
+    same = {
+        "namespace": "s", "name": "t", "applied_through": Lsn(3), "verification_number": 3,
+        "source": SourceView("f", (7,), Lsn(8), 2), "copied": Copied(Lsn(7), 1, "c", "why"),
+    }  # fmt: skip
+    waiting = Pending(None, AddedColumns(Lsn(9), "{}"), "doubt")
+    d, claim = TableState.DATA_COPY, Claim((3,), any_source=True)
+    parts = Partitions((8,), (9,), ("id > 9",))
+    store = RecordStore.open(tmp_path, "lake")
+    assert store.record.tables == {
+        1: TableRecord(**same, state=TableState.READY, pending=replace(waiting, due=5.5)),
+        2: TableRecord(**same, state=d, claim=claim, copying=parts, pending=waiting),
+        3: TableRecord(
+            **same, state=d, claim=claim, copying=OldTarget("s", "old", 1, 4), pending=waiting
+        ),
+        4: TableRecord(**same, state=TableState.PARKED, claim=claim, parked_for="key"),
+        5: TableRecord("s", "u", applied_through=Lsn(3)),
+    }
+    store.save(after := replace(store.record, position=Lsn(4)))
+    assert len(_lines(tmp_path)) == 1, "a file has lines of one format"
+    assert find_record(tmp_path, "lake") == after
+
+
 # How much is written
 
 
 def many_tables(count: int) -> SubscriptionRecord:
     tables = {
         oid: TableRecord(
-            "public", f"table_{oid}", TableState.READY, Lsn(2), Lsn(2), 1, "0" * 64, version=1,
-            target=f"/lake/public/table_{oid}",
+            "public", f"table_{oid}", TableState.READY, Lsn(2), Lsn(2), 1, SourceView("0" * 64),
+            version=1, target=f"/lake/public/table_{oid}",
         )
         for oid in range(16384, 16384 + count)
     }  # fmt: skip

@@ -8,7 +8,7 @@ from tests.support.databases import MakeDatabase
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import SourceFingerprint
-from pgsluice.spool import TableRecord
+from pgsluice.spool import SourceView, TableRecord
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
 
@@ -20,7 +20,7 @@ def record(bounds: dict[int, str], fixed: frozenset[int] | None = frozenset({7, 
     fingerprint = SourceFingerprint(
         filenodes={7: 100, 8: 100}, columns={}, actions=frozenset(), bounds=bounds, fixed=fixed
     )
-    return TableRecord("public", "t", fingerprint=fingerprint.to_text())
+    return TableRecord("public", "t", source=SourceView(fingerprint.to_text()))
 
 
 def lacking(oid: int, *leaves: int) -> Outcome:

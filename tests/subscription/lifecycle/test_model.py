@@ -6,6 +6,7 @@ leave the targets as they are and lose what was not in the record. After each st
 - no change is at a target twice, and none that the table is applied through is missing there;
 - no two tables are applied to one target, or wait for a copy to it;
 - a parked table has a reason;
+- a table has only what its state uses;
 - a copy that a user asked for is made, or the table is parked with a reason;
 - a target's position and the subscription's only rise;
 - after a look, each table that is sent has the target of its name.
@@ -33,19 +34,20 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.base.work import TaskResult
 from pgsluice.subscription.lifecycle.look_events import NotSent
-from pgsluice.subscription.lifecycle.name_events import OldTargetCopied, OldTargetUnusable
+from pgsluice.subscription.lifecycle.name_events import OldTargetCopied
 from pgsluice.subscription.lifecycle.table_events import (
     BatchApplied,
     BatchFailed,
     CaughtUp,
+    CopyAbandoned,
     CopyBegun,
     CopyFailed,
     CopyFinished,
     CopyPlanned,
     CopySuperseded,
+    HoldReleased,
 )
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.lifecycle.transitions import Event
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
 
 NAMES = ("a", "b", "c")
@@ -241,7 +243,7 @@ class Model(RuleBasedStateMachine):
             self.tables.advance(floor)
             for oid, table in self.tables.record.tables.items():
                 if table.applied_through < floor:
-                    self.tables.apply(oid, Event.HOLD_RELEASED)
+                    self.tables.apply(oid, HoldReleased())
 
     @rule(outcome=OUTCOMES)
     def copy(self, outcome: str) -> None:
@@ -285,13 +287,13 @@ class Model(RuleBasedStateMachine):
             content = self.versions[old.name][old.version]
             expected = (oid, old.copy_number, int(table.committed))
             assert (content.oid, content.copy_number, content.position) == expected
-            event: Any = OldTargetUnusable()
+            event: Any = CopyAbandoned("why")
             if outcome not in tuple(Remedy):
                 event = self.write(oid, table, content.position, content.changes)
                 if event is None:
                     event = OldTargetCopied(table.committed, self.version(table.name))
                 elif isinstance(event, CopySuperseded):
-                    event = OldTargetUnusable()
+                    event = CopyAbandoned("why")
             if outcome == "crash":
                 raise CrashError
             self.tables.apply(oid, event)
@@ -308,8 +310,8 @@ class Model(RuleBasedStateMachine):
     def write(self, oid: int, table: TableRecord, position: int, changes: list[Change]) -> Any:
         """Replace a target's content; None where that is done, or was before a crash."""
         target = self.target(table.name)
-        if target is not None and target.oid not in (oid, *table.predecessor_oids):
-            if not table.may_replace_foreign_target:
+        if target is not None and target.oid not in (oid, *table.claim.predecessor_oids):
+            if not table.claim.any_source:
                 return CopyFailed(
                     Failure(Remedy.PARK, "the target carries the position of another")
                 )
@@ -411,6 +413,12 @@ class Model(RuleBasedStateMachine):
         assert all(t.error for t in self.tables.record.tables.values() if t.is_parked)
 
     @invariant()
+    def a_table_has_only_what_its_state_uses(self) -> None:
+        record = self.tables.record
+        for table in (*record.tables.values(), *record.unpublished.values()):
+            assert table == table.in_state(table.state)
+
+    @invariant()
     def a_copy_that_was_asked_for_is_made(self) -> None:
         for oid in list(self.asked):
             table = self.tables.record.tables.get(oid)
@@ -420,10 +428,10 @@ class Model(RuleBasedStateMachine):
                 target = self.target(table.name)
                 assert target is not None
                 assert target.copy_number == table.copy_number
-                assert not table.may_replace_foreign_target
+                assert not table.claim.any_source
                 self.asked.remove(oid)
             else:
-                assert table.may_replace_foreign_target
+                assert table.claim.any_source
 
     @invariant()
     def positions_only_rise(self) -> None:

@@ -9,7 +9,18 @@ import pytest
 
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spool import OldTarget, TableRecord, TableState, UnseenLeaf
+from pgsluice.spool import (
+    AddedColumns,
+    Claim,
+    Copied,
+    OldTarget,
+    Partitions,
+    Pending,
+    SourceView,
+    TableRecord,
+    TableState,
+    UnseenLeaf,
+)
 from pgsluice.subscription.base.work import TaskResult
 from pgsluice.subscription.lifecycle.leaf_events import (
     LeavesApplied,
@@ -22,17 +33,16 @@ from pgsluice.subscription.lifecycle.look_events import (
     Assessed,
     Discovered,
     LookedColumns,
-    LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
     PublishedAgain,
     ReasonEnded,
+    Unpublished,
     VerifiedEqual,
 )
 from pgsluice.subscription.lifecycle.name_events import (
     OldTargetCopied,
-    OldTargetUnusable,
     Renamed,
     TargetFreed,
     TargetTaken,
@@ -44,9 +54,11 @@ from pgsluice.subscription.lifecycle.table_events import (
     BatchApplied,
     BatchFailed,
     CaughtUp,
+    CopyAbandoned,
     CopyBegun,
     CopyFailed,
     CopyFinished,
+    CopyNeeded,
     CopyPlanned,
     CopyRequested,
     CopySuperseded,
@@ -55,6 +67,7 @@ from pgsluice.subscription.lifecycle.table_events import (
     TimePassed,
 )
 from pgsluice.subscription.lifecycle.transitions import (
+    EFFECTS,
     TRANSITIONS,
     Attempts,
     Effect,
@@ -66,6 +79,7 @@ from pgsluice.subscription.lifecycle.transitions import (
 
 NOW = 1000.0
 OLD_TARGET = OldTarget("public", "t", 1, 0)
+NAME = ("s", "n")
 LAST = Attempts(failures=BATCH_ATTEMPTS - 1, looks=LOOKS)
 NONE = Attempts()
 ROWS = {7: ("id < 9",), 8: ("id < 9", "id > 20")}
@@ -83,94 +97,120 @@ def batch_failed(remedy: Remedy, **more: Any) -> BatchFailed:
     return BatchFailed(Failure(remedy, "why"), NOW, **more)
 
 
-# For each event: one of its kind, the failures before it, and what it makes of a table that is
-# unknown, unpublished, i, d, f, r and p. "." is ignored, "-" is impossible; "L" (look) and "S"
-# (stop) are the effects.
-EXPECTED: list[tuple[Event, TableEvent, Attempts, str]] = [
-    (Event.DISCOVERED, Discovered(), NONE, "i - - - - - -"),
-    (Event.DISCOVERED_WITHOUT_COPY, Discovered(copy_data=False), NONE, "r - - - - - -"),
-    (Event.TARGET_TAKEN, TargetTaken(), NONE, "p p - - - - p"),
-    (Event.TARGET_FREED, TargetFreed((3,)), NONE, "- - - - - - i"),
-    (Event.NAME_CHANGED, Renamed(("s", "n"), keeps_state=True), NONE, "- u i d f r p"),
-    (
-        Event.RENAMED_WITH_TARGET,
-        Renamed(("s", "n"), old_target=OLD_TARGET),
-        NONE,
-        "- - - d d d -",
+# For each event, those of its kind with their facts and the failures before them, and what it makes
+# of a table that is unknown, unpublished, i, d, f, r and p. "." is ignored, "-" is impossible; "L"
+# (look) and "S" (stop) are the effects.
+EXPECTED: dict[Event, tuple[str, list[TableEvent | tuple[TableEvent, Attempts]]]] = {
+    Event.DISCOVERED: ("i - - - - - -", [Discovered(), Discovered(False, (3,))]),
+    Event.DISCOVERED_WITHOUT_COPY: ("r - - - - - -", [Discovered(copy_data=False)]),
+    Event.TARGET_TAKEN: ("p p - - - - p", [TargetTaken()]),
+    Event.REASON_ENDED: ("- - - - - - i", [TargetFreed((3,)), ReasonEnded("c2")]),
+    Event.DESCRIBED: ("- u i d f r p", [Renamed(NAME, keeps_state=True), Assessed(("why",))]),
+    Event.RENAMED_WITH_TARGET: ("- - - d d d -", [Renamed(NAME, old_target=OLD_TARGET)]),
+    Event.RENAMED_WITHOUT_TARGET: ("- - - i i i -", [Renamed(NAME)]),
+    Event.NOT_SENT: ("- - u u f r u", [NotSent()]),
+    Event.UNPUBLISHED: ("- - u u u u u", [Unpublished()]),
+    Event.PUBLISHED_AGAIN: ("- i . . i i .", [PublishedAgain()]),
+    Event.COPY_DEMANDED: ("- - i i i i i", [CopyRequested(), HoldReleased()]),
+    Event.COPY_NEEDED: ("- . . . i i .", [CopyNeeded("why"), batch_failed(Remedy.COPY)]),
+    Event.PARTITIONS_NEEDED: (
+        "- . . . d d .",
+        [LookedLeaves("new", leaves=frozenset({7})), batch_failed(Remedy.COPY, rows=ROWS)],
     ),
-    (Event.RENAMED_WITHOUT_TARGET, Renamed(("s", "n")), NONE, "- - - i i i -"),
-    (Event.NOT_SENT, NotSent(), NONE, "- - u u f r u"),
-    (Event.UNPUBLISHED, Event.UNPUBLISHED, NONE, "- - u u u u u"),
-    (Event.PUBLISHED_AGAIN, PublishedAgain(), NONE, "- i . . i i ."),
-    (Event.COPY_REQUESTED, CopyRequested(), NONE, "- - i i i i i"),
-    (Event.HOLD_RELEASED, HoldReleased(), NONE, "- - i i i i i"),
-    (Event.TIMELINE_LEFT, Event.TIMELINE_LEFT, NONE, "- - . . i i ."),
-    (Event.LOOK_SAME, LookedSame("new"), NONE, "- - . . f r ."),
-    (Event.LOOK_COLUMNS, LookedColumns("new", (), Lsn(9), 1, "{}"), NONE, "- - . . f r ."),
-    (Event.LOOK_LEAVES, LookedLeaves("new", leaves=frozenset({7})), NONE, "- - . . d d ."),
-    (Event.LOOK_ASIDE, LookedAside("new"), NONE, "- - . d - - ."),
-    (Event.LOOK_COPY, LookedCopy("public.t lost a partition"), NONE, "- - . . i i ."),
-    (Event.LOOK_VERIFY, LookedSuspicious("new", why="why"), NONE, "- - . . f r ."),
-    (Event.ASSESSED, Assessed(("why",)), NONE, "- - i d f r p"),
-    (Event.VERIFIED_EQUAL, VerifiedEqual(1), NONE, "- . . . f r ."),
-    (Event.VERIFIED_COPY, Event.VERIFIED_COPY, NONE, "- . . . i i ."),
-    (Event.REASON_ENDED, ReasonEnded("c2"), NONE, "- - - - - - i"),
-    (Event.OLD_TARGET_COPIED, OldTargetCopied(Lsn(5), 3), NONE, "- - - fL - - -"),
-    (Event.OLD_TARGET_UNUSABLE, OldTargetUnusable(), NONE, "- - - i - - -"),
-    (Event.COPY_BEGUN, CopyBegun(Lsn(9)), NONE, "- - d d - - -"),
-    (Event.COPY_PLANNED, CopyPlanned("new"), NONE, "- - - d - - -"),
-    (Event.COPY_WAITS, CopyWaits("why"), NONE, "- - i d - - -"),
-    (Event.COPY_FINISHED, CopyFinished(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
-    (Event.LEAVES_APPLIED, LeavesApplied((UnseenLeaf(7),)), NONE, "- - - d - - -"),
-    (Event.LEAVES_LOADED, LeavesLoaded(Lsn(9), 1, 0, 5), NONE, "- - - f - - -"),
-    (Event.LEAVES_MORE, leaves_failed(Remedy.COPY, rows=ROWS), NONE, "- - - d - - -"),
-    (Event.LEAVES_AWAIT_LOOK, leaves_failed(Remedy.LOOK), NONE, "- - - dL - - -"),
-    (Event.LEAVES_GIVEN_UP, leaves_failed(Remedy.PARK), NONE, "- - - i - - -"),
-    (Event.COPY_SUPERSEDED, CopySuperseded(7), NONE, "- - - d - - -"),
-    (Event.COPY_FAILED_PARK, copy_failed(Remedy.PARK), NONE, "- - - p - - -"),
-    (Event.COPY_FAILED_RETRY, copy_failed(Remedy.RETRY), NONE, "- - - d - - -"),
-    (Event.COPY_FAILED_LAST, copy_failed(Remedy.RETRY), LAST, "- - - p - - -"),
-    (Event.COPY_FAILED_WAIT, copy_failed(Remedy.WAIT), LAST, "- - - d - - -"),
-    (Event.COPY_FAILED_LATER, copy_failed(Remedy.LATER), LAST, "- - - i - - -"),
-    (Event.COPY_FAILED_STOP, copy_failed(Remedy.STOP), LAST, "- - - dS - - -"),
-    (Event.BATCH_APPLIED, BatchApplied(Lsn(9), TaskResult(Lsn(8))), LAST, "- . . . f r ."),
-    (Event.BATCH_FAILED_PARK, batch_failed(Remedy.PARK), NONE, "- . . . p p ."),
-    (Event.BATCH_FAILED_COPY, batch_failed(Remedy.COPY), NONE, "- . . . i i ."),
-    (Event.BATCH_FAILED_LEAVES, batch_failed(Remedy.COPY, rows=ROWS), NONE, "- . . . d d ."),
-    (Event.BATCH_FAILED_RETRY, batch_failed(Remedy.RETRY), NONE, "- . . . f r ."),
-    (Event.BATCH_FAILED_LAST, batch_failed(Remedy.RETRY), LAST, "- . . . p p ."),
-    (Event.BATCH_FAILED_LOOK, batch_failed(Remedy.LOOK), NONE, "- . . . fL rL ."),
-    (Event.BATCH_FAILED_LAST_LOOK, batch_failed(Remedy.LOOK), LAST, "- . . . iL iL ."),
-    (Event.BATCH_FAILED_WAIT, batch_failed(Remedy.WAIT), LAST, "- . . . f r ."),
-    (Event.BATCH_FAILED_STOP, batch_failed(Remedy.STOP), LAST, "- . . . fS rS ."),
-    (Event.CAUGHT_UP, CaughtUp(Lsn(9)), NONE, "- - - - r r -"),
-    (Event.TIME_PASSED, TimePassed(NOW, is_cut_due=False), NONE, "- - . . f r ."),
+    Event.UPDATED: (
+        "- . . . f r .",
+        [
+            LookedSame("new"),
+            LookedColumns("new", (), Lsn(9), 1, facts="{}"),
+            LookedSuspicious("new", doubt="why"),
+            VerifiedEqual(1),
+            TimePassed(NOW, is_cut_due=False),
+            batch_failed(Remedy.WAIT),
+            batch_failed(Remedy.LATER),
+        ],
+    ),
+    Event.LOOK_ASIDE: ("- - . d - - .", [LookedAside("new")]),
+    Event.COPY_BEGUN: ("- - d d - - -", [CopyBegun(Lsn(9))]),
+    Event.COPY_WAITS: ("- - i d - - -", [CopyWaits("why")]),
+    Event.COPY_UPDATED: (
+        "- - - d - - -",
+        [
+            CopyPlanned("new"),
+            CopySuperseded(7),
+            LeavesApplied((UnseenLeaf(7),)),
+            leaves_failed(Remedy.COPY, rows=ROWS),
+            (leaves_failed(Remedy.WAIT), LAST),
+            (copy_failed(Remedy.WAIT), LAST),
+        ],
+    ),
+    Event.COPY_FINISHED: (
+        "- - - f - - -",
+        [CopyFinished(Lsn(9), 1, 0, 5), LeavesLoaded(Lsn(9), 1, 0, 5)],
+    ),
+    Event.OLD_TARGET_COPIED: ("- - - fL - - -", [OldTargetCopied(Lsn(5), 3)]),
+    Event.COPY_ABANDONED: (
+        "- - - i - - -",
+        [CopyAbandoned(), (copy_failed(Remedy.LATER), LAST), leaves_failed(Remedy.PARK)],
+    ),
+    Event.COPY_RETRIED: ("- - - d - - -", [copy_failed(Remedy.RETRY), leaves_failed(Remedy.RETRY)]),
+    Event.COPY_AWAITS_LOOK: ("- - - dL - - -", [leaves_failed(Remedy.LOOK)]),
+    Event.COPY_PARKED: (
+        "- - - p - - -",
+        [copy_failed(Remedy.PARK), (copy_failed(Remedy.RETRY), LAST)],
+    ),
+    Event.COPY_STOPPED: ("- - - dS - - -", [(copy_failed(Remedy.STOP), LAST)]),
+    Event.BATCH_APPLIED: ("- . . . f r .", [(BatchApplied(Lsn(9), TaskResult(Lsn(8))), LAST)]),
+    Event.BATCH_RETRIED: ("- . . . f r .", [batch_failed(Remedy.RETRY)]),
+    Event.BATCH_AWAITS_LOOK: ("- . . . fL rL .", [batch_failed(Remedy.LOOK)]),
+    Event.LOOKS_WERE_IN_VAIN: ("- . . . iL iL .", [(batch_failed(Remedy.LOOK), LAST)]),
+    Event.BATCH_PARKED: (
+        "- . . . p p .",
+        [batch_failed(Remedy.PARK), (batch_failed(Remedy.RETRY), LAST)],
+    ),
+    Event.BATCH_STOPPED: ("- . . . fS rS .", [batch_failed(Remedy.STOP)]),
+    Event.CAUGHT_UP: ("- - - - r r -", [CaughtUp(Lsn(9))]),
+}
+HAPPENINGS = [
+    (event, *(happening if isinstance(happening, tuple) else (happening, NONE)), cells)
+    for event, (cells, happenings) in EXPECTED.items()
+    for happening in happenings
 ]
+EVERY = pytest.mark.parametrize(
+    ("event", "happening", "attempts", "cells"),
+    HAPPENINGS,
+    ids=[f"{event.name} {type(happening).__name__}" for event, happening, *_ in HAPPENINGS],
+)
 STATES = (None, *(TableState(letter) for letter in "uidfrp"))
-EFFECTS = {"": None, "L": Effect.LOOK, "S": Effect.STOP}
+EFFECTS_OF_CELLS = {"L": Effect.LOOK, "S": Effect.STOP}
 
 
 def table(state: TableState | None) -> TableRecord:
     error = "an old reason" if state is TableState.PARKED else None
     return TableRecord(
-        "public", "t", state or TableState.INITIALISE, Lsn(5), Lsn(5), 1, "old", error=error
+        "public", "t", state or TableState.INITIALISE, Lsn(5), Lsn(5), 1, SourceView("old"), error
     )
 
 
-def test_the_walk_knows_every_state_and_every_event() -> None:
-    assert [event for event, *_ in EXPECTED] == list(Event)
-    assert set(TRANSITIONS) == set(STATES)
-    assert set(STATES) - {None} == set(TableState)
+def full(state: TableState | None) -> TableRecord:
+    """A table with all that its state uses."""
+    each = replace(
+        table(state),
+        claim=Claim((3,), any_source=True),
+        copying=Partitions((7,), (8,), ("id > 5",)),
+        pending=Pending(9.0, AddedColumns(Lsn(4), "{}"), "doubt", (UnseenLeaf(9),)),
+        parked_for="key",
+    )
+    return each.in_state(each.state)
 
 
-@pytest.mark.parametrize(
-    ("event", "happening", "attempts", "cells"),
-    EXPECTED,
-    ids=[event.name for event, *_ in EXPECTED],
-)
+def test_the_walk_knows_every_event() -> None:
+    assert list(EXPECTED) == list(Event) == list(TRANSITIONS)
+    assert EFFECTS.keys() <= EXPECTED.keys()
+
+
+@EVERY
 def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, cells: str) -> None:
-    kind = happening if isinstance(happening, Event) else happening.kind(attempts)
-    assert kind is event
+    assert happening.kind(attempts) is event
     for state, cell in zip(STATES, cells.split(), strict=True):
         before = table(state)
         if cell == "-":
@@ -179,34 +219,33 @@ def test_every_state(event: Event, happening: TableEvent, attempts: Attempts, ce
             continue
         after = next_state(state, before, attempts, happening)
         if cell == ".":
-            assert (after.table, after.attempts, after.effect) == (before, attempts, None), state
+            assert (after.table, after.attempts, after.effects) == (before, attempts, ()), state
             continue
-        assert (after.table.state, after.effect) == (TableState(cell[0]), EFFECTS[cell[1:]]), state
+        assert after.table.state is TableState(cell[0]), state
+        for letter, effect in EFFECTS_OF_CELLS.items():
+            assert (effect in after.effects) is (letter in cell[1:]), state
         if after.table.is_to_copy and state is not None and not before.is_to_copy:
             assert after.table.copy_words, "copied again only with a reason"
         if after.table.is_parked:
             assert after.table.error, "parked only with a reason"
-            assert not after.table.deferred
         if after.table.state is not state or event is Event.BATCH_APPLIED:
             assert after.attempts == NONE, "a change of state begins the count anew"
 
 
-@pytest.mark.parametrize(
-    ("event", "happening", "attempts", "cells"),
-    EXPECTED,
-    ids=[event.name for event, *_ in EXPECTED],
-)
-def test_the_partitions_to_replace_are_forgotten_with_state_d(
+@EVERY
+def test_each_state_has_only_what_it_uses(
     event: Event, happening: TableEvent, attempts: Attempts, cells: str
 ) -> None:
-    """Else the copy of the table would be taken for a load of them."""
-    state = TableState.DATA_COPY
-    if cells.split()[STATES.index(state)] not in "-.":
-        waiting = replace(table(state), load_leaves=(7,), gone_bounds=("id > 5",))
-        after = next_state(state, waiting, attempts, happening).table
-        if after.state is not state:
-            assert (after.load_leaves, after.gone_bounds) == ((), ())
-            assert not after.replaces_partitions
+    """Else the copy of a table would be taken for a load of partitions, for instance."""
+    for state, cell in zip(STATES, cells.split(), strict=True):
+        if cell in "-.":
+            continue
+        after = next_state(state, full(state), attempts, happening).table
+        assert after == after.in_state(after.state)
+        assert after.is_parked or not after.parked_for
+        assert after.copying is None or after.state is TableState.DATA_COPY
+        assert after.pending == Pending() or after.is_active or after.copying is not None
+        assert after.claim == Claim() or not after.is_active
 
 
 def test_what_became_of_some_partitions_leads_to_these_alone() -> None:
@@ -218,12 +257,11 @@ def test_what_became_of_some_partitions_leads_to_these_alone() -> None:
     ):
         waiting = next_state(record.state, record, LAST, failed).table
         assert waiting.replaces_partitions
-        assert (waiting.gone_bounds, waiting.gone_leaves) == (("id < 9", "id > 20"), (7, 8))
+        assert waiting.copying == Partitions((), (7, 8), ("id < 9", "id > 20"))
     assert next_state(record.state, record, NONE, failed).table.state is TableState.READY
     more = leaves_failed(Remedy.LOOK, rows={5: ("id > 20",), 9: ("id = 10",)})
     waiting = next_state(TableState.DATA_COPY, waiting, LAST, more).table
-    assert waiting.gone_bounds == ("id < 9", "id > 20", "id = 10")
-    assert waiting.gone_leaves == (5, 7, 8, 9)
+    assert waiting.copying == Partitions((), (5, 7, 8, 9), ("id < 9", "id > 20", "id = 10"))
     last = next_state(TableState.DATA_COPY, waiting, LAST, leaves_failed(Remedy.LOOK))
     assert last.table.state is TableState.INITIALISE
 
@@ -248,7 +286,7 @@ def test_consecutive_failures(remedy: Remedy, attempts: int, end: TableState) ->
     record, counted = table(TableState.READY), NONE
     for number in range(attempts):
         assert record.state is TableState.READY, number
-        assert record.deferred is (number > 0)
+        assert (record.pending.due is not None) is (number > 0)
         transition = next_state(record.state, record, counted, batch_failed(remedy))
         record, counted = transition.table, transition.attempts.after_look()
     assert record.state is end
@@ -283,10 +321,11 @@ def test_retries_are_spaced_and_a_success_begins_the_count_anew() -> None:
         failed = batch_failed(Remedy.RETRY)
         transition = next_state(record.state, record, counted, failed)
         record, counted = transition.table, transition.attempts
-        pauses.append(record.next_due - NOW)
+        assert record.pending.due is not None
+        pauses.append(record.pending.due - NOW)
     assert pauses == [2, 4, 8, 16]
     applied = next_state(record.state, record, counted, BatchApplied(Lsn(9), TaskResult(Lsn(9))))
-    assert (applied.attempts, applied.table.error, applied.table.deferred) == (NONE, None, False)
+    assert (applied.attempts, applied.table.error, applied.table.pending) == (NONE, None, Pending())
 
 
 @pytest.mark.parametrize(
@@ -300,10 +339,10 @@ def test_retries_are_spaced_and_a_success_begins_the_count_anew() -> None:
     ],
 )
 def test_deferred_tables(now: float, is_cut_due: bool, failures: int, is_deferred: bool) -> None:
-    record = replace(table(TableState.READY), deferred=True, next_due=NOW)
+    record = replace(table(TableState.READY), pending=Pending(due=NOW))
     passed = TimePassed(now, is_cut_due)
     after = next_state(record.state, record, Attempts(failures), passed)
-    assert after.table.deferred is is_deferred
+    assert (after.table.pending.due is not None) is is_deferred
 
 
 def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
@@ -312,18 +351,21 @@ def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
             record = next_state(record.state, record, NONE, event).table
         return record
 
-    marked = after(table(TableState.READY), LookedSuspicious("new", why="why"))
-    assert (marked.to_verify, marked.verification_number, marked.fingerprint) == ("why", 1, "new")
+    marked = after(table(TableState.READY), LookedSuspicious("new", doubt="why"))
+    assert (marked.pending.verification, marked.verification_number) == ("why", 1)
+    assert marked.source.fingerprint == "new"
     assert (
-        after(marked, LookedSame("newer"), BatchApplied(Lsn(9), TaskResult(Lsn(9)))).to_verify
+        after(
+            marked, LookedSame("newer"), BatchApplied(Lsn(9), TaskResult(Lsn(9)))
+        ).pending.verification
         == "why"
     )
-    assert after(marked, VerifiedEqual(1)).to_verify == ""
-    again = after(marked, LookedSuspicious("newer", why="why again"))
-    assert after(again, VerifiedEqual(1)).to_verify == "why again"
-    assert after(again, VerifiedEqual(2)).to_verify == ""
-    copied = after(marked, Event.VERIFIED_COPY, CopyBegun(Lsn(9)), CopyPlanned("newest"))
-    assert copied.to_verify == ""
+    assert after(marked, VerifiedEqual(1)).pending.verification == ""
+    again = after(marked, LookedSuspicious("newer", doubt="why again"))
+    assert after(again, VerifiedEqual(1)).pending.verification == "why again"
+    assert after(again, VerifiedEqual(2)).pending.verification == ""
+    copied = after(marked, CopyNeeded("it differs"), CopyBegun(Lsn(9)), CopyPlanned("newest"))
+    assert copied.pending.verification == ""
 
 
 def test_a_copy_stands_where_its_snapshot_was() -> None:
@@ -332,13 +374,12 @@ def test_a_copy_stands_where_its_snapshot_was() -> None:
     ).table
     assert begun.applied_through == Lsn(20)
     planned = next_state(begun.state, begun, NONE, CopyPlanned("f", (7,))).table
-    assert (planned.copy_number, planned.fingerprint, planned.relations) == (2, "f", (7,))
-    asked = replace(planned, may_replace_foreign_target=True, predecessor_oids=(3,))
+    assert (planned.copy_number, planned.source) == (2, SourceView("f", (7,)))
+    asked = replace(planned, claim=Claim((3,), any_source=True))
     copied = next_state(asked.state, asked, NONE, CopyFinished(Lsn(30), 2, 4, 100)).table
-    assert copied.applied_through == copied.committed == copied.copied_at == Lsn(30)
-    assert (copied.copied_on, copied.version, copied.rows) == (2, 4, 100)
-    assert not copied.may_replace_foreign_target
-    assert not copied.predecessor_oids
+    assert copied.applied_through == copied.committed == copied.copied.position == Lsn(30)
+    assert (copied.copied.timeline, copied.version, copied.rows) == (2, 4, 100)
+    assert copied.claim == Claim()
 
 
 def test_positions_never_fall() -> None:
@@ -351,7 +392,7 @@ def test_positions_never_fall() -> None:
 def test_a_successor_is_copied_whatever_copy_data_says() -> None:
     event = Discovered(copy_data=False, predecessor_oids=(3,))
     record = next_state(None, table(None), NONE, event).table
-    assert (record.state, record.predecessor_oids) == (TableState.INITIALISE, (3,))
+    assert (record.state, record.claim) == (TableState.INITIALISE, Claim((3,)))
 
 
 def test_a_copy_that_did_not_help_is_not_repeated() -> None:
@@ -359,13 +400,13 @@ def test_a_copy_that_did_not_help_is_not_repeated() -> None:
     for remedy, attempts in ((Remedy.COPY, NONE), (Remedy.LOOK, LAST)):
         first = batch_failed(remedy, cause="c1")
         copied = next_state(TableState.READY, table(TableState.READY), attempts, first).table
-        assert (copied.state, copied.copied_for) == (TableState.INITIALISE, "c1")
+        assert (copied.state, copied.copied.cause) == (TableState.INITIALISE, "c1")
         again = batch_failed(remedy, cause="c1", is_copied_for=True)
         parked = next_state(TableState.READY, table(TableState.READY), attempts, again).table
         assert parked.is_parked
         assert "a copy did not help" in str(parked.error)
     waits = batch_failed(Remedy.LOOK, cause="c1", is_copied_for=True)
-    assert waits.kind(NONE) is Event.BATCH_FAILED_LOOK
+    assert waits.kind(NONE) is Event.BATCH_AWAITS_LOOK
 
 
 @pytest.mark.parametrize("failed", [copy_failed(Remedy.RETRY), batch_failed(Remedy.RETRY)])
@@ -386,21 +427,21 @@ def test_a_parked_table_says_for_what_and_is_taken_up_for_a_cause() -> None:
     assert parked.parked_for == ParkReason.KEY
     taken_up = next_state(TableState.PARKED, parked, NONE, ReasonEnded("c2")).table
     assert (taken_up.state, taken_up.error) == (TableState.INITIALISE, None)
-    assert (taken_up.copied_for, taken_up.parked_for) == ("c2", "")
+    assert (taken_up.copied.cause, taken_up.parked_for) == ("c2", "")
 
 
 def test_a_renamed_table_goes_on_where_its_old_target_stood() -> None:
-    ready = replace(table(TableState.READY), version=3, copied_at=Lsn(2), rows=7)
+    ready = replace(table(TableState.READY), version=3, copied=Copied(Lsn(2)), rows=7)
     renamed = Renamed(("s", "n"), "/lake/n", (8,), OldTarget("public", "t", 1, 3))
     record = next_state(ready.state, ready, NONE, renamed).table
-    assert (record.title, record.target, record.predecessor_oids) == ("s.n", "/lake/n", (8,))
+    assert (record.title, record.target, record.claim) == ("s.n", "/lake/n", Claim((8,)))
     assert (record.copy_number, record.version, record.applied_through) == (2, -1, 5)
     again = next_state(record.state, record, NONE, replace(renamed, name=("s", "m"))).table
     assert (again.title, again.copy_number) == ("s.m", 3), "a late copy is not mistaken for it"
     copied = next_state(again.state, again, NONE, OldTargetCopied(Lsn(5), 0)).table
-    assert (copied.old_target, copied.predecessor_oids) == (None, ())
-    assert (copied.committed, copied.version, copied.rows, copied.copied_at) == (5, 0, 7, 2)
-    other = next_state(again.state, again, NONE, OldTargetUnusable()).table
+    assert (copied.copying, copied.claim) == (None, Claim())
+    assert (copied.committed, copied.version, copied.rows, copied.copied.position) == (5, 0, 7, 2)
+    other = next_state(again.state, again, NONE, CopyAbandoned("why")).table
     assert other.old_target is None
     begun = next_state(again.state, again, NONE, CopyBegun(Lsn(9))).table
     assert begun.old_target is None, "from now on it is copied from the source"

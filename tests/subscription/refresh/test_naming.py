@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgsluice.spool import FormerTarget, TableRecord, TableState, TargetName
+from pgsluice.spool import Claim, FormerTarget, TableRecord, TableState, TargetName
 from pgsluice.subscription.refresh.naming import TargetChanges, assign_targets
 
 OIDS, NAMES = (1, 2, 3), ("a", "b", "c")
@@ -42,9 +42,9 @@ class Targets:
             self.known[oid] = replace(self.known[oid], namespace=namespace, name=name)
         for oid, others in changes.predecessors.items():
             if oid in self.known:
-                self.known[oid] = replace(self.known[oid], predecessor_oids=others)
+                self.known[oid] = replace(self.known[oid], claim=Claim(others))
             else:
-                self.known[oid] = TableRecord(*sent[oid], predecessor_oids=others)
+                self.known[oid] = TableRecord(*sent[oid], claim=Claim(others))
         self.former = changes.former
         owners = [table.target_name for table in self.known.values()]
         assert len(owners) == len(set(owners)), "two tables have one target"
@@ -58,7 +58,7 @@ class Targets:
         """Whose rows a table has to replace, and that nothing happens without a reason."""
         for oid, name in sent.items():
             others = self.rows.get(name, set()) - {oid}
-            pending = oid in self.known and set(self.known[oid].predecessor_oids) >= others
+            pending = oid in self.known and set(self.known[oid].claim.predecessor_oids) >= others
             if oid not in changes.predecessors:
                 assert not others or pending
                 assert self.known[oid].target_name == name
@@ -72,9 +72,7 @@ class Targets:
         for oid in oids & self.known.keys():
             table = self.known[oid]
             self.rows[table.target_name] = {oid}
-            self.known[oid] = replace(
-                table, state=TableState.READY, copy_number=1, predecessor_oids=()
-            )
+            self.known[oid] = replace(table, state=TableState.READY, copy_number=1, claim=Claim())
 
 
 def assignments() -> Iterator[dict[int, TargetName]]:

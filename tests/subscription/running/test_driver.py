@@ -18,8 +18,10 @@ from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import (
+    AddedColumns,
     OldTarget,
     Owner,
+    Pending,
     RecordStore,
     SpoolReader,
     SubscriptionRecord,
@@ -34,14 +36,15 @@ from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.planning import plan_tables
 from pgsluice.subscription.copies import table_copies
 from pgsluice.subscription.copies.plan import awaits_copy
-from pgsluice.subscription.lifecycle.look_events import PublishedAgain
+from pgsluice.subscription.lifecycle.look_events import PublishedAgain, Unpublished
 from pgsluice.subscription.lifecycle.table_events import (
     BATCH_ATTEMPTS,
     BatchFailed,
     CopyBegun,
     CopyRequested,
+    HoldReleased,
 )
-from pgsluice.subscription.lifecycle.transitions import Event, TableEvent
+from pgsluice.subscription.lifecycle.transitions import TableEvent
 from pgsluice.subscription.running.driver import SubscriptionDriver
 
 QUIET, GONE = OID + 1, OID + 2
@@ -51,11 +54,11 @@ EVERY_TABLE = [
     for more in (
         {},
         {"applied_through": Lsn(START)},
-        {"deferred": True, "next_due": 2.0**40},
-        {"deferred": True, "next_due": 0.0},
-        {"alter_after": Lsn(START), "alter_facts": "{}"},
-        {"to_verify": "why"},
-        {"old_target": OldTarget("public", "before", 1, 0)},
+        {"pending": Pending(due=2.0**40)},
+        {"pending": Pending(due=0.0)},
+        {"pending": Pending(columns=AddedColumns(Lsn(START), "{}"))},
+        {"pending": Pending(verification="why")},
+        {"copying": OldTarget("public", "before", 1, 0)},
         {"is_published": False},
     )
 ]
@@ -236,7 +239,7 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
     for attempt in range(1, BATCH_ATTEMPTS):
         record = take(driver, end, failed(end, Remedy.RETRY, "full"))
         # Also when a cut is overdue.
-        assert record.tables[OID].deferred, attempt
+        assert record.tables[OID].pending.due is not None, attempt
         assert record.tables[OID].state is TableState.READY
         assert not driver.batches.is_behind()
     record = take(driver, end, failed(end, Remedy.RETRY, "full"))
@@ -246,10 +249,10 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
 def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     for cut_interval_s, is_due in ((1e-6, True), (3600, False)):
-        deferred = ready("orders", deferred=True, next_due=time.time() + 3600)
+        deferred = ready("orders", pending=Pending(due=time.time() + 3600))
         driver = driver_of(maker, {OID: deferred}, cut_interval_s=cut_interval_s)
         record = take(driver, end)
-        assert record.tables[OID].deferred is not is_due
+        assert (record.tables[OID].pending.due is None) is is_due
         assert driver.batches.is_behind() is is_due
 
 
@@ -257,17 +260,17 @@ def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: Spoo
     end = maker.segment(orders(1))
     level = {"applied_through": end}
     for fields in EVERY_TABLE:
-        driver = driver_of(
-            maker, {OID: ready("orders", **{**level, **fields}), QUIET: ready("quiet", **level)}
-        )
+        table = ready("orders", **{**level, **fields}).in_state(fields["state"])
+        driver = driver_of(maker, {OID: table, QUIET: ready("quiet", **level)})
         driver.tables.advance(end)
         driver.promote_copied()
         driver._results.end_deferrals()
         record = driver.tables.record
         table = record.tables[OID]
-        is_marked = table.to_verify and table.is_active and table.is_published
-        is_altered = table.alter_after and table.is_active
-        is_waiting = table.is_to_copy or table.state is TableState.COPIED or table.deferred
+        is_marked = table.pending.verification and table.is_active and table.is_published
+        is_altered = table.pending.columns and table.is_active
+        is_deferred = table.pending.due is not None
+        is_waiting = table.is_to_copy or table.state is TableState.COPIED or is_deferred
         has_work = plan_tables(SpoolReader(maker.path), record, record.position)
         needs_more = any((is_marked, is_altered, is_waiting, has_work)) and not table.is_parked
         assert QUIET not in driver.tables.unfinished
@@ -285,9 +288,9 @@ def test_an_expensive_merge_puts_its_tables_next_one_off(
     driver, end = driver_of(maker), maker.segment(orders(1))
     began = time.time()
     record = take(driver, end, applied(end, merge_s=merge_s))
-    assert record.tables[OID].deferred is waits
+    assert (record.tables[OID].pending.due is not None) is waits
     if waits:
-        assert record.tables[OID].next_due >= began + 4 * merge_s
+        assert record.tables[OID].pending.due >= began + 4 * merge_s
     later = maker.segment(orders(2))
     planned = plan_tables(SpoolReader(maker.path), record, later)
     assert bool(planned) is not waits
@@ -373,7 +376,7 @@ def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> 
     assert tables.record.tables[GONE].is_parked
 
 
-@pytest.mark.parametrize("event", [Event.HOLD_RELEASED, CopyRequested()])
+@pytest.mark.parametrize("event", [HoldReleased(), CopyRequested()])
 @pytest.mark.parametrize("state", "idfr")
 def test_two_tables_never_wait_for_copies_to_one_target(
     maker: SpoolMaker, state: str, event: TableEvent
@@ -388,7 +391,7 @@ def test_two_tables_never_wait_for_copies_to_one_target(
 
 def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolMaker) -> None:
     tables = driver_of(maker, {GONE: ready("orders", state=TableState.PARKED, error="why")}).tables
-    tables.apply(OID, Event.UNPUBLISHED)
+    tables.apply(OID, Unpublished())
     tables.request_copy(GONE)
     tables.apply(OID, PublishedAgain())
     assert tables.record.tables[GONE].state is TableState.INITIALISE
@@ -452,7 +455,7 @@ def test_other_threads_see_only_what_is_durable(maker: SpoolMaker) -> None:
     before = tables.record
     reader = threading.Thread(target=lambda: seen.append(tables.record))
     with tables.changing():
-        tables.apply(OID, Event.HOLD_RELEASED)
+        tables.apply(OID, HoldReleased())
         assert tables.durable == before
         assert driver.copies.pending() == []
         reader.start()

@@ -37,7 +37,7 @@ from pgsluice.errors import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.spark.session.on_demand import ContextOnDemand
-from pgsluice.spool import TableState
+from pgsluice.spool import Pending, TableState
 from pgsluice.subscription.batches.cadence import steady_now
 from pgsluice.subscription.running.loop import RunLoop
 from pgsluice.subscription.running.run import raise_unfinished
@@ -90,9 +90,9 @@ def test_a_server_that_restarts_at_the_first_look_is_waited_for(
 
 def test_deferrals_of_an_earlier_run_are_over(maker: SpoolMaker) -> None:
     """Its clock may have been ahead by an hour."""
-    driver = driver_of(maker, {OID: ready("orders", deferred=True, next_due=2.0**40)})
+    driver = driver_of(maker, {OID: ready("orders", pending=Pending(due=2.0**40))})
     driver.end_earlier_deferrals()
-    assert not driver.tables.record.tables[OID].deferred
+    assert driver.tables.record.tables[OID].pending.due is None
 
 
 def test_a_clock_that_is_set_back_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,7 +229,7 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
                 )
                 for table in tables
             )
-            and not any(table.to_verify for table in records if table.is_active)
+            and not any(table.pending.verification for table in records if table.is_active)
             and not any(table.is_parked and table.parked_for in _PASSES for table in records)
         )
 

@@ -76,8 +76,8 @@ class PartitionWatch:
                     self.leaves_copied += copies
                 elif copies:
                     self.copied[name] += copies
-                    self.reasons[table.copy_reason] += copies
-                elif table.copied_at != before.copied_at:
+                    self.reasons[table.copied.reason] += copies
+                elif table.copied.position != before.copied.position:
                     self.replaced[name] += 1
 
     def tables(self, subscription: str) -> Mapping[int, TableRecord]:
@@ -93,7 +93,7 @@ class PartitionWatch:
         for subscription in self.subscriptions:
             for known in self.tables(subscription).values():
                 if known.name == table:
-                    seen = SourceFingerprint.parse(known.fingerprint)
+                    seen = SourceFingerprint.parse(known.source.fingerprint)
                     if seen is None or not seen.filenodes.keys() >= {*leaves}:
                         return False
         return True
@@ -113,16 +113,16 @@ class PartitionWatch:
         known = {table.name: table for table in self.tables(subscription).values()}
         for name in tables:
             table = known.get(name)
-            if table is None or not table.is_active or table.to_verify:
+            if table is None or not table.is_active or table.pending.verification:
                 return f"{subscription}: {name} is {table}"
-            seen = SourceFingerprint.parse(table.fingerprint)
+            seen = SourceFingerprint.parse(table.source.fingerprint)
             if seen is None or Partitions(seen.attachments, seen.filenodes) != now[name]:
                 return f"{subscription}: {name} has {now[name]}, known is {seen}"
         return ""
 
 
 def _is_leaf(oid: int, table: TableRecord) -> bool:
-    known = SourceFingerprint.parse(table.fingerprint)
+    known = SourceFingerprint.parse(table.source.fingerprint)
     return known is not None and oid in known.filenodes
 
 

@@ -24,7 +24,14 @@ from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
-from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Owner,
+    SourceView,
+    SpoolIdentity,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+)
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
 
@@ -120,15 +127,12 @@ class Looks:
         waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}
         for table in waiting.values():
             (self.replaced if table.replaces_partitions else self.copied).add(table.title)
-        self.marked |= {table.title for table in record.tables.values() if table.to_verify}
+        self.marked |= {t.title for t in record.tables.values() if t.pending.verification}
         copied = {
             oid: replace(
-                table,
-                state=TableState.READY,
+                table.in_state(TableState.READY),
                 copy_number=table.copy_number + 1,
-                fingerprint=fingerprints[oid],
-                load_leaves=(),
-                gone_bounds=(),
+                source=replace(table.source, fingerprint=fingerprints[oid]),
             )
             for oid, table in waiting.items()
         }
@@ -153,7 +157,9 @@ class Looks:
 
 
 def _new_record(table: ReplicatedTable) -> TableRecord:
-    return TableRecord(table.facts.namespace, table.facts.name, relations=table.relations)
+    return TableRecord(
+        table.facts.namespace, table.facts.name, source=SourceView(relations=table.relations)
+    )
 
 
 def _ignore(_: MetricsEvent) -> None:

@@ -6,9 +6,10 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 * ``name``, ``owner``, ``mode``, ``sink``, ``query``, ``registered``, ``position``,
   ``looked_through``;
 * ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
-  their default value; null: the table was removed. A table without ``applied_through`` is
-  *level*: its ``applied_through`` is the record's position, also after later lines. So a batch
-  that changes one table of many writes one table, although all are applied through its end;
+  their default value, also inside of its parts; null: the table was removed. A table without
+  ``applied_through`` is *level*: its ``applied_through`` is the record's position, also after
+  later lines. So a batch that changes one table of many writes one table, although all are
+  applied through its end;
 * ``former``: all of them, by schema and name;
 * ``cut``: its ``versions`` are those that differ from the previous cut; null: the table is not in
   the cut any more;
@@ -19,16 +20,18 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool.records.record import (
+    AddedColumns,
     Cut,
     FormerTarget,
     OldTarget,
     Owner,
+    Partitions,
     SubscriptionRecord,
     TableRecord,
     TableState,
@@ -40,12 +43,27 @@ RECORD_FORMAT = 5
 """The format that is written.
 
 4: the first line says the spool's id.
-5: fingerprints have the numbers of dropped columns.
+5: fingerprints have the numbers of dropped columns, and a table's fields are in parts.
 """
 
 T = TypeVar("T")
-_DEFAULTS = {field.name: field.default for field in fields(TableRecord)}
-_all_but_position = attrgetter(*(name for name in _DEFAULTS if name != "applied_through"))
+_all_but_position = attrgetter(
+    *(field.name for field in fields(TableRecord) if field.name != "applied_through")
+)
+_IN_PARTS = {
+    "fingerprint": ("source", "fingerprint"),
+    "relations": ("source", "relations"),
+    "looked_at": ("source", "lsn"),
+    "looked_on": ("source", "timeline"),
+    "copied_at": ("copied", "position"),
+    "copied_on": ("copied", "timeline"),
+    "copied_for": ("copied", "cause"),
+    "copy_reason": ("copied", "reason"),
+    "predecessor_oids": ("claim", "predecessor_oids"),
+    "may_replace_foreign_target": ("claim", "any_source"),
+    "to_verify": ("pending", "verification"),
+}
+"""The fields of format 4 that are in parts of a table now."""
 _OTHER_FIELDS = ("name", "mode", "sink")
 
 
@@ -78,9 +96,16 @@ def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) 
 
 
 class RecordBuilder:
-    """Builds a record from the lines of its file."""
+    """Builds a record from the lines of its file.
 
-    def __init__(self) -> None:
+    Args:
+        written_format: of all lines.
+    """
+
+    def __init__(self, written_format: int = RECORD_FORMAT) -> None:
+        self.written_format = written_format
+        is_current = written_format == RECORD_FORMAT
+        self._decode_table = _decode_table if is_current else _decode_flat_table
         self._fields: dict[str, Any] = {}
         self._tables: dict[int, TableRecord] = {}
         self._level: set[int] = set()
@@ -96,14 +121,14 @@ class RecordBuilder:
             ValueError, KeyError, TypeError, AttributeError: it is not a change of a record.
         """
         tables = raw.pop("tables", {})
-        _apply_difference(self._tables, tables, _decode_table)
+        _apply_difference(self._tables, tables, self._decode_table)
         self._level.difference_update(map(int, tables))
         self._level.update(
             int(oid)
             for oid, table in tables.items()
             if table is not None and "applied_through" not in table
         )
-        _apply_difference(self._unpublished, raw.pop("unpublished", {}), _decode_table)
+        _apply_difference(self._unpublished, raw.pop("unpublished", {}), self._decode_table)
         if "former" in raw:
             self._former = _decode_former(raw.pop("former"))
         if "cut" in raw:
@@ -134,7 +159,7 @@ class RecordBuilder:
             owner=Owner(raw.pop("owner")),
             registered=Lsn.parse(raw.pop("registered")),
             position=position,
-            looked_through=Lsn.parse(raw.pop("looked_through", str(Lsn(0)))),
+            looked_through=Lsn.parse(raw.pop("looked_through")),
             query=raw.pop("query", {}),
             tables=dict(self._tables),
             unpublished=dict(self._unpublished),
@@ -180,35 +205,90 @@ def _changed_tables(
 
 
 def _encode_table(table: TableRecord, position: Lsn | None) -> dict[str, Any]:
-    raw: dict[str, Any] = {}
-    for name in TableRecord.__slots__:
-        value = getattr(table, name)
-        if name == "applied_through":
-            if value != position:
-                raw[name] = str(value)
-        elif value != _DEFAULTS[name]:
-            raw[name] = str(value) if isinstance(value, Lsn) else value
+    raw = _encode_fields(table)
+    raw.pop("applied_through", None)
+    if table.applied_through != position:
+        raw["applied_through"] = str(table.applied_through)
     return raw
 
 
+def _encode_fields(part: Any) -> dict[str, Any]:
+    """The fields of a table, or of a part of it, that do not have their default."""
+    return {
+        field.name: _encode(value)
+        for field in fields(part)
+        if (value := getattr(part, field.name)) != field.default
+    }
+
+
+def _encode(value: Any) -> Any:
+    match value:
+        case Lsn():
+            return str(value)
+        case OldTarget():
+            return {"old_target": value}
+        case Partitions():
+            return {"partitions": value}
+        case AddedColumns():
+            return [str(value.after), value.facts]
+    return _encode_fields(value) if is_dataclass(value) else value
+
+
 def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
-    values = {name: raw[name] for name in raw.keys() & _DEFAULTS.keys()}
-    for name, value in values.items():
-        default = _DEFAULTS[name]
-        if isinstance(default, Lsn):
-            values[name] = Lsn.parse(value)
-        elif isinstance(default, TableState):
-            values[name] = TableState(value)
-        elif name == "unseen_leaves":
-            values[name] = tuple(
+    return TableRecord(**_decode_fields(TableRecord, raw))
+
+
+def _decode_fields(part: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        field.name: _decode(field.name, field.default, raw[field.name])
+        for field in fields(part)
+        if field.name in raw
+    }
+
+
+def _decode(name: str, default: object, value: Any) -> Any:
+    match name, default:
+        case _, Lsn():
+            return Lsn.parse(value)
+        case _, TableState():
+            return TableState(value)
+        case "unseen_leaves", _:
+            return tuple(
                 UnseenLeaf(oid, parent, condition, tuple(columns))
                 for oid, parent, condition, columns in value
             )
-        elif isinstance(default, tuple):
-            values[name] = tuple(value)
-        elif name == "old_target":
-            values[name] = OldTarget(*value)
-    return TableRecord(**values)
+        case "columns", _:
+            after, facts = value
+            return AddedColumns(Lsn.parse(after), facts)
+        case "copying", _:
+            if "old_target" in value:
+                return OldTarget(*value["old_target"])
+            return Partitions(*map(tuple, value["partitions"]))
+        case _, tuple():
+            return tuple(value)
+    if not is_dataclass(default) or isinstance(default, type):
+        return value
+    return type(default)(**_decode_fields(type(default), value))
+
+
+def _decode_flat_table(flat: Mapping[str, Any]) -> TableRecord:
+    """A table as format 4 has it: without parts, and with what other states used."""
+    raw: dict[str, Any] = {name: value for name, value in flat.items() if name not in _IN_PARTS}
+    for name, (part, field_name) in _IN_PARTS.items():
+        if name in flat:
+            raw.setdefault(part, {})[field_name] = flat[name]
+    pending = raw.setdefault("pending", {})
+    if flat.get("deferred"):
+        pending["due"] = flat.get("next_due", 0.0)
+    if "alter_after" in flat:
+        pending["columns"] = [flat["alter_after"], flat.get("alter_facts", "")]
+    if "old_target" in flat:
+        raw["copying"] = {"old_target": flat["old_target"]}
+    elif "load_leaves" in flat or "gone_bounds" in flat:
+        partitions = [flat.get(name, ()) for name in ("load_leaves", "gone_leaves", "gone_bounds")]
+        raw["copying"] = {"partitions": partitions}
+    table = _decode_table(raw)
+    return table.in_state(table.state)
 
 
 def _encode_former(former: Mapping[TargetName, FormerTarget]) -> dict[str, dict[str, Any]]:

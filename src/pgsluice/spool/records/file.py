@@ -155,8 +155,9 @@ class RecordReader:
         if not content.whole_bytes:
             written_format, path = change.pop("format"), str(self.path)
             check_format(written_format, path, oldest=RECORD_FORMAT - 1, newest=RECORD_FORMAT)
+            content.builder = RecordBuilder(written_format)
             del change["file"]
-            self._check_spool(change.pop("spool_id", None))
+            self._check_spool(change.pop("spool_id"))
             content.head = line[:_HEAD_BYTES]
             content.first_bytes = size
         content.builder.apply(change)
@@ -203,7 +204,8 @@ class RecordStore:
         if reader.content is not None:
             status = reader.path.stat()
             store._first_bytes = reader.content.first_bytes
-            store._status = (status.st_ino, status.st_size)
+            if reader.content.builder.written_format == RECORD_FORMAT:
+                store._status = (status.st_ino, status.st_size)
             if status.st_size > reader.content.whole_bytes:
                 store._replace(store.record)
         return store

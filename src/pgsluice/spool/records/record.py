@@ -8,7 +8,7 @@ source read it. A subscription *registers* by saving its first record, before it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -61,6 +61,20 @@ class OldTarget(NamedTuple):
     version: int
 
 
+class Partitions(NamedTuple):
+    """The only partitions whose rows a copy replaces; the target keeps all other rows.
+
+    Attributes:
+        load: the partitions whose rows are loaded.
+        gone: partitions whose rows are deleted; their changes do not count any more.
+        gone_bounds: the SQL conditions of these rows.
+    """
+
+    load: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    gone_bounds: tuple[str, ...] = ()
+
+
 class UnseenLeaf(NamedTuple):
     """A leaf whose rows the target may have, though no look has found it at the table.
 
@@ -76,9 +90,91 @@ class UnseenLeaf(NamedTuple):
     columns: tuple[str, ...] = ()
 
 
+class AddedColumns(NamedTuple):
+    """Columns that a catalog refresh found, and that the target does not have yet.
+
+    Attributes:
+        after: the target gets them once the table is applied through this position.
+        facts: of the source's table at that refresh, as JSON.
+    """
+
+    after: Lsn
+    facts: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """The source's table as the last catalog refresh, or its copy's snapshot, had it.
+
+    Attributes:
+        fingerprint: the next refresh is compared with it; empty before a copy.
+        relations: the relations whose changes belong to this table, if one of pgsluice's own
+            publications sends some partitions of its root; empty: all relations with this root.
+        lsn, timeline: before which the server's WAL has all that the fingerprint has; 0 where a
+            copy read it, or where they are not known.
+    """
+
+    fingerprint: str = ""
+    relations: tuple[int, ...] = ()
+    lsn: Lsn = _NOWHERE
+    timeline: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A table's last copy, and why it was made, or why the next one is.
+
+    Attributes:
+        position, timeline: of its snapshot; 0 where they are not known.
+        cause: what a failure asked for a copy for, or the end of the reason for which the table was
+            parked (:func:`pgsluice.schema_rules.cause_of_copy`).
+        reason: why it is copied again, or rows of partitions are replaced, or were the last time,
+            for people; empty: only its first copy was made.
+    """
+
+    position: Lsn = _NOWHERE
+    timeline: int = 0
+    cause: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which rows of others a table's copy may replace at its target.
+
+    Attributes:
+        predecessor_oids: dropped relations of the same name, whose rows the target has.
+        any_source: also those of another source: a user asked for it by copying the table.
+    """
+
+    predecessor_oids: tuple[int, ...] = ()
+    any_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What waits at a table whose target has the rows of a position.
+
+    Attributes:
+        due: its next merge waits until then, in seconds since 1970; None: it does not wait.
+        columns: those that its target gets; None: none.
+        verification: why its target has to be compared with the source; empty: it need not.
+        unseen_leaves: the leaves that batches have brought since the last look, and that it has
+            not found. The others are those of the fingerprint.
+    """
+
+    due: float | None = None
+    columns: AddedColumns | None = None
+    verification: str = ""
+    unseen_leaves: tuple[UnseenLeaf, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TableRecord:
     """One table of a subscription, known by the OID of its root relation.
+
+    ``claim``, ``copying``, ``pending`` and ``parked_for`` belong to some states
+    (:meth:`in_state`); in the others they have their default.
 
     Attributes:
         namespace, name: the target's: the name of the source's table at the last look.
@@ -86,47 +182,23 @@ class TableRecord:
         applied_through: the end of the last batch that covered the table, with changes or not.
         committed: the position of its last commit in the target; 0 before the first.
         copy_number: how often it has been copied; rises with each copy.
-        is_published: do the server's publications send it? Changes made while they do not are
-            lost.
-        copied_for: what the last copy was made for that a failure asked for, or the end of the
-            reason for which it was parked (:func:`pgsluice.schema_rules.cause_of_copy`).
-        parked_for: a :class:`pgsluice.errors.ParkReason` that a look can see end; else empty.
-        alter_after: the target gets columns that a look found once the table is applied through
-            this position; 0: none is due.
-        alter_facts: the facts of the source's table at that look, as JSON.
-        old_target: in state ``d``, after the table was renamed: its rows are copied from there.
-        load_leaves: in state ``d``: only these partitions are loaded, into the rows that the target
-            has.
-        gone_bounds: in state ``d``: only the rows that fulfil one of these SQL conditions are
-            replaced, since partitions with such rows are gone. Without these and ``load_leaves``
-            the whole table is copied.
-        gone_leaves: these partitions; their changes do not count any more.
-        unseen_leaves: the leaves that batches have brought since the last look, and that it has
-            not found. The others are those of the fingerprint.
-        copy_reason: why it is copied again, or rows of partitions are replaced, or were the last
-            time, for people; empty: only its first copy was made.
-        incomplete: what its target does not get, although the table is not parked, for people.
-        copied_at, copied_on: the position of its copy, and the timeline of that position; 0 where
-            they are not known.
-        looked_at, looked_on: the LSN and timeline before which the server's WAL has all that the
-            fingerprint has; 0 where a copy read it, or where they are not known.
-        to_verify: why its target has to be compared with the source; empty: it need not.
-        verification_number: rises with each reason to verify it.
-        fingerprint: of the source's table; a later look at the table is compared with it.
+        source: what is known of the source's table.
+        error: why the table is parked, or does not go on now, for people; None otherwise.
         rows: the number of changes applied so far.
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
-        error: why the table is parked, for people; None otherwise.
         merge_s: the duration of its last merge.
-        deferred: its next merge waits, because the last one was expensive.
-        next_due: it waits until then, in seconds since 1970.
         target: where the target lies, for people.
         version: the target's version after its last commit; -1 before the first.
-        may_replace_foreign_target: the next copy may replace a target that carries another
-            source's position: a user asked for it by copying the table.
-        predecessor_oids: dropped relations of the same name; the target has their rows until a
-            copy of this table replaces it.
-        relations: the relations whose changes belong to this table, if one of pgsluice's own
-            publications sends some partitions of its root; empty: all relations with this root.
+        is_published: do the server's publications send it? Changes made while they do not are
+            lost.
+        incomplete: what its target does not get, although the table is not parked, for people.
+        verification_number: rises with each reason to verify it.
+        copied: its last copy.
+        claim: which rows its copy may replace; until the copy has replaced them.
+        copying: in state ``d``, what is copied instead of the whole table; None: the whole table.
+        pending: what an active table, or one that replaces only some rows, still waits for.
+        parked_for: in state ``p``, a :class:`pgsluice.errors.ParkReason` that a look can see end;
+            else empty.
     """
 
     namespace: str
@@ -135,36 +207,21 @@ class TableRecord:
     applied_through: Lsn = _NOWHERE
     committed: Lsn = _NOWHERE
     copy_number: int = 0
-    fingerprint: str = ""
-    rows: int = 0
+    source: SourceView = SourceView()
     error: str | None = None
+    rows: int = 0
+    rows_skipped: int = 0
     merge_s: float = 0.0
-    deferred: bool = False
-    next_due: float = 0.0
     target: str = ""
     version: int = -1
-    may_replace_foreign_target: bool = False
-    predecessor_oids: tuple[int, ...] = ()
-    rows_skipped: int = 0
-    relations: tuple[int, ...] = ()
     is_published: bool = True
-    copied_at: Lsn = _NOWHERE
-    copied_on: int = 0
-    looked_at: Lsn = _NOWHERE
-    looked_on: int = 0
-    to_verify: str = ""
-    verification_number: int = 0
-    alter_after: Lsn = _NOWHERE
-    alter_facts: str = ""
-    copied_for: str = ""
-    parked_for: str = ""
-    old_target: OldTarget | None = None
     incomplete: tuple[str, ...] = ()
-    load_leaves: tuple[int, ...] = ()
-    gone_bounds: tuple[str, ...] = ()
-    gone_leaves: tuple[int, ...] = ()
-    copy_reason: str = ""
-    unseen_leaves: tuple[UnseenLeaf, ...] = ()
+    verification_number: int = 0
+    copied: Copied = Copied()
+    claim: Claim = Claim()
+    copying: OldTarget | Partitions | None = None
+    pending: Pending = Pending()
+    parked_for: str = ""
 
     def at(self, position: Lsn) -> TableRecord:
         """The same, applied through another position.
@@ -173,6 +230,22 @@ class TableRecord:
         its time where there are thousands.
         """
         return TableRecord(self.namespace, self.name, self.state, position, *_after_position(self))
+
+    def in_state(self, state: TableState) -> TableRecord:
+        """The same in another state, without what that state does not use."""
+        is_active = state in (TableState.COPIED, TableState.READY)
+        copying = self.copying if state is TableState.DATA_COPY else None
+        pending = self.pending
+        if not is_active:
+            pending = Pending() if copying is None else replace(pending, due=None)
+        return replace(
+            self,
+            state=state,
+            claim=Claim() if is_active else self.claim,
+            copying=copying,
+            pending=pending,
+            parked_for=self.parked_for if state is TableState.PARKED else "",
+        )
 
     @property
     def shown_state(self) -> TableState:
@@ -193,16 +266,26 @@ class TableRecord:
     @property
     def replaces_partitions(self) -> bool:
         """Does it wait for rows of some partitions, while the target keeps all others?"""
-        is_begun = self.state is TableState.DATA_COPY
-        return is_begun and bool(self.load_leaves or self.gone_bounds)
+        return isinstance(self.copying, Partitions)
+
+    @property
+    def partitions(self) -> Partitions:
+        """The partitions whose rows alone are replaced; empty where none are."""
+        return self.copying if isinstance(self.copying, Partitions) else Partitions()
+
+    @property
+    def old_target(self) -> OldTarget | None:
+        """The target that its rows are copied from; None: it is not copied, or otherwise."""
+        return self.copying if isinstance(self.copying, OldTarget) else None
 
     @property
     def copy_words(self) -> str:
         """What is copied again now, and why, for people; empty: nothing is."""
-        if not self.is_to_copy or not self.copy_reason:
+        reason = self.copied.reason
+        if not self.is_to_copy or not reason:
             return ""
         what = "rows of partitions are replaced" if self.replaces_partitions else "is copied again"
-        why = self.copy_reason.removeprefix(f"{self.title}: ").removeprefix(f"{self.title} ")
+        why = reason.removeprefix(f"{self.title}: ").removeprefix(f"{self.title} ")
         return f"{what}: {why}"
 
     @property

@@ -249,11 +249,15 @@ class Batches:
         if len(wanted.oids) < len(work.oids):
             applied = self._applied_before(work, record)
         # What the target has of these may be deleted by changes that follow.
-        begun = applied.intersection(table.load_leaves)
+        begun = applied.intersection(table.partitions.load)
         unseen = unseen_leaves(self._reader, oid, table, {*wanted.oids, *applied}, work.through)
         unseen = with_unseen(unseen, map(UnseenLeaf, sorted(begun)))
         known = self._tables.get(oid)
-        if known is not None and known.replaces_partitions and unseen != known.unseen_leaves:
+        if (
+            known is not None
+            and known.replaces_partitions
+            and unseen != known.pending.unseen_leaves
+        ):
             self._tables.apply(oid, LeavesApplied(unseen))
         return replace(wanted, oids=tuple(sorted({*wanted.oids, *begun})))
 
@@ -310,6 +314,7 @@ def _without_replaced_leaves(
     No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
     have emptied the table.
     """
-    there = {work.relation_oid, *partitions} - {*table.gone_leaves, *table.load_leaves}
+    replaced = {*table.partitions.gone, *table.partitions.load}
+    there = {work.relation_oid, *partitions} - replaced
     oids = tuple(oid for oid in work.oids if oid in there)
     return replace(work, oids=oids, leaves=frozenset())

@@ -42,7 +42,9 @@ def plan_tables(
     tables = {
         oid: table
         for oid, table in (record.tables if among is None else among).items()
-        if table.is_active and table.applied_through < end and (with_deferred or not table.deferred)
+        if table.is_active
+        and table.applied_through < end
+        and (with_deferred or table.pending.due is None)
     }
     if not tables:
         return []
@@ -59,7 +61,7 @@ def plan_tables(
 
 def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
     """The tables of the relations that do not belong to the table of their root."""
-    return {oid: owner for owner, table in record.tables.items() for oid in table.relations}
+    return {oid: owner for owner, table in record.tables.items() for oid in table.source.relations}
 
 
 def changed_tables(
@@ -76,7 +78,7 @@ def changed_tables(
     counts = header.counts.relations
     for oid, root in header.roots.items():
         owner = owners.get(oid)
-        if owner is None and root in among and not among[root].relations:
+        if owner is None and root in among and not among[root].source.relations:
             owner = root
         if owner is not None and owner in among:
             changed.setdefault(owner, {})[oid] = counts[oid].size_bytes
@@ -99,9 +101,11 @@ def plan_alterations(
         among: see :func:`plan_tables`.
     """
     due = {
-        oid: table
+        oid: (table, table.pending.columns)
         for oid, table in (record.tables if among is None else among).items()
-        if table.is_active and table.alter_after and (with_deferred or not table.deferred)
+        if table.is_active
+        and table.pending.columns is not None
+        and (with_deferred or table.pending.due is None)
     }
     if not due:
         return []
@@ -111,11 +115,9 @@ def plan_alterations(
     reached = frontier if reader.position() <= end else end
     behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
     return [
-        replace(
-            _work(record, oid, max(end, table.applied_through), {}), alter_facts=table.alter_facts
-        )
-        for oid, table in sorted(due.items())
-        if oid not in behind and table.alter_after <= max(reached, table.applied_through)
+        replace(_work(record, oid, max(end, table.applied_through), {}), alter_facts=columns.facts)
+        for oid, (table, columns) in sorted(due.items())
+        if oid not in behind and columns.after <= max(reached, table.applied_through)
     ]
 
 
@@ -135,12 +137,12 @@ def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, 
         committed=table.committed,
         copy_number=table.copy_number,
         oids=tuple(sorted(changed)),
-        is_complete=sends_every_change(table.fingerprint),
-        is_key_proved=is_key_proved(table.fingerprint, table.applied_through),
-        known=known_columns(table.fingerprint),
+        is_complete=sends_every_change(table.source.fingerprint),
+        is_key_proved=is_key_proved(table.source.fingerprint, table.applied_through),
+        known=known_columns(table.source.fingerprint),
         looked_through=record.looked_through,
-        looked_at=table.looked_at,
-        leaves=sent_leaves(table.fingerprint),
+        looked_at=table.source.lsn,
+        leaves=sent_leaves(table.source.fingerprint),
         size_bytes=sum(changed.values()),
         merge_s=table.merge_s,
     )

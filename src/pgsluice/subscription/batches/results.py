@@ -103,7 +103,9 @@ class BatchResults:
         """
         is_cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
         passed = TimePassed(steady_now() if now is None else now, is_cut_due)
-        deferred = [oid for oid, table in self._tables.unfinished.items() if table.deferred]
+        deferred = [
+            oid for oid, table in self._tables.unfinished.items() if table.pending.due is not None
+        ]
         if deferred:
             with self._tables.changing():
                 for oid in deferred:
@@ -136,9 +138,9 @@ class BatchResults:
         self, table: TableRecord, work: TableWork, result: TaskResult | Failure, now: float
     ) -> TableEvent:
         if isinstance(result, Failure):
-            cause = cause_of_copy(result.message, table.fingerprint)
-            rows = rows_of_partitions(table.fingerprint, result.partitions)
-            is_copied_for = cause == table.copied_for
+            cause = cause_of_copy(result.message, table.source.fingerprint)
+            rows = rows_of_partitions(table.source.fingerprint, result.partitions)
+            is_copied_for = cause == table.copied.cause
             return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
         pause_s = merge_pause_s(result.merge_s, self.subscription.apply_interval_s)
         next_due = now + pause_s if pause_s > 0 else None

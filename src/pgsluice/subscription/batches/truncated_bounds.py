@@ -44,7 +44,7 @@ def find_bounds(
     wanted = []
     for work, result in lacking:
         assert isinstance(result, Failure)
-        bounds = _bounds_of(work, tables[work.relation_oid].fingerprint, result.leaves)
+        bounds = _bounds_of(work, tables[work.relation_oid].source.fingerprint, result.leaves)
         if isinstance(bounds, Failure):
             refused.append((work, bounds))
         else:

@@ -18,8 +18,8 @@ from pgsluice.subscription.copies.plan import SourceTables
 from pgsluice.subscription.copies.portions import portions_of_partitions
 from pgsluice.subscription.copies.results import is_planned
 from pgsluice.subscription.lifecycle.leaf_events import LeavesFailed
+from pgsluice.subscription.lifecycle.table_events import CopyAbandoned
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.lifecycle.transitions import Event
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +40,13 @@ def plan_partitions(
     for copy in copies:
         if copy.work.replaces_partitions:
             oid, record = copy.work.facts.oid, tables.get(copy.work.facts.oid)
-            known = "" if record is None else record.fingerprint
+            known = "" if record is None else record.source.fingerprint
             in_snapshot = source.fingerprints.get(oid)
             portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
             # Through the table, rows of foreign partitions would be read as well.
             has_foreign = bool(source.now[oid].foreign_partitions)
             if portions is None or (copy.work.gone_bounds and has_foreign):
-                tables.apply(oid, Event.LEAVES_GIVEN_UP)
+                tables.apply(oid, CopyAbandoned())
                 continue
             copy.portions = portions
         planned.append(copy)
@@ -55,7 +55,7 @@ def plan_partitions(
 
 def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
     """The event of a table in state ``d`` of which rows of partitions cannot be replaced now."""
-    return LeavesFailed(failure, rows_of_partitions(table.fingerprint, failure.partitions))
+    return LeavesFailed(failure, rows_of_partitions(table.source.fingerprint, failure.partitions))
 
 
 def say_whole_is_next(table: TableRecord, failure: Failure) -> None:

@@ -49,7 +49,7 @@ def is_planned(table: TableRecord | None, work: CopyWork) -> bool:
         table is not None
         and table.state is TableState.DATA_COPY
         and table.copy_number == work.copy_number
-        and table.load_leaves == work.leaves
-        and table.gone_bounds == work.gone_bounds
+        and table.partitions.load == work.leaves
+        and table.partitions.gone_bounds == work.gone_bounds
         and table.target_name == (work.namespace, work.name)
     )

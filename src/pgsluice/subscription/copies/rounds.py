@@ -204,9 +204,9 @@ class CopyRound:
         """
         self._kept.release()
         gone = {
-            oid: table.gone_bounds
+            oid: table.partitions.gone_bounds
             for oid in self.claimed
-            if (table := self._tables.get(oid)) is not None and table.gone_bounds
+            if (table := self._tables.get(oid)) is not None and table.partitions.gone_bounds
         }
         workers = self._subscription.copy_workers
         source, snapshot = read_source(
@@ -383,7 +383,7 @@ class CopyRound:
             event = copy_event(
                 result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions
             )
-            table = self._tables.finish_copy(work.facts.oid, event)
+            table = self._tables.apply(work.facts.oid, event).table
             self._pauses.end([work.facts.oid])
             if isinstance(result, Failure) and result.remedy is Remedy.LATER:
                 self._pauses.for_lock(work.facts.oid)

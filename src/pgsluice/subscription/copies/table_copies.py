@@ -37,9 +37,10 @@ from pgsluice.subscription.copies.partitions import CatchUp, say_whole_is_next
 from pgsluice.subscription.copies.pauses import CopyPauses
 from pgsluice.subscription.copies.plan import awaits_copy, new_snapshot
 from pgsluice.subscription.copies.rounds import CopyRound
-from pgsluice.subscription.lifecycle.name_events import OldTargetCopied, OldTargetUnusable
+from pgsluice.subscription.lifecycle.name_events import OldTargetCopied
 from pgsluice.subscription.lifecycle.table_events import (
     COPY_ATTEMPTS,
+    CopyAbandoned,
     CopyFailed,
     CopyWaits,
     HoldReleased,
@@ -438,4 +439,4 @@ def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:
             return CopyFailed(result)
         case Failure():
             logger.info("a renamed table is copied from the source: %s", result.message)
-    return OldTargetUnusable()
+    return CopyAbandoned("it was renamed, and its old target cannot be copied")

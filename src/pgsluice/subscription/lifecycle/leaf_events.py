@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pgsluice.errors import Failure, Remedy
-from pgsluice.spool import TableRecord, UnseenLeaf
+from pgsluice.spool import Partitions, TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle.look_events import LookedSame
 from pgsluice.subscription.lifecycle.table_events import (
     COPY_ATTEMPTS,
     LOOKS,
     CommittedUnderSnapshot,
+    CopyAbandoned,
     Rows,
     SimpleEvent,
+    to_verify,
     with_gone,
+    with_pending,
 )
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
@@ -29,16 +32,16 @@ class LookedLeaves(LookedSame):
         verify: why the target is to be verified afterwards; empty: it is not.
     """
 
-    event = Event.LOOK_LEAVES
+    event = Event.PARTITIONS_NEEDED
+    why = "partitions came with rows, or went with theirs"
     leaves: frozenset[int] = frozenset()
     gone: Rows = field(default_factory=dict)
     verify: str = ""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        looked = replace(self._looked(table), load_leaves=tuple(sorted(self.leaves)))
+        looked = replace(self._looked(table), copying=Partitions(tuple(sorted(self.leaves))))
         if self.verify:
-            number = table.verification_number + 1
-            looked = replace(looked, to_verify=self.verify, verification_number=number)
+            looked = to_verify(looked, self.verify)
         return with_gone(looked, self.gone)
 
 
@@ -54,7 +57,7 @@ class LookedAside(SimpleEvent):
     fingerprint: str
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, fingerprint=self.fingerprint)
+        return replace(table, source=replace(table.source, fingerprint=self.fingerprint))
 
 
 @dataclass(frozen=True)
@@ -62,21 +65,21 @@ class LeavesApplied(SimpleEvent):
     """Changes are about to be applied while rows of partitions are replaced.
 
     Attributes:
-        unseen: see :class:`pgsluice.spool.TableRecord`.
+        unseen: see :class:`pgsluice.spool.Pending`.
     """
 
-    event = Event.LEAVES_APPLIED
+    event = Event.COPY_UPDATED
     unseen: tuple[UnseenLeaf, ...]
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, unseen_leaves=self.unseen)
+        return with_pending(table, unseen_leaves=self.unseen)
 
 
 @dataclass(frozen=True)
 class LeavesLoaded(CommittedUnderSnapshot):
     """The rows of the partitions are replaced at the target, which has all else as well."""
 
-    event = Event.LEAVES_LOADED
+    event = Event.COPY_FINISHED
 
 
 @dataclass(frozen=True)
@@ -91,25 +94,31 @@ class LeavesFailed:
     failure: Failure
     rows: Rows | None = None
 
+    @property
+    def why(self) -> str:
+        return CopyAbandoned.why
+
     def kind(self, attempts: Attempts) -> Event:
         if self.failure.remedy is Remedy.LOOK and attempts.looks < LOOKS:
-            return Event.LEAVES_AWAIT_LOOK
-        if self.rows is not None and self.failure.remedy in (Remedy.LOOK, Remedy.COPY):
-            return Event.LEAVES_MORE
+            return Event.COPY_AWAITS_LOOK
+        if self._has_more():
+            return Event.COPY_UPDATED
         match self.failure.remedy:
             case Remedy.WAIT | Remedy.LATER:
-                return Event.COPY_FAILED_WAIT
+                return Event.COPY_UPDATED
             case Remedy.STOP:
-                return Event.COPY_FAILED_STOP
+                return Event.COPY_STOPPED
             case Remedy.RETRY if attempts.failures + 1 < COPY_ATTEMPTS:
-                return Event.COPY_FAILED_RETRY
+                return Event.COPY_RETRIED
             case Remedy.RETRY | Remedy.PARK | Remedy.COPY | Remedy.LOOK:
-                return Event.LEAVES_GIVEN_UP
+                return Event.COPY_ABANDONED
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        match self.kind(attempts):
-            case Event.LEAVES_MORE:
-                return with_gone(table, self.rows or {})
-            case Event.LEAVES_GIVEN_UP | Event.LEAVES_AWAIT_LOOK:
-                return replace(table, error=None)
-        return replace(table, error=self.failure.message)
+        kind = self.kind(attempts)
+        if kind is Event.COPY_UPDATED and self._has_more():
+            return with_gone(table, self.rows or {})
+        is_over = kind in (Event.COPY_ABANDONED, Event.COPY_AWAITS_LOOK)
+        return replace(table, error=None if is_over else self.failure.message)
+
+    def _has_more(self) -> bool:
+        return self.rows is not None and self.failure.remedy in (Remedy.LOOK, Remedy.COPY)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool import TableRecord
-from pgsluice.subscription.lifecycle.table_events import SimpleEvent
+from pgsluice.spool import AddedColumns, Claim, SourceView, TableRecord
+from pgsluice.subscription.lifecycle.table_events import (
+    SimpleEvent,
+    to_verify,
+    with_pending,
+)
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
 _NOWHERE = Lsn(0)
@@ -24,6 +29,7 @@ class Discovered:
 
     copy_data: bool = True
     predecessor_oids: tuple[int, ...] = ()
+    why: ClassVar[str] = ""
 
     def kind(self, attempts: Attempts) -> Event:
         if self.copy_data or self.predecessor_oids:
@@ -31,7 +37,7 @@ class Discovered:
         return Event.DISCOVERED_WITHOUT_COPY
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, predecessor_oids=self.predecessor_oids)
+        return replace(table, claim=Claim(self.predecessor_oids))
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,17 @@ class PublishedAgain(SimpleEvent):
     """A table is sent that was not sent for a while: its changes of that time are missing."""
 
     event = Event.PUBLISHED_AGAIN
+    why = "it was not sent for a while"
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, is_published=True, error=None, deferred=False)
+        return replace(table, is_published=True, error=None)
+
+
+@dataclass(frozen=True)
+class Unpublished(SimpleEvent):
+    """Publications of pgsluice take a table out, or there are none of pgsluice any more."""
+
+    event = Event.UNPUBLISHED
 
 
 @dataclass(frozen=True)
@@ -61,13 +75,13 @@ class LookedSame(SimpleEvent):
 
     Attributes:
         fingerprint: what later looks are compared with.
-        relations: see :class:`pgsluice.spool.TableRecord`.
+        relations: see :class:`pgsluice.spool.SourceView`.
         looked_at, looked_on: where the server's WAL ended after the look, and its timeline.
         seen: the leaves that only the stream had brought before, and that the look has found, or
             found gone.
     """
 
-    event = Event.LOOK_SAME
+    event = Event.UPDATED
     fingerprint: str
     relations: tuple[int, ...] = ()
     looked_at: Lsn = _NOWHERE
@@ -75,19 +89,14 @@ class LookedSame(SimpleEvent):
     seen: frozenset[int] = frozenset()
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        if self.fingerprint == table.fingerprint and not self.seen:  # as old as it was
-            return replace(table, relations=self.relations)
+        if self.fingerprint == table.source.fingerprint and not self.seen:  # as old as it was
+            return replace(table, source=replace(table.source, relations=self.relations))
         return self._looked(table)
 
     def _looked(self, table: TableRecord) -> TableRecord:
-        return replace(
-            table,
-            fingerprint=self.fingerprint,
-            relations=self.relations,
-            looked_at=self.looked_at,
-            looked_on=self.looked_on,
-            unseen_leaves=tuple(leaf for leaf in table.unseen_leaves if leaf.oid not in self.seen),
-        )
+        source = SourceView(self.fingerprint, self.relations, self.looked_at, self.looked_on)
+        unseen = [leaf for leaf in table.pending.unseen_leaves if leaf.oid not in self.seen]
+        return with_pending(replace(table, source=source), unseen_leaves=tuple(unseen))
 
 
 @dataclass(frozen=True)
@@ -98,56 +107,34 @@ class LookedColumns(LookedSame):
         facts: of the source's table, as JSON.
     """
 
-    event = Event.LOOK_COLUMNS
     facts: str = ""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         # Everything that was committed before the look has a position up to its end.
-        return replace(self._looked(table), alter_after=self.looked_at, alter_facts=self.facts)
-
-
-@dataclass(frozen=True)
-class LookedCopy(SimpleEvent):
-    """A look found what the stream does not tell: the table is copied.
-
-    Attributes:
-        why: for people.
-    """
-
-    event = Event.LOOK_COPY
-    why: str
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(super().change(table, attempts), copy_reason=self.why)
+        columns = AddedColumns(self.looked_at, self.facts)
+        return with_pending(self._looked(table), columns=columns)
 
 
 @dataclass(frozen=True)
 class LookedSuspicious(LookedSame):
     """A look found what may have changed rows, or may not: the table is marked to be verified."""
 
-    event = Event.LOOK_VERIFY
-    why: str = ""
+    doubt: str = ""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            self._looked(table),
-            to_verify=self.why,
-            verification_number=table.verification_number + 1,
-        )
+        return to_verify(self._looked(table), self.doubt)
 
 
 @dataclass(frozen=True)
-class Assessed:
+class Assessed(SimpleEvent):
     """A look found what a table's target does not get, or that it gets all again.
 
     Attributes:
         incomplete: see :class:`pgsluice.spool.TableRecord`.
     """
 
+    event = Event.DESCRIBED
     incomplete: tuple[str, ...]
-
-    def kind(self, attempts: Attempts) -> Event:
-        return Event.ASSESSED
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, incomplete=self.incomplete)
@@ -162,12 +149,12 @@ class VerifiedEqual(SimpleEvent):
             reason came after that, and the table stays marked.
     """
 
-    event = Event.VERIFIED_EQUAL
+    event = Event.UPDATED
     verification_number: int
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         is_newest = table.verification_number == self.verification_number
-        return replace(table, to_verify="") if is_newest else table
+        return with_pending(table, verification="") if is_newest else table
 
 
 @dataclass(frozen=True)
@@ -180,7 +167,8 @@ class ReasonEnded(SimpleEvent):
     """
 
     event = Event.REASON_ENDED
+    why = "the reason to park it has ended"
     cause: str
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(super().change(table, attempts), copied_for=self.cause, parked_for="")
+        return replace(table, copied=replace(table.copied, cause=self.cause), error=None)

@@ -21,8 +21,7 @@ class TargetTaken(SimpleEvent):
             table,
             error=f"another table of this subscription has the target {table.title}\n"
             "  → give one of them another name",
-            deferred=False,
-            may_replace_foreign_target=False,
+            claim=replace(table.claim, any_source=False),
             parked_for="",
         )
 
@@ -45,10 +44,14 @@ class Renamed:
     old_target: OldTarget | None = None
     keeps_state: bool = False
 
+    @property
+    def why(self) -> str:
+        return "" if self.kind(Attempts()) is Event.DESCRIBED else "it was renamed"
+
     def kind(self, attempts: Attempts) -> Event:
         if self.old_target is not None:
             return Event.RENAMED_WITH_TARGET
-        return Event.NAME_CHANGED if self.keeps_state else Event.RENAMED_WITHOUT_TARGET
+        return Event.DESCRIBED if self.keeps_state else Event.RENAMED_WITHOUT_TARGET
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         namespace, name = self.name
@@ -57,15 +60,15 @@ class Renamed:
             namespace=namespace,
             name=name,
             target=self.target,
-            predecessor_oids=self.predecessor_oids,
-            old_target=self.old_target,
+            claim=replace(table.claim, predecessor_oids=self.predecessor_oids),
         )
         match self.kind(attempts):
-            case Event.NAME_CHANGED:
+            case Event.DESCRIBED:
                 return renamed
             case Event.RENAMED_WITH_TARGET:
-                renamed = replace(renamed, copy_number=table.copy_number + 1)
-        return replace(renamed, version=-1, error=None, deferred=False)
+                number = table.copy_number + 1
+                renamed = replace(renamed, copying=self.old_target, copy_number=number)
+        return replace(renamed, version=-1, error=None)
 
 
 @dataclass(frozen=True)
@@ -85,21 +88,8 @@ class OldTargetCopied(SimpleEvent):
             table,
             committed=self.position,
             version=self.version,
-            old_target=None,
-            predecessor_oids=(),
             error=None,
         )
-
-
-@dataclass(frozen=True)
-class OldTargetUnusable(SimpleEvent):
-    """The target of the old name does not have the rows that the record says, or its sink
-    cannot read them: they are copied from the source."""
-
-    event = Event.OLD_TARGET_UNUSABLE
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, old_target=None)
 
 
 @dataclass(frozen=True)
@@ -110,8 +100,10 @@ class TargetFreed(SimpleEvent):
         predecessor_oids: tables whose rows the target may have.
     """
 
-    event = Event.TARGET_FREED
+    event = Event.REASON_ENDED
+    why = "another table had its target"
     predecessor_oids: tuple[int, ...] = ()
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, predecessor_oids=self.predecessor_oids, error=None)
+        claim = replace(table.claim, predecessor_oids=self.predecessor_oids)
+        return replace(table, claim=claim, error=None)

@@ -1,9 +1,10 @@
 """Events with facts: of copies, of batches, and of time.
 
 Each class says which event of :data:`pgsluice.subscription.lifecycle.transitions.TRANSITIONS` it
-is, and which fields of a table's record its facts change. The state is not theirs to change. Events
-of looks are in :mod:`pgsluice.subscription.lifecycle.look_events`, and those that concern a
-target's name in :mod:`pgsluice.subscription.lifecycle.name_events`.
+is, and what its facts change in the data of a table's record. The state, what a state does not use,
+and the effects are not theirs to change. Events of looks are in
+:mod:`pgsluice.subscription.lifecycle.look_events`, and those that concern a target's name in
+:mod:`pgsluice.subscription.lifecycle.name_events`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.spool import TableRecord, UnseenLeaf
+from pgsluice.spool import SourceView, TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 Rows = Mapping[int, tuple[str, ...]]
 """Partitions, and which rows of their table they may have had or have, as SQL conditions."""
-_NOWHERE = Lsn(0)
 BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
 COPY_ATTEMPTS = 5
@@ -39,36 +39,63 @@ WAIT_S = 5.0
 
 def with_gone(table: TableRecord, rows: Rows) -> TableRecord:
     """A table of which the rows of more partitions are replaced."""
-    bounds = chain(table.gone_bounds, *(rows[leaf] for leaf in sorted(rows)))
-    return replace(
-        table,
-        gone_bounds=tuple(dict.fromkeys(bounds)),
-        gone_leaves=tuple(sorted({*table.gone_leaves, *rows})),
-        error=None,
-        deferred=False,
+    before = table.partitions
+    bounds = chain(before.gone_bounds, *(rows[leaf] for leaf in sorted(rows)))
+    copying = before._replace(
+        gone=tuple(sorted({*before.gone, *rows})), gone_bounds=tuple(dict.fromkeys(bounds))
     )
+    return replace(table, copying=copying, error=None)
+
+
+def with_pending(table: TableRecord, **changed: Any) -> TableRecord:
+    """A table with other fields of what waits at it."""
+    return replace(table, pending=replace(table.pending, **changed))
+
+
+def to_verify(table: TableRecord, why: str) -> TableRecord:
+    """A table that is marked to be verified, for one more reason."""
+    marked = with_pending(table, verification=why)
+    return replace(marked, verification_number=table.verification_number + 1)
 
 
 class SimpleEvent:
     """An event that is always the same one, and clears what an error left."""
 
     event: ClassVar[Event]
+    why: str = ""
 
     def kind(self, attempts: Attempts) -> Event:
         return self.event
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=None, deferred=False)
+        return replace(table, error=None)
+
+
+@dataclass(frozen=True)
+class CopyNeeded(SimpleEvent):
+    """The target lacks what the stream does not bring: the table is copied again."""
+
+    event = Event.COPY_NEEDED
+    why: str
+
+
+@dataclass(frozen=True)
+class CopyAbandoned(SimpleEvent):
+    """A copy from elsewhere than from the whole table cannot be made: it is copied as a whole."""
+
+    event = Event.COPY_ABANDONED
+    why: str = "rows of its partitions cannot be replaced alone"
 
 
 @dataclass(frozen=True)
 class CopyRequested(SimpleEvent):
     """A user wants the table copied; the copy may replace a target of another source."""
 
-    event = Event.COPY_REQUESTED
+    event = Event.COPY_DEMANDED
+    why = "a user asked for it"
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, may_replace_foreign_target=True, error=None, deferred=False)
+        return replace(table, claim=replace(table.claim, any_source=True), error=None)
 
 
 @dataclass(frozen=True)
@@ -76,14 +103,15 @@ class HoldReleased(SimpleEvent):
     """The spool does not hold the table's changes any more.
 
     Attributes:
-        why: what a table waits for that was being copied, for people.
+        waits_for: what a table waits for that was being copied, for people.
     """
 
-    event = Event.HOLD_RELEASED
-    why: str | None = None
+    event = Event.COPY_DEMANDED
+    why = "the spool does not have its changes any more"
+    waits_for: str | None = None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(super().change(table, attempts), error=self.why)
+        return replace(table, error=self.waits_for)
 
 
 @dataclass(frozen=True)
@@ -91,14 +119,14 @@ class CopyWaits(SimpleEvent):
     """The copy cannot go on now.
 
     Attributes:
-        why: for people; None: nothing is in its way any more.
+        waits_for: for people; None: nothing is in its way any more.
     """
 
     event = Event.COPY_WAITS
-    why: str | None
+    waits_for: str | None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=self.why)
+        return replace(table, error=self.waits_for)
 
 
 @dataclass(frozen=True)
@@ -109,14 +137,7 @@ class CopyBegun(SimpleEvent):
     position: Lsn
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            table,
-            applied_through=self.position,
-            old_target=None,
-            load_leaves=(),
-            gone_bounds=(),
-            gone_leaves=(),
-        )
+        return replace(table, applied_through=self.position, copying=None)
 
 
 @dataclass(frozen=True)
@@ -127,7 +148,7 @@ class CopyPlanned(SimpleEvent):
         fingerprint, relations: as of the snapshot; see :class:`LookedSame`.
     """
 
-    event = Event.COPY_PLANNED
+    event = Event.COPY_UPDATED
     fingerprint: str
     relations: tuple[int, ...] = ()
 
@@ -135,15 +156,8 @@ class CopyPlanned(SimpleEvent):
         return replace(
             table,
             copy_number=table.copy_number + 1,
-            fingerprint=self.fingerprint,
-            relations=self.relations,
-            looked_at=_NOWHERE,
-            looked_on=0,
+            source=SourceView(self.fingerprint, self.relations),
             is_published=True,
-            to_verify="",
-            alter_after=_NOWHERE,
-            alter_facts="",
-            unseen_leaves=(),
             error=None,
         )
 
@@ -168,8 +182,7 @@ class CommittedUnderSnapshot(SimpleEvent):
             super().change(table, attempts),
             applied_through=self.position,
             committed=self.position,
-            copied_at=self.position,
-            copied_on=self.timeline,
+            copied=replace(table.copied, position=self.position, timeline=self.timeline),
             version=self.version,
             rows=table.rows + self.rows,
         )
@@ -182,19 +195,14 @@ class CopyFinished(CommittedUnderSnapshot):
     event = Event.COPY_FINISHED
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(
-            super().change(table, attempts),
-            rows=self.rows,
-            may_replace_foreign_target=False,
-            predecessor_oids=(),
-        )
+        return replace(super().change(table, attempts), rows=self.rows)
 
 
 @dataclass(frozen=True)
 class CopySuperseded(SimpleEvent):
     """The target has a later copy, of a record that was lost; the next attempt begins past it."""
 
-    event = Event.COPY_SUPERSEDED
+    event = Event.COPY_UPDATED
     copy_number: int
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
@@ -206,27 +214,25 @@ class CopyFailed:
     """The copy's task failed; each attempt looks at the catalog and takes a snapshot anew."""
 
     failure: Failure
+    why: ClassVar[str] = ""
 
     def kind(self, attempts: Attempts) -> Event:
         match self.failure.remedy:
-            case Remedy.PARK:
-                return Event.COPY_FAILED_PARK
             case Remedy.WAIT:
-                return Event.COPY_FAILED_WAIT
+                return Event.COPY_UPDATED
             case Remedy.LATER:
-                return Event.COPY_FAILED_LATER
+                return Event.COPY_ABANDONED
             case Remedy.STOP:
-                return Event.COPY_FAILED_STOP
-            case _ if attempts.failures + 1 >= COPY_ATTEMPTS:
-                return Event.COPY_FAILED_LAST
-            case Remedy.RETRY | Remedy.COPY | Remedy.LOOK:
-                return Event.COPY_FAILED_RETRY
+                return Event.COPY_STOPPED
+            case Remedy.RETRY | Remedy.COPY | Remedy.LOOK if attempts.failures + 1 < COPY_ATTEMPTS:
+                return Event.COPY_RETRIED
+            case Remedy.PARK | Remedy.RETRY | Remedy.COPY | Remedy.LOOK:
+                return Event.COPY_PARKED
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        message = self.failure.message
-        if self.kind(attempts) is Event.COPY_FAILED_LAST:
-            message = _with_way_out(message, table)
-        return replace(table, error=message, parked_for=self.failure.reason or "")
+        if self.kind(attempts) is Event.COPY_PARKED:
+            return parked(table, self.failure)
+        return replace(table, error=self.failure.message)
 
 
 @dataclass(frozen=True)
@@ -235,7 +241,7 @@ class BatchApplied(SimpleEvent):
 
     Attributes:
         next_due: until when the next merge waits (seconds since 1970); None: it need not.
-        unseen: see :class:`pgsluice.spool.TableRecord`; None: as before.
+        unseen: see :class:`pgsluice.spool.Pending`; None: as before.
     """
 
     event = Event.BATCH_APPLIED
@@ -246,16 +252,14 @@ class BatchApplied(SimpleEvent):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         result = self.result
-        if result.is_altered:
-            table = replace(table, alter_after=_NOWHERE, alter_facts="")
         if result.doubt:
-            table = replace(
-                table,
-                to_verify=result.doubt,
-                verification_number=table.verification_number + 1,
-            )
-        if self.unseen is not None and self.unseen != table.unseen_leaves:
-            table = replace(table, unseen_leaves=self.unseen)
+            table = to_verify(table, result.doubt)
+        pending = replace(
+            table.pending,
+            due=self.next_due,
+            columns=None if result.is_altered else table.pending.columns,
+            unseen_leaves=table.pending.unseen_leaves if self.unseen is None else self.unseen,
+        )
         return replace(
             table,
             applied_through=max(table.applied_through, self.through),
@@ -264,8 +268,7 @@ class BatchApplied(SimpleEvent):
             rows=table.rows + (0 if result.skipped else result.changes),
             rows_skipped=table.rows_skipped + result.rows_skipped,
             merge_s=result.merge_s,
-            deferred=self.next_due is not None,
-            next_due=table.next_due if self.next_due is None else self.next_due,
+            pending=pending,
             error=None,
         )
 
@@ -288,63 +291,55 @@ class BatchFailed:
     is_copied_for: bool = False
     rows: Rows | None = None
 
+    @property
+    def why(self) -> str:
+        return self.failure.message
+
     def kind(self, attempts: Attempts) -> Event:
-        if self.rows is not None and self._asks_for_copy(attempts):
-            return Event.BATCH_FAILED_LEAVES
-        if self.is_copied_for and self._asks_for_copy(attempts):
-            return Event.BATCH_FAILED_PARK
+        asks_for_copy = self._asks_for_copy(attempts)
+        if self.rows is not None and asks_for_copy:
+            return Event.PARTITIONS_NEEDED
+        if self.is_copied_for and asks_for_copy:
+            return Event.BATCH_PARKED
         match self.failure.remedy:
-            case Remedy.PARK:
-                return Event.BATCH_FAILED_PARK
             case Remedy.COPY:
-                return Event.BATCH_FAILED_COPY
+                return Event.COPY_NEEDED
             case Remedy.WAIT | Remedy.LATER:
-                return Event.BATCH_FAILED_WAIT
+                return Event.UPDATED
             case Remedy.STOP:
-                return Event.BATCH_FAILED_STOP
-            case Remedy.RETRY if attempts.failures + 1 >= BATCH_ATTEMPTS:
-                return Event.BATCH_FAILED_LAST
-            case Remedy.RETRY:
-                return Event.BATCH_FAILED_RETRY
-            case Remedy.LOOK if attempts.looks >= LOOKS:
-                return Event.BATCH_FAILED_LAST_LOOK
+                return Event.BATCH_STOPPED
+            case Remedy.RETRY if attempts.failures + 1 < BATCH_ATTEMPTS:
+                return Event.BATCH_RETRIED
+            case Remedy.PARK | Remedy.RETRY:
+                return Event.BATCH_PARKED
             case Remedy.LOOK:
-                return Event.BATCH_FAILED_LOOK
+                return Event.LOOKS_WERE_IN_VAIN if asks_for_copy else Event.BATCH_AWAITS_LOOK
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         failed = replace(table, error=self.failure.message)
         match self.kind(attempts):
-            case Event.BATCH_FAILED_LOOK:
+            case Event.BATCH_AWAITS_LOOK:
                 # Nobody has to hear of it: the next look most often finds the rules.
-                return replace(table, deferred=True, next_due=self.now + LOOK_RETRY_S)
-            case Event.BATCH_FAILED_RETRY:
-                pause_s = float(2 ** (attempts.failures + 1))
-                return replace(failed, deferred=True, next_due=self.now + pause_s)
-            case Event.BATCH_FAILED_WAIT:
-                return replace(failed, deferred=True, next_due=self.now + WAIT_S)
-            case Event.BATCH_FAILED_STOP:
-                return failed
-            case Event.BATCH_FAILED_LEAVES:
-                return replace(with_gone(table, self.rows or {}), copy_reason=self.failure.message)
-            case Event.BATCH_FAILED_LAST_LOOK:
-                why = self.failure.message
-                return replace(table, deferred=False, copied_for=self.cause, copy_reason=why)
-            case Event.BATCH_FAILED_COPY:
-                why = self.failure.message
-                return replace(failed, deferred=False, copied_for=self.cause, copy_reason=why)
-            case Event.BATCH_FAILED_LAST:
-                return replace(
-                    failed, error=_with_way_out(self.failure.message, table), deferred=False
-                )
-            case Event.BATCH_FAILED_PARK if self.failure.remedy is not Remedy.PARK:
-                return replace(failed, error=self._copied_in_vain(table), deferred=False)
-            case _:
-                return replace(failed, deferred=False, parked_for=self.failure.reason or "")
+                return with_pending(table, due=self.now + LOOK_RETRY_S)
+            case Event.BATCH_RETRIED:
+                return with_pending(failed, due=self.now + 2 ** (attempts.failures + 1))
+            case Event.UPDATED:
+                return with_pending(failed, due=self.now + WAIT_S)
+            case Event.PARTITIONS_NEEDED:
+                return with_gone(table, self.rows or {})
+            case Event.LOOKS_WERE_IN_VAIN:
+                return replace(table, copied=replace(table.copied, cause=self.cause))
+            case Event.COPY_NEEDED:
+                return replace(failed, copied=replace(table.copied, cause=self.cause))
+            case Event.BATCH_PARKED if self._asks_for_copy(attempts):
+                return replace(table, error=self._copied_in_vain(table))
+            case Event.BATCH_PARKED:
+                return parked(table, self.failure)
+        return failed
 
     def _asks_for_copy(self, attempts: Attempts) -> bool:
         remedy = self.failure.remedy
-        is_last_look = remedy is Remedy.LOOK and attempts.looks >= LOOKS
-        return remedy is Remedy.COPY or is_last_look
+        return remedy is Remedy.COPY or (remedy is Remedy.LOOK and attempts.looks >= LOOKS)
 
     def _copied_in_vain(self, table: TableRecord) -> str:
         return (
@@ -353,11 +348,12 @@ class BatchFailed:
         )
 
 
-def _with_way_out(message: str, table: TableRecord) -> str:
-    """The message of an error that was hoped to pass, for a table that is parked by it."""
-    if "\n  → " in message:
-        return message
-    return f"{message}\n  → when its cause is gone, {copy_again(table.title)}"
+def parked(table: TableRecord, failure: Failure) -> TableRecord:
+    """A table that a failure parks; where it was hoped to pass, its error says how to go on."""
+    message = failure.message
+    if failure.remedy is not Remedy.PARK and "\n  → " not in message:
+        message += f"\n  → when its cause is gone, {copy_again(table.title)}"
+    return replace(table, error=message, parked_for=failure.reason or "")
 
 
 @dataclass(frozen=True)
@@ -381,10 +377,12 @@ class TimePassed(SimpleEvent):
             its next attempt all the same, or it would be parked in a moment.
     """
 
-    event = Event.TIME_PASSED
+    event = Event.UPDATED
     now: float
     is_cut_due: bool
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        is_due = self.now >= table.next_due or (self.is_cut_due and not attempts.failures)
-        return replace(table, deferred=False) if is_due else table
+        due = table.pending.due
+        if due is None or (self.now < due and (attempts.failures or not self.is_cut_due)):
+            return table
+        return with_pending(table, due=None)

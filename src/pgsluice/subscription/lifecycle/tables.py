@@ -184,22 +184,6 @@ class SubscriptionTables:
                 table = self._tables[oid]
                 self._apply(oid, table.state, table, event)
 
-    def finish_copy(self, oid: int, event: TableEvent) -> TableRecord:
-        """Apply the event of a copy's end.
-
-        Looks that were done since its snapshot have not compared the table. So the last look counts
-        only up to the snapshot, until the next one. A batch that fails for want of a look is not to
-        blame for that: its table is not copied, nor parked, before other looks were in vain.
-        """
-        with self.changing():
-            table = self.apply(oid, event).table
-            if table.is_active and table.applied_through < self._base.looked_through:
-                self._look_counts_to(table.applied_through)
-                self._attempts = {
-                    waiting: replace(each, looks=0) for waiting, each in self._attempts.items()
-                }
-            return table
-
     def request_copy(self, oid: int) -> None:
         """Have one table copied, as a user asks; one that is not published any more is not."""
         with self.changing():
@@ -317,9 +301,17 @@ class SubscriptionTables:
         here[oid] = transition.table
         there.pop(oid, None)
         self._record = None
-        if transition.effect is not None:
+        if transition.effects:
             self._effects.append(transition)
+            if Effect.UNDO_LOOKS in transition.effects:
+                self._undo_looks(transition.table.applied_through)
         return transition
+
+    def _undo_looks(self, position: Lsn) -> None:
+        """Have the last look count only up to a copy's snapshot, until the next one."""
+        if position < self._base.looked_through:
+            self._look_counts_to(position)
+            self._attempts = {oid: replace(each, looks=0) for oid, each in self._attempts.items()}
 
     def _is_target_taken(self, oid: int, name: TargetName) -> bool:
         others = self._oids_by_name[name] - {oid}
@@ -333,9 +325,9 @@ class SubscriptionTables:
         left, self._left = self._left, {}
         effects, self._effects = self._effects, []
         for transition in effects:
-            if transition.effect is Effect.LOOK:
+            if Effect.LOOK in transition.effects:
                 self.needs_look = True
-            elif transition.effect is Effect.STOP:
+            if Effect.STOP in transition.effects:
                 self._failure = SinkError.of_text(
                     transition.table.error or "the target cannot be used"
                 )
@@ -343,7 +335,6 @@ class SubscriptionTables:
             table = self._tables.get(oid)
             if table is None:
                 continue
-            self.needs_look |= _has_unseen(before, table)
             if _is_news(before, table):
                 self._report_state(table)
 
@@ -371,14 +362,9 @@ def _is_finished(table: TableRecord, position: Lsn) -> bool:
     if table.is_parked:
         return True
     is_level = table.state is TableState.READY and table.applied_through >= position
-    return is_level and not (table.deferred or table.alter_after or table.to_verify)
-
-
-def _has_unseen(before: TableRecord | None, table: TableRecord) -> bool:
-    """Whether the stream has brought leaves that a look is to account for now."""
-    if not table.unseen_leaves or not table.is_active:
-        return False
-    return before is None or not before.is_active or before.unseen_leaves != table.unseen_leaves
+    pending = table.pending
+    is_quiet = pending.due is None and pending.columns is None and not pending.verification
+    return is_level and is_quiet
 
 
 def _without(cut: Cut, oids: Collection[int]) -> Cut:
@@ -388,7 +374,7 @@ def _without(cut: Cut, oids: Collection[int]) -> Cut:
 
 def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
     """Whether a change is reported; a first copy reports by itself that it begins."""
-    if table.is_to_copy and table.error is None and not table.copy_reason:
+    if table.is_to_copy and table.error is None and not table.copied.reason:
         return False
     return before is None or _shown(before) != _shown(table)
 

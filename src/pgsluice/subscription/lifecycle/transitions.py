@@ -6,8 +6,9 @@ States are PostgreSQL's relation states, and two more::
     d  is being copied             r  applied up to the subscription's position
     p  parked, with a reason       u  not published any more; its target stays as it is
 
-:data:`TRANSITIONS` is all there is: state and event lead to the next state and its effects. A
-pair that is not in it cannot happen, and is refused. In words:
+:data:`TRANSITIONS` has each event's row: from which state it leads to which. What is not there
+cannot happen, and is refused. :data:`EFFECTS` has what else follows. An event is named after its
+effect: events of different causes and the same effect are one. In words:
 
 - Changes are applied to active tables (``f``, ``r``) only. The result of a batch for any other
   table comes from a plan that is out of date, and is ignored.
@@ -33,9 +34,12 @@ pair that is not in it cannot happen, and is refused. In words:
   parked table is asked only whether its reason has ended.
 - A failure counts towards parking only while it repeats: a batch that is applied, and every
   change of state, begin the count anew.
+- A change of state drops what the new state does not use
+  (:meth:`pgsluice.spool.TableRecord.in_state`): a mark to verify, a deferred merge and a reason to
+  be parked end with the states that have them.
 
-This module is pure. :mod:`pgsluice.subscription.lifecycle.table_events` and its neighbours say
-which facts come with an event and which fields of the record they change;
+This module is pure. :mod:`pgsluice.subscription.lifecycle.table_events` and its neighbours have the
+facts that come with an event, and what they change in the record's data;
 :mod:`pgsluice.subscription.lifecycle.tables` makes the result durable and carries out the effects.
 """
 
@@ -43,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from types import MappingProxyType
 from typing import Protocol
 
@@ -51,71 +55,49 @@ from pgsluice.spool import TableRecord, TableState
 
 
 class Event(StrEnum):
-    """What happens to a table."""
+    """What happens to a table, by its effect."""
 
     DISCOVERED = "discovered"
     DISCOVERED_WITHOUT_COPY = "discovered, with copy_data = false"
     TARGET_TAKEN = "another table has its target"
-    TARGET_FREED = "no other table has its target any more"
-    NAME_CHANGED = "renamed: nothing is at its old target"
+    REASON_ENDED = "the reason to park it has ended"
+    DESCRIBED = "its name, or what its target does not get"
     RENAMED_WITH_TARGET = "renamed: copy its old target"
     RENAMED_WITHOUT_TARGET = "renamed: copy again"
     NOT_SENT = "not sent by the server any more"
     UNPUBLISHED = "unpublished"
     """Publications of pgsluice take it out, or there are none of pgsluice any more."""
     PUBLISHED_AGAIN = "published again"
-    COPY_REQUESTED = "copy requested"
-    HOLD_RELEASED = "hold released"
-    """The spool does not hold its changes any more."""
-    TIMELINE_LEFT = "timeline left"
-    """It was copied past the point where a standby was promoted: it has rows that the new primary
-    never had, and its position hides what the new primary committed at such positions."""
-    LOOK_SAME = "look: same rows"
-    LOOK_COLUMNS = "look: columns were added"
-    LOOK_LEAVES = "look: load partitions"
-    """Partitions came with rows, and the stream tells all else."""
+    COPY_DEMANDED = "copy demanded"
+    """By a user, or because the spool does not hold its changes any more."""
+    COPY_NEEDED = "copy needed"
+    """Its target lacks what the stream does not bring."""
+    PARTITIONS_NEEDED = "copy of partitions needed"
+    UPDATED = "updated"
+    """It stays active, and its record has other data."""
     LOOK_ASIDE = "look: more partitions"
     """While some are replaced, others came: the next look needs to know of them."""
-    LOOK_COPY = "look: copy again"
-    """The look found what the stream does not tell."""
-    LOOK_VERIFY = "look: verify"
-    ASSESSED = "look: what its target does not get"
-    VERIFIED_EQUAL = "verified: equal"
-    VERIFIED_COPY = "verified: copy again"
-    """Its target differs from the source, or cannot be compared."""
-    REASON_ENDED = "look: the reason to park it has ended"
-    OLD_TARGET_COPIED = "old target copied"
-    OLD_TARGET_UNUSABLE = "old target cannot be copied"
     COPY_BEGUN = "copy begun"
-    COPY_PLANNED = "copy planned"
     COPY_WAITS = "copy waits"
     """For a lock, or for transactions that are open."""
+    COPY_UPDATED = "copy updated"
+    """It goes on, or begins again, and its record has other data."""
     COPY_FINISHED = "copy finished"
-    LEAVES_APPLIED = "changes applied beside partitions"
-    LEAVES_LOADED = "partitions loaded"
-    LEAVES_MORE = "more partitions to replace"
-    LEAVES_AWAIT_LOOK = "partitions wait for a look"
-    LEAVES_GIVEN_UP = "partitions cannot be loaded alone"
-    COPY_SUPERSEDED = "copy skipped, since the target has a later one"
-    COPY_FAILED_PARK = "copy failed: park"
-    COPY_FAILED_RETRY = "copy failed: retry"
-    COPY_FAILED_LAST = "copy failed: retry, after the last attempt"
-    COPY_FAILED_WAIT = "copy failed: wait"
-    COPY_FAILED_LATER = "copy failed: later"
-    """Something keeps it from being read: it is begun again later, and holds nothing until then."""
-    COPY_FAILED_STOP = "copy failed: stop"
+    OLD_TARGET_COPIED = "old target copied"
+    COPY_ABANDONED = "copy abandoned"
+    """The whole table is copied later; nothing is held until then."""
+    COPY_RETRIED = "copy retried"
+    COPY_AWAITS_LOOK = "copy waits for a look"
+    COPY_PARKED = "copy failed: parked"
+    COPY_STOPPED = "copy failed: stop"
     BATCH_APPLIED = "batch applied"
-    BATCH_FAILED_PARK = "batch failed: park"
-    BATCH_FAILED_COPY = "batch failed: copy"
-    BATCH_FAILED_LEAVES = "batch failed: replace partitions"
-    BATCH_FAILED_RETRY = "batch failed: retry"
-    BATCH_FAILED_LAST = "batch failed: retry, after the last attempt"
-    BATCH_FAILED_LOOK = "batch failed: look"
-    BATCH_FAILED_LAST_LOOK = "batch failed: look, after the last look"
-    BATCH_FAILED_WAIT = "batch failed: wait"
-    BATCH_FAILED_STOP = "batch failed: stop"
+    BATCH_RETRIED = "batch retried"
+    BATCH_AWAITS_LOOK = "batch waits for a look"
+    LOOKS_WERE_IN_VAIN = "batch failed after the last look: copy"
+    """The partition was dropped: its changes can no longer be attributed to a table."""
+    BATCH_PARKED = "batch failed: parked"
+    BATCH_STOPPED = "batch failed: stop"
     CAUGHT_UP = "caught up"
-    TIME_PASSED = "time passed"
 
 
 class Effect(StrEnum):
@@ -123,154 +105,79 @@ class Effect(StrEnum):
 
     LOOK = "look at the catalog"
     STOP = "stop the subscription"
+    UNDO_LOOKS = "looks count only up to the copy's snapshot"
+    """Looks that were done since have not compared the table. A batch that fails for want of a look
+    is not to blame for that: no table is copied or parked before other looks were in vain."""
+    COUNT_FAILURE = "count a failure"
+    COUNT_LOOK = "count the next look"
+    FORGET_FAILURES = "begin the count of failures anew"
+
+
+class _Cell(Enum):
+    IMPOSSIBLE = auto()
+    IGNORED = auto()
 
 
 _I, _D, _F = TableState.INITIALISE, TableState.DATA_COPY, TableState.COPIED
 _R, _P, _U = TableState.READY, TableState.PARKED, TableState.UNPUBLISHED
+__, no = _Cell.IMPOSSIBLE, _Cell.IGNORED
 
-Step = tuple[TableState, Effect | None]
-IGNORED = None
-"""The event is legal and changes nothing."""
-
-_FOR_ALL: Mapping[Event, Step | None] = {
-    Event.NOT_SENT: (_U, None),
-    Event.UNPUBLISHED: (_U, None),
-    Event.COPY_REQUESTED: (_I, None),
-    Event.HOLD_RELEASED: (_I, None),
-}
-_IGNORED_UNLESS_ACTIVE: Mapping[Event, Step | None] = dict.fromkeys(
-    [
-        Event.PUBLISHED_AGAIN,
-        Event.TIMELINE_LEFT,
-        Event.LOOK_SAME,
-        Event.LOOK_COLUMNS,
-        Event.LOOK_LEAVES,
-        Event.LOOK_ASIDE,
-        Event.LOOK_COPY,
-        Event.LOOK_VERIFY,
-        Event.VERIFIED_EQUAL,
-        Event.VERIFIED_COPY,
-        Event.TIME_PASSED,
-        *(event for event in Event if event.name.startswith("BATCH_")),
-    ],
-    IGNORED,
-)
-
-
-def _active(state: TableState) -> Mapping[Event, Step | None]:
-    return {
-        **_FOR_ALL,
-        Event.ASSESSED: (state, None),
-        Event.NAME_CHANGED: (state, None),
-        Event.RENAMED_WITH_TARGET: (_D, None),
-        Event.RENAMED_WITHOUT_TARGET: (_I, None),
-        Event.NOT_SENT: (state, None),
-        Event.PUBLISHED_AGAIN: (_I, None),
-        Event.TIMELINE_LEFT: (_I, None),
-        Event.LOOK_SAME: (state, None),
-        Event.LOOK_COLUMNS: (state, None),
-        Event.LOOK_LEAVES: (_D, None),
-        Event.LOOK_COPY: (_I, None),
-        Event.LOOK_VERIFY: (state, None),
-        Event.VERIFIED_EQUAL: (state, None),
-        Event.VERIFIED_COPY: (_I, None),
-        Event.BATCH_APPLIED: (state, None),
-        Event.BATCH_FAILED_PARK: (_P, None),
-        Event.BATCH_FAILED_COPY: (_I, None),
-        Event.BATCH_FAILED_LEAVES: (_D, None),
-        Event.BATCH_FAILED_RETRY: (state, None),
-        Event.BATCH_FAILED_LAST: (_P, None),
-        Event.BATCH_FAILED_LOOK: (state, Effect.LOOK),
-        # The partition was dropped: its changes can no longer be attributed to a table.
-        Event.BATCH_FAILED_LAST_LOOK: (_I, Effect.LOOK),
-        Event.BATCH_FAILED_WAIT: (state, None),
-        Event.BATCH_FAILED_STOP: (state, Effect.STOP),
-        Event.CAUGHT_UP: (_R, None),
-        Event.TIME_PASSED: (state, None),
-    }
-
-
-TRANSITIONS: Mapping[TableState | None, Mapping[Event, Step | None]] = MappingProxyType(
+_STATES = (None, _U, _I, _D, _F, _R, _P)
+TRANSITIONS: Mapping[Event, tuple[TableState | _Cell, ...]] = MappingProxyType(
     {
-        None: {  # not known to the subscription
-            Event.DISCOVERED: (_I, None),
-            Event.DISCOVERED_WITHOUT_COPY: (_R, None),
-            Event.TARGET_TAKEN: (_P, None),
-        },
-        _U: {
-            Event.PUBLISHED_AGAIN: (_I, None),
-            Event.TARGET_TAKEN: (_P, None),
-            Event.NAME_CHANGED: (_U, None),
-            **{event: IGNORED for event in Event if event.name.startswith(("BATCH_", "VERIFIED_"))},
-        },
-        _I: {
-            **_FOR_ALL,
-            **_IGNORED_UNLESS_ACTIVE,
-            Event.ASSESSED: (_I, None),
-            Event.NAME_CHANGED: (_I, None),
-            Event.COPY_BEGUN: (_D, None),
-            Event.COPY_WAITS: (_I, None),
-        },
-        _D: {
-            **_FOR_ALL,
-            **_IGNORED_UNLESS_ACTIVE,
-            Event.ASSESSED: (_D, None),
-            Event.NAME_CHANGED: (_D, None),
-            Event.RENAMED_WITH_TARGET: (_D, None),  # again, before its rows were copied
-            Event.RENAMED_WITHOUT_TARGET: (_I, None),  # while only partitions were to be replaced
-            Event.OLD_TARGET_COPIED: (_F, Effect.LOOK),
-            Event.OLD_TARGET_UNUSABLE: (_I, None),
-            Event.LOOK_ASIDE: (_D, None),
-            Event.COPY_BEGUN: (_D, None),  # again: the attempt before failed or was cut off
-            Event.COPY_PLANNED: (_D, None),
-            Event.COPY_WAITS: (_D, None),
-            Event.COPY_FINISHED: (_F, None),
-            Event.LEAVES_APPLIED: (_D, None),
-            Event.LEAVES_LOADED: (_F, None),
-            Event.LEAVES_MORE: (_D, None),
-            Event.LEAVES_AWAIT_LOOK: (_D, Effect.LOOK),
-            Event.LEAVES_GIVEN_UP: (_I, None),
-            Event.COPY_SUPERSEDED: (_D, None),
-            Event.COPY_FAILED_PARK: (_P, None),
-            Event.COPY_FAILED_RETRY: (_D, None),
-            Event.COPY_FAILED_LAST: (_P, None),
-            Event.COPY_FAILED_WAIT: (_D, None),
-            Event.COPY_FAILED_LATER: (_I, None),
-            Event.COPY_FAILED_STOP: (_D, Effect.STOP),
-        },
-        _F: _active(_F),
-        _R: _active(_R),
-        _P: {
-            **_FOR_ALL,
-            **_IGNORED_UNLESS_ACTIVE,
-            Event.TARGET_TAKEN: (_P, None),
-            Event.REASON_ENDED: (_I, None),
-            Event.TARGET_FREED: (_I, None),
-            Event.ASSESSED: (_P, None),
-            Event.NAME_CHANGED: (_P, None),
-        },
+        # from:                     new u   i   d   f   r   p
+        Event.DISCOVERED:              (_I, __, __, __, __, __, __),
+        Event.DISCOVERED_WITHOUT_COPY: (_R, __, __, __, __, __, __),
+        Event.TARGET_TAKEN:            (_P, _P, __, __, __, __, _P),
+        Event.REASON_ENDED:            (__, __, __, __, __, __, _I),
+        Event.DESCRIBED:               (__, _U, _I, _D, _F, _R, _P),
+        Event.RENAMED_WITH_TARGET:     (__, __, __, _D, _D, _D, __),
+        Event.RENAMED_WITHOUT_TARGET:  (__, __, __, _I, _I, _I, __),
+        Event.NOT_SENT:                (__, __, _U, _U, _F, _R, _U),
+        Event.UNPUBLISHED:             (__, __, _U, _U, _U, _U, _U),
+        Event.PUBLISHED_AGAIN:         (__, _I, no, no, _I, _I, no),
+        Event.COPY_DEMANDED:           (__, __, _I, _I, _I, _I, _I),
+        Event.COPY_NEEDED:             (__, no, no, no, _I, _I, no),
+        Event.PARTITIONS_NEEDED:       (__, no, no, no, _D, _D, no),
+        Event.UPDATED:                 (__, no, no, no, _F, _R, no),
+        Event.LOOK_ASIDE:              (__, __, no, _D, __, __, no),
+        Event.COPY_BEGUN:              (__, __, _D, _D, __, __, __),
+        Event.COPY_WAITS:              (__, __, _I, _D, __, __, __),
+        Event.COPY_UPDATED:            (__, __, __, _D, __, __, __),
+        Event.COPY_FINISHED:           (__, __, __, _F, __, __, __),
+        Event.OLD_TARGET_COPIED:       (__, __, __, _F, __, __, __),
+        Event.COPY_ABANDONED:          (__, __, __, _I, __, __, __),
+        Event.COPY_RETRIED:            (__, __, __, _D, __, __, __),
+        Event.COPY_AWAITS_LOOK:        (__, __, __, _D, __, __, __),
+        Event.COPY_PARKED:             (__, __, __, _P, __, __, __),
+        Event.COPY_STOPPED:            (__, __, __, _D, __, __, __),
+        Event.BATCH_APPLIED:           (__, no, no, no, _F, _R, no),
+        Event.BATCH_RETRIED:           (__, no, no, no, _F, _R, no),
+        Event.BATCH_AWAITS_LOOK:       (__, no, no, no, _F, _R, no),
+        Event.LOOKS_WERE_IN_VAIN:      (__, no, no, no, _I, _I, no),
+        Event.BATCH_PARKED:            (__, no, no, no, _P, _P, no),
+        Event.BATCH_STOPPED:           (__, no, no, no, _F, _R, no),
+        Event.CAUGHT_UP:               (__, __, __, __, _R, _R, __),
     }
-)
-"""State, event -> next state and effect, or :data:`IGNORED`. What is not here is impossible."""
+)  # fmt: skip
+"""Event -> the next state, by the state before. ``no``: the event is legal and changes nothing."""
 
-
-_WHY_COPIED: Mapping[Event, str] = MappingProxyType(
+EFFECTS: Mapping[Event, tuple[Effect, ...]] = MappingProxyType(
     {
-        Event.TARGET_FREED: "another table had its target",
-        Event.RENAMED_WITH_TARGET: "it was renamed",
-        Event.RENAMED_WITHOUT_TARGET: "it was renamed",
-        Event.PUBLISHED_AGAIN: "it was not sent for a while",
-        Event.COPY_REQUESTED: "a user asked for it",
-        Event.HOLD_RELEASED: "the spool does not have its changes any more",
-        Event.TIMELINE_LEFT: "it has rows that the promoted server never had",
-        Event.LOOK_LEAVES: "partitions came with rows, or went with theirs",
-        Event.VERIFIED_COPY: "its target differs from the source, or could not be compared",
-        Event.REASON_ENDED: "the reason to park it has ended",
-        Event.OLD_TARGET_UNUSABLE: "it was renamed, and its old target cannot be copied",
-        Event.LEAVES_GIVEN_UP: "rows of its partitions cannot be replaced alone",
+        Event.COPY_FINISHED: (Effect.UNDO_LOOKS,),
+        Event.OLD_TARGET_COPIED: (Effect.LOOK,),
+        Event.COPY_RETRIED: (Effect.COUNT_FAILURE,),
+        Event.COPY_AWAITS_LOOK: (Effect.COUNT_LOOK, Effect.LOOK),
+        Event.COPY_STOPPED: (Effect.STOP,),
+        Event.BATCH_APPLIED: (Effect.FORGET_FAILURES,),
+        Event.BATCH_RETRIED: (Effect.COUNT_FAILURE,),
+        Event.BATCH_AWAITS_LOOK: (Effect.COUNT_LOOK, Effect.LOOK),
+        Event.LOOKS_WERE_IN_VAIN: (Effect.LOOK,),
+        Event.BATCH_STOPPED: (Effect.STOP,),
     }
 )
-"""Why a table is copied again. Other events that lead to a copy have words of their own."""
+"""What follows an event in each state that does not ignore it. :attr:`Effect.LOOK` follows also
+when the stream has brought leaves of an active table that no look has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +205,12 @@ class Transition:
 
     Attributes:
         attempts: its consecutive failures.
-        effect: what has to follow once the record is durable.
+        effects: what has to follow.
     """
 
     table: TableRecord
     attempts: Attempts = Attempts()
-    effect: Effect | None = None
+    effects: tuple[Effect, ...] = ()
 
 
 def uses_target(state: TableState | None) -> bool:
@@ -311,18 +218,18 @@ def uses_target(state: TableState | None) -> bool:
     return state in (_I, _D, _F, _R)
 
 
-class EventWithFacts(Protocol):
+class TableEvent(Protocol):
     """An event and its facts: see :mod:`pgsluice.subscription.lifecycle.table_events`."""
+
+    @property
+    def why(self) -> str:
+        """Why a table is copied again that begins to wait for a copy by it, for people."""
 
     def kind(self, attempts: Attempts) -> Event:
         """Which event of :data:`TRANSITIONS` it is, given the failures before it."""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         """The record with what the facts change; its state is still the one before."""
-
-
-TableEvent = Event | EventWithFacts
-"""An event without facts stands for itself, and clears what an error left."""
 
 
 class ImpossibleEventError(Exception):
@@ -342,30 +249,32 @@ def next_state(
     Raises:
         ImpossibleEventError: the event cannot happen in this state.
     """
-    kind = event if isinstance(event, Event) else event.kind(attempts)
-    try:
-        step = TRANSITIONS[state][kind]
-    except KeyError as error:
-        raise ImpossibleEventError(
-            f"{table.namespace}.{table.name}: {kind!s} in state {state}"
-        ) from error
-    if step is None:
+    kind = event.kind(attempts)
+    next_ = TRANSITIONS[kind][_STATES.index(state)]
+    if next_ is no:
         return Transition(table, attempts)
-    next_, effect = step
-    if isinstance(event, Event):
-        changed = replace(table, state=next_, error=None, deferred=False)
-    else:
-        changed = event.change(table, attempts)
-        if changed.state is not next_:  # most events are those of thousands of tables at rest
-            changed = replace(changed, state=next_)
-    if (why := _WHY_COPIED.get(kind)) is not None and next_ in (_I, _D):
-        changed = replace(changed, copy_reason=why)
-    if next_ is not _D and (changed.load_leaves or changed.gone_bounds):
-        changed = replace(changed, load_leaves=(), gone_bounds=(), gone_leaves=())
-    if next_ is not state or kind is Event.BATCH_APPLIED:
+    if not isinstance(next_, TableState):
+        raise ImpossibleEventError(f"{table.namespace}.{table.name}: {kind!s} in state {state}")
+    changed = event.change(table, attempts)
+    if next_ in (_I, _D) and event.why and (next_ is _I or state is not _D):
+        changed = replace(changed, copied=replace(changed.copied, reason=event.why))
+    if next_ is not state or next_ is _D:  # most events are those of thousands of tables at rest
+        changed = changed.in_state(next_)
+    effects = EFFECTS.get(kind, ())
+    if next_ is not state or Effect.FORGET_FAILURES in effects:
         attempts = Attempts()
-    elif kind in (Event.BATCH_FAILED_RETRY, Event.COPY_FAILED_RETRY):
+    elif Effect.COUNT_FAILURE in effects:
         attempts = replace(attempts, failures=attempts.failures + 1)
-    elif kind in (Event.BATCH_FAILED_LOOK, Event.LEAVES_AWAIT_LOOK):
+    elif Effect.COUNT_LOOK in effects:
         attempts = replace(attempts, awaits_look=True)
-    return Transition(changed, attempts, effect)
+    if _has_unseen(state, table, changed):
+        effects = (*effects, Effect.LOOK)
+    return Transition(changed, attempts, effects)
+
+
+def _has_unseen(state: TableState | None, before: TableRecord, table: TableRecord) -> bool:
+    """Whether the stream has brought leaves that a look is to account for now."""
+    unseen = table.pending.unseen_leaves
+    if not unseen or not table.is_active:
+        return False
+    return state not in (_F, _R) or before.pending.unseen_leaves != unseen

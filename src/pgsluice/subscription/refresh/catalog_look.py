@@ -45,22 +45,23 @@ from pgsluice.schema_rules import (
     renewed_leaves,
 )
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, TableState
+from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord
 from pgsluice.subscription.base.options import has_same_options
 from pgsluice.subscription.lifecycle.leaf_events import LookedAside, LookedLeaves
 from pgsluice.subscription.lifecycle.look_events import (
     Discovered,
     LookedColumns,
-    LookedCopy,
     LookedSame,
     LookedSuspicious,
     NotSent,
     PublishedAgain,
     ReasonEnded,
+    Unpublished,
 )
 from pgsluice.subscription.lifecycle.name_events import Renamed, TargetFreed
+from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.lifecycle.transitions import Event, TableEvent
+from pgsluice.subscription.lifecycle.transitions import TableEvent
 from pgsluice.subscription.refresh.naming import TargetChanges, assign_targets
 from pgsluice.subscription.refresh.unseen_leaves import rows_of_unseen
 
@@ -122,9 +123,9 @@ class CatalogLook:
         self.is_whole = True
         self._copy_numbers = {oid: table.copy_number for oid, table in known.items()}
         self._unseen = {
-            oid: frozenset(leaf.oid for leaf in table.unseen_leaves)
+            oid: frozenset(leaf.oid for leaf in table.pending.unseen_leaves)
             for oid, table in known.items()
-            if table.unseen_leaves
+            if table.pending.unseen_leaves
         }
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
@@ -180,7 +181,7 @@ class CatalogLook:
         for oid in targets.renamed:
             new = new_record(self._source[oid])
             is_same = type(events.get(oid)) in (LookedSame, LookedSuspicious)
-            may_move = (is_same and not known[oid].alter_after) and has_same_options(
+            may_move = (is_same and not known[oid].pending.columns) and has_same_options(
                 self._options, known[oid].target_name, new.target_name
             )
             renamed[oid] = _renamed(known[oid], new, targets.predecessors[oid], may_move=may_move)
@@ -214,7 +215,9 @@ class CatalogLook:
                 parked[table_record.parked_for].add(oid)
         for oid, table in self._source.items():
             record = known.get(oid)
-            before = SourceFingerprint.parse(record.fingerprint) if record is not None else None
+            before = (
+                SourceFingerprint.parse(record.source.fingerprint) if record is not None else None
+            )
             unseen = self._unseen.get(oid, frozenset()) & table.fingerprint.filenodes.keys()
             if before is None or (before == table.fingerprint and not unseen):
                 continue
@@ -244,17 +247,17 @@ class CatalogLook:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
             cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
-            if cause != known.copied_for or known.parked_for is ParkReason.REWRITTEN:
+            if cause != known.copied.cause or known.parked_for is ParkReason.REWRITTEN:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
-        before, now = SourceFingerprint.parse(known.fingerprint), table.fingerprint
+        before, now = SourceFingerprint.parse(known.source.fingerprint), table.fingerprint
         if before is None:
-            return LookedSame("", known.relations, *self._looked)
+            return LookedSame("", known.source.relations, *self._looked)
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
             return LookedAside(before.with_leaves_of(now).to_text())
         # Those that batches have brought during the look may be newer than what it has read.
         seen = self._unseen.get(table.facts.oid, frozenset())
-        unseen = [leaf for leaf in known.unseen_leaves if leaf.oid in seen]
+        unseen = [leaf for leaf in known.pending.unseen_leaves if leaf.oid in seen]
         looked = (*self._looked, frozenset(leaf.oid for leaf in unseen))
         look = Look(
             known.title,
@@ -265,20 +268,20 @@ class CatalogLook:
             perhaps_empty=self._differences.partitions.unknown,
             created=self._differences.partitions.created,
             unseen=rows_of_unseen(unseen, before, now),
-            has_some_leaves=bool(known.relations),
+            has_some_leaves=bool(known.source.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
             fresh=self._differences.fresh,
         )
         following = partial(
             now.following,
             before,
-            is_caught_up=known.applied_through >= known.looked_at,
+            is_caught_up=known.applied_through >= known.source.lsn,
             looked_at=self._looked[0],
             emptied=emptied_leaves(look),
         )
         match self._unless_void(known, reconcile_source(look)):
             case CopyAgain(why):
-                return LookedCopy(why)
+                return CopyNeeded(why)
             case ReplacePartitions(came, gone, why):
                 fingerprint = following().to_text()
                 return LookedLeaves(fingerprint, table.relations, *looked, came, gone, why)
@@ -301,10 +304,10 @@ class CatalogLook:
         What a look saw past a promotion's switch point was taken back, and what was done instead
         may have given rows of the catalog the same OIDs and xmins.
         """
-        if self._identity.has(known.looked_on, known.looked_at):
+        if self._identity.has(known.source.timeline, known.source.lsn):
             return verdict
         why = f"{known.title} was looked at on a primary that was left since"
-        if isinstance(verdict, ColumnsAdded) or known.alter_after:
+        if isinstance(verdict, ColumnsAdded) or known.pending.columns:
             return CopyAgain(f"{why}, and has columns that its target gets")
         if isinstance(verdict, ReplacePartitions):
             return CopyAgain(f"{why}, and has other partitions since")
@@ -332,15 +335,18 @@ class CatalogLook:
 
     def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
         known = tables.get(oid)
-        if known is not None and not self._identity.has(known.copied_on, known.copied_at):
-            tables.apply(oid, Event.TIMELINE_LEFT)
+        if known is not None and not self._identity.has(
+            known.copied.timeline, known.copied.position
+        ):
+            why = "it has rows that the promoted server never had"
+            tables.apply(oid, CopyNeeded(why))
 
     def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
         """The server's publications stop the stream, and what came before is applied. Those of
         pgsluice, and having none of them any more, stop the table at once."""
-        if self._has_rules or known.relations:
+        if self._has_rules or known.source.relations:
             logger.info("%s is not published any more", known.title)
-            tables.apply(oid, Event.UNPUBLISHED)
+            tables.apply(oid, Unpublished())
         elif known.is_published or not known.is_active:
             tables.apply(oid, NotSent())
 
@@ -353,7 +359,7 @@ def _renamed(
     From the target that it had, if that has the same rows and columns; else from the source.
     """
     is_unwritten = known.version < 0 and not known.committed and not predecessors
-    old_target = known.old_target if known.state is TableState.DATA_COPY else None
+    old_target = known.old_target
     if known.is_active and known.version >= 0 and may_move:
         old_target = OldTarget(known.namespace, known.name, known.copy_number, known.version)
     has_rows = known.is_active or known.replaces_partitions

@@ -33,7 +33,7 @@ from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
-from pgsluice.spool import Spool, SpoolIdentity, SubscriptionRecord, TableRecord
+from pgsluice.spool import SourceView, Spool, SpoolIdentity, SubscriptionRecord, TableRecord
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook
@@ -210,7 +210,7 @@ class CatalogLooks:
             name,
             applied_through=self._tables.position,
             target=make_sink(sink_options(self.subscription)).location(namespace, name),
-            relations=table.relations,
+            source=SourceView(relations=table.relations),
         )
 
 

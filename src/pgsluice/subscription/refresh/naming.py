@@ -63,7 +63,7 @@ def assign_targets(
     # All tables whose rows a target may have, those of unfinished copies included.
     rows = {name: left.oids for name, left in former.items()}
     for name, oids in owners.items():
-        every = (oid for owner in oids for oid in (owner, *known[owner].predecessor_oids))
+        every = (oid for owner in oids for oid in (owner, *known[owner].claim.predecessor_oids))
         rows[name] = tuple(dict.fromkeys((*every, *rows.get(name, ()))))
     taken = set(sent.values())
     renamed = {
@@ -96,4 +96,4 @@ def assign_targets(
 
 def _may_have_rows(table: TableRecord) -> bool:
     """Whether something may be at a table's target, its own rows or those of predecessors."""
-    return table.is_active or table.copy_number > 0 or bool(table.predecessor_oids)
+    return table.is_active or table.copy_number > 0 or bool(table.claim.predecessor_oids)

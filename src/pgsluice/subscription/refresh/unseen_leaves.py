@@ -46,19 +46,21 @@ def unseen_leaves(
     Returns:
         with those that the record has.
     """
-    known = known_leaves(table.fingerprint)
+    known = known_leaves(table.source.fingerprint)
     if known is None:
-        return table.unseen_leaves
+        return table.pending.unseen_leaves
     leaves = frozenset(relations) - known.keys() - {oid}
     emptied = {leaf: at for leaf in relations if (at := known.get(leaf, 0)) > table.applied_through}
     leaves |= _with_changes(reader, emptied, table.applied_through, through)
     if not leaves:
-        return table.unseen_leaves
+        return table.pending.unseen_leaves
     bounds: dict[int, set[LeafBound | None]] = {leaf: set() for leaf in leaves}
     for leaf, facts in _facts(reader, leaves, table.applied_through, through):
         is_below = facts is not None and facts.root_oid == oid
         bounds[leaf].add(facts.bound if is_below and facts is not None else None)
-    return with_unseen(table.unseen_leaves, [_leaf(leaf, bounds[leaf]) for leaf in sorted(bounds)])
+    return with_unseen(
+        table.pending.unseen_leaves, [_leaf(leaf, bounds[leaf]) for leaf in sorted(bounds)]
+    )
 
 
 def with_unseen(leaves: Iterable[UnseenLeaf], more: Iterable[UnseenLeaf]) -> tuple[UnseenLeaf, ...]:

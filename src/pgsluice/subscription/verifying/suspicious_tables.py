@@ -34,8 +34,8 @@ from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
+from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.lifecycle.transitions import Event
 from pgsluice.subscription.verifying.standing import (
     Session,
     Standing,
@@ -48,6 +48,7 @@ from pgsluice.verification import DeltaRows
 
 ROUND_S = 600.0
 """How long tables are begun in one snapshot: a snapshot that is kept delays vacuum."""
+_WHY_COPIED = "its target differs from the source, or could not be compared"
 _ANSWER_S = 600.0
 _RETRY_S = 30.0
 """The pause after a round that left tables marked."""
@@ -83,7 +84,7 @@ class SuspiciousTables:
         return {
             oid: table
             for oid, table in self._tables.unfinished.items()
-            if table.to_verify and table.is_active and table.is_published
+            if table.pending.verification and table.is_active and table.is_published
         }
 
     def tend(self) -> None:
@@ -146,7 +147,7 @@ class SuspiciousTables:
                 self._verify(round_, answer_at)
             else:
                 for oid in self.marked():
-                    self._tables.apply(oid, Event.VERIFIED_COPY)
+                    self._tables.apply(oid, CopyNeeded(_WHY_COPIED))
         except PgsluiceError as error:
             if not round_.is_stopped():
                 self._log(f"suspicious tables are verified later: {error}")
@@ -226,7 +227,7 @@ class SuspiciousTables:
                 self._tables.apply(oid, VerifiedEqual(marked.verification_number))
             else:
                 self._log(f"{marked.title} differs from the source and is copied again")
-                self._tables.apply(oid, Event.VERIFIED_COPY)
+                self._tables.apply(oid, CopyNeeded(_WHY_COPIED))
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
         """Wait for the answer that the run's own loop gives."""

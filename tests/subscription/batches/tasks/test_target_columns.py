@@ -30,7 +30,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
-from pgsluice.spool import SpoolReader, TableState, find_record
+from pgsluice.spool import AddedColumns, Pending, SpoolReader, TableState, find_record
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.planning import plan_alterations
 from pgsluice.wire import Insert, Message, TupleData
@@ -239,18 +239,18 @@ def test_columns_are_due_when_all_from_before_the_look_is_applied(maker: SpoolMa
     configured(maker)
     end = maker.segment([*announced(ID, NOTE), insert("1", "x")])
     reader, record = SpoolReader(maker.path), find_record(maker.path, "q")
-    table = replace(record.tables[OID], state=TableState.READY, alter_facts="{}")
+    table = replace(record.tables[OID], state=TableState.READY)
 
     def is_due(alter_after: int, **more: Any) -> bool:
-        known = replace(table, applied_through=end, alter_after=Lsn(alter_after))
-        known = replace(known, **more)
+        due = more.pop("due", None)
+        pending = Pending(due=due, columns=AddedColumns(Lsn(alter_after), "{}"))
+        known = replace(table, **{"applied_through": end, "pending": pending, **more})
         return bool(plan_alterations(reader, replace(record, position=end, tables={OID: known})))
 
     assert is_due(end)
-    assert not is_due(0)
     assert not is_due(end + 1)
     assert not is_due(end, applied_through=Lsn(START))  # its changes wait
-    assert not is_due(end, deferred=True)
+    assert not is_due(end, due=0.0)
     assert not is_due(end, state=TableState.PARKED)
     maker.writer.advance_frontier(Lsn(end + 0x100))
     assert is_due(end + 0x100)
