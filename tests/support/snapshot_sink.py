@@ -29,6 +29,7 @@ from pgsluice.sinks.contract import (
     Applied,
     CommitMarker,
     Overtaken,
+    TableHandle,
     TargetIdentity,
     TargetTable,
 )
@@ -64,7 +65,7 @@ class SnapshotSink:
         return SnapshotHandle(Path(self.location(table.namespace, table.name)), table, identity)
 
 
-class SnapshotHandle:
+class SnapshotHandle(TableHandle):
     """The newest file of a table."""
 
     def __init__(self, folder: Path, table: TargetTable, identity: TargetIdentity) -> None:

@@ -1,11 +1,11 @@
 """What a target owes the rest of pgsluice: the sink contract.
 
-A new sink implements two protocols. :class:`Sink` opens tables; :class:`TableHandle` is one
-table at the version that was opened. A handle reads the marker of our newest commit, replaces
-the content by a copy, changes its columns, applies net changes and maintains the table. It
-decides neither when to do so nor whether the columns fit:
-:class:`pgsluice.sinks.fence.TableWriter` reads from the marker whether work is still to be done,
-compares the columns, and opens the table again when another commit came first.
+A new sink implements :class:`Sink`, which opens tables, and subclasses :class:`TableHandle`, one
+table at the version that was opened. A handle reads the marker of our newest commit, replaces the
+content by a copy, changes its columns, applies net changes and maintains the table. It decides
+neither when to do so nor whether the columns fit: :class:`pgsluice.sinks.fence.TableWriter` reads
+from the marker whether work is still to be done, compares the columns, and opens the table again
+when another commit came first.
 
 The rules of every write of a handle:
 
@@ -13,15 +13,10 @@ The rules of every write of a handle:
 - It succeeds only if the table is still at the handle's version, and raises
   :class:`Overtaken` otherwise. It is never retried inside the sink.
 
-A sink may also read earlier versions of its tables: then a renamed table is copied from the
-target under its old name (:class:`ReadingHandle`), and from the source otherwise.
-
-It may read the keys of a table's rows: then those of partitions that are gone are found, and the
-table need not be copied (:class:`KeyReadingHandle`).
-
-A sink may also stage: tasks write what nobody sees, and one commit makes it visible. It may do so
-with the rows of a copy (:class:`StagingHandle`), and with a large batch's changes
-(:class:`ChangesStagingHandle`).
+A handle has more methods, which a sink need not implement: each default says that the sink cannot
+do it, and its docstring what pgsluice does then. With those that stage, tasks write what nobody
+sees, and one commit makes it visible: the rows of a copy, or the changes of a large batch. An
+attempt that is not committed leaves at most files that nobody refers to.
 
 Errors that concern one table are TableErrors; a SinkError says that the target as a whole
 cannot be used.
@@ -30,10 +25,11 @@ cannot be used.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -209,7 +205,7 @@ class Overtaken(PgsluiceError):
     """Another commit came first: the table is not at the handle's version any more."""
 
 
-class TableHandle(Protocol):
+class TableHandle(ABC):
     """One target table as it was opened; used by one task, never shared.
 
     It stays usable after a write that succeeded, at the new version. After an error it is
@@ -217,19 +213,24 @@ class TableHandle(Protocol):
     """
 
     @property
+    @abstractmethod
     def location(self) -> str:
         """Where the table lies, for messages."""
 
     @property
+    @abstractmethod
     def version(self) -> int:
         """A number that rises with each commit; -1 for a table that does not exist yet."""
 
+    @abstractmethod
     def schema(self) -> pa.Schema | None:
         """The target's columns; None for a table that does not exist yet."""
 
+    @abstractmethod
     def marker(self) -> CommitMarker | None:
         """What our newest commit says; None where pgsluice never wrote."""
 
+    @abstractmethod
     def refuse_foreign_changes(self) -> None:
         """Compare the table with our newest commit.
 
@@ -237,6 +238,7 @@ class TableHandle(Protocol):
             TableError: others changed its data since, and the configuration does not allow it.
         """
 
+    @abstractmethod
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         """Replace the whole content by a copy, or make the table with it.
 
@@ -246,6 +248,7 @@ class TableHandle(Protocol):
                 (:attr:`TargetTable.is_key_proved`).
         """
 
+    @abstractmethod
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         """The same columns in the types that :meth:`schema` would give back for them.
 
@@ -253,6 +256,7 @@ class TableHandle(Protocol):
             TableError: the target has no type for a column.
         """
 
+    @abstractmethod
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
@@ -269,6 +273,7 @@ class TableHandle(Protocol):
             Overtaken: another commit came first.
         """
 
+    @abstractmethod
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
         """Apply net changes, or make the table with them.
 
@@ -286,6 +291,7 @@ class TableHandle(Protocol):
                 a key.
         """
 
+    @abstractmethod
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         """Compact, vacuum and clean the log if enough has been written since the last time.
 
@@ -296,33 +302,24 @@ class TableHandle(Protocol):
             Whether the handle is discarded: the table has to be opened again.
         """
 
-
-@runtime_checkable
-class ReadingHandle(Protocol):
-    """What a handle adds when its sink can give back what a table had at an earlier version."""
-
     def content(self, version: int) -> TargetContent | None:
-        """The table at a version; None: there is none, or it cannot be read any more."""
+        """The table at a version; None: there is none, or it cannot be read any more. Then a
+        renamed table is copied from the source, and not from the target of its old name."""
+        return None
 
+    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
+        """Some columns of all rows at the handle's version, in the types of :meth:`schema`; read
+        when it is iterated, in bounded memory. None: they cannot be read, and the table is copied
+        where rows of partitions that are gone have to be found."""
+        return None
 
-@runtime_checkable
-class KeyReadingHandle(Protocol):
-    """What a handle adds when its sink can read the keys of the rows that a table has."""
-
-    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        """Some columns of all rows at the handle's version, in the types of ``schema()``; read
-        when it is iterated, in bounded memory."""
-
-
-@runtime_checkable
-class StagingHandle(Protocol):
-    """What a handle adds when its sink can stage a copy in tasks and commit it in the driver.
-
-    An attempt of a task that is not committed leaves at most files that nobody refers to.
-    """
+    def can_stage_load(self) -> bool:
+        """Whether a copy can be staged; else one task loads all of it."""
+        return False
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write a part of a copy, durably and unseen."""
+        raise NotImplementedError
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """Replace the whole content by staged rows; without any the table is empty.
@@ -331,52 +328,30 @@ class StagingHandle(Protocol):
             TableError: rows share a key (:attr:`TargetTable.is_key_proved`).
             Overtaken: another commit came first; the staged rows can be committed again.
         """
+        return self.load([], position)
 
-
-@runtime_checkable
-class DiscardingHandle(Protocol):
-    """What a handle adds when its sink can delete staged rows that nobody commits."""
-
-    def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        """Delete what was staged. No commit of it was begun, and none will be."""
-
-
-@runtime_checkable
-class ChangesStagingHandle(Protocol):
-    """What a handle adds when tasks can share the changes of one batch, and one commit takes them.
-
-    Each task has all changes of some keys, in any number of pieces, so that no task needs more
-    memory than a piece. An attempt that is not committed leaves at most files that nobody refers
-    to.
-    """
+    def discard_load(self, staged: Sequence[StagedRows]) -> None:  # noqa: B027 - optional
+        """Delete what was staged, if that is possible. No commit of it was begun, and none will
+        be."""
 
     def can_stage_changes(self) -> bool:
-        """Whether this table's changes can be staged once it exists."""
+        """Whether changes can be staged once the table exists; else a task applies all of them."""
+        return False
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         """Write what some keys' changes make of the table, which exists, durably and unseen.
+
+        Each task has all changes of some keys, in any number of pieces, so that no task needs more
+        memory than a piece.
 
         Args:
             pieces: net changes that follow each other: each starts from what those before it
                 leave. The table has their columns, in types that hold their values.
 
         Raises:
-            TableError: as :meth:`TableHandle.apply`.
+            TableError: as :meth:`apply`.
         """
-
-    def whole_attempt(
-        self, delete: Callable[[], object] | None = None
-    ) -> AbstractContextManager[None]:
-        """A block that stages changes and commits them: if it fails before the commit begins, what
-        it has written is deleted, if that is possible.
-
-        Args:
-            delete: is called as well then; it deletes what was staged before the block.
-        """
-
-    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
-        """Delete what was staged, if that is possible. No commit of it was begun, and none will
-        be."""
+        raise NotImplementedError
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         """Take the changes of all tasks, which start from the handle's version, in one commit.
@@ -384,6 +359,21 @@ class ChangesStagingHandle(Protocol):
         Raises:
             Overtaken: another commit came first.
         """
+        raise NotImplementedError
+
+    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:  # noqa: B027 - optional
+        """As :meth:`discard_load`."""
+
+    def whole_attempt(
+        self, delete: Callable[[], object] | None = None
+    ) -> AbstractContextManager[None]:
+        """A block that stages and commits: if it fails before the commit begins, what it has
+        written is deleted, if that is possible.
+
+        Args:
+            delete: is called as well then; it deletes what was staged before the block.
+        """
+        return nullcontext()
 
 
 class Sink(Protocol):

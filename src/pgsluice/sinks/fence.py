@@ -29,17 +29,11 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
-    ChangesStagingHandle,
     CommitMarker,
-    DiscardingHandle,
-    KeyReadingHandle,
     Overtaken,
-    ReadingHandle,
     Sink,
     StagedChanges,
     StagedRows,
-    StagingHandle,
-    TableHandle,
     TargetContent,
     TargetIdentity,
     TargetTable,
@@ -184,7 +178,7 @@ class TableWriter:
 
     def can_stage(self) -> bool:
         """Whether several tasks may share a copy; else one task has to load all of it."""
-        return isinstance(self._opened.handle, StagingHandle)
+        return self._opened.handle.can_stage_load()
 
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
         """The task's half: write a part of a copy that nobody sees before the commit.
@@ -194,14 +188,11 @@ class TableWriter:
         Raises:
             TableError: the table holds another source's rows, or rows do not fit.
         """
-        handle = self._opened.handle
-        if not isinstance(handle, StagingHandle):
+        if not self.can_stage():
             return StagedRows(loaded=self.load(rows, position))
         self._skip_load(position)  # refuses another source's table before anything is written
-        handle = self._opened.handle
-        assert isinstance(handle, StagingHandle)
         with self._opened.naming_disk_trouble():
-            return handle.stage_load(rows)
+            return self._opened.handle.stage_load(rows)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """The driver's half: replace the whole content by the staged rows, once.
@@ -223,7 +214,7 @@ class TableWriter:
         def attempt() -> Applied:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
-            return self._opened.write(lambda handle: _commit_load(handle, staged, position))
+            return self._opened.write(lambda handle: handle.commit_load(staged, position))
 
         return self._until_first(attempt)
 
@@ -233,9 +224,7 @@ class TableWriter:
         Args:
             staged: of which no commit was begun, and none will be.
         """
-        handle = self._opened.handle
-        if isinstance(handle, DiscardingHandle):
-            handle.discard_load(staged)
+        self._opened.handle.discard_load(staged)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
         """Some columns of all rows of the table; None if there is none, or its sink cannot read it.
@@ -243,16 +232,13 @@ class TableWriter:
         They are read from the version that changes are staged for.
         """
         handle = self._opened.handle
-        if handle.version < 0 or not isinstance(handle, KeyReadingHandle):
-            return None
-        return handle.keys(columns)
+        return None if handle.version < 0 else handle.keys(columns)
 
     # Changes in two halves: staged in tasks, committed once by one of them.
 
     def can_stage_changes(self) -> bool:
         """Whether changes of this table can be staged once it exists."""
-        handle = self._opened.handle
-        return isinstance(handle, ChangesStagingHandle) and handle.can_stage_changes()
+        return self._opened.handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         """The half of each task: write what the changes of some keys leave, before the commit.
@@ -266,16 +252,12 @@ class TableWriter:
             PgsluiceError: another attempt moved the table.
         """
         self._opened.refuse_another_start()
-        handle = self._opened.handle
-        assert isinstance(handle, ChangesStagingHandle)
         with self._opened.naming_disk_trouble():
-            return handle.stage_changes(map(self._fitting, pieces))
+            return self._opened.handle.stage_changes(map(self._fitting, pieces))
 
     def apply_pieces(self, pieces: Iterable[NetChanges], position: Lsn) -> Applied:
         """Both halves in one task; arguments and errors as theirs."""
-        handle = self._opened.handle
-        assert isinstance(handle, ChangesStagingHandle)
-        with handle.whole_attempt():
+        with self._opened.handle.whole_attempt():
             return self.commit_changes([self.stage_changes(pieces)], position)
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
@@ -284,9 +266,7 @@ class TableWriter:
         Args:
             staged: of which no commit was begun, and none will be.
         """
-        handle = self._opened.handle
-        assert isinstance(handle, ChangesStagingHandle)
-        handle.discard_changes(staged)
+        self._opened.handle.discard_changes(staged)
 
     def commit_or_discard(
         self, staged: Sequence[StagedChanges], position: Lsn, may_discard: Callable[[], bool]
@@ -298,7 +278,6 @@ class TableWriter:
             may_discard: asked then, whether no other attempt commits the same.
         """
         handle = self._opened.handle
-        assert isinstance(handle, ChangesStagingHandle)
 
         def discard() -> None:
             if may_discard():
@@ -321,14 +300,13 @@ class TableWriter:
             if marker is not None and marker.reaches(self._identity, position):
                 return self._skipped(marker)
             self._opened.refuse_another_start()
-            handle = self._opened.handle
-            assert isinstance(handle, ChangesStagingHandle)
-            if any(part.version != handle.version for part in staged):
+            version = self.version()
+            if any(part.version != version for part in staged):
                 raise PgsluiceError(
                     f"another commit came while changes of {self._table.title} were staged",
                     hint="try again",
                 )
-            return self._opened.write(lambda _: handle.commit_changes(staged, position))
+            return self._opened.write(lambda handle: handle.commit_changes(staged, position))
 
         return self._until_first(attempt)
 
@@ -381,12 +359,6 @@ class TableWriter:
         return Applied(self._opened.handle.version, skipped=True, copy_number=marker.copy_number)
 
 
-def _commit_load(handle: TableHandle, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-    if isinstance(handle, StagingHandle):
-        return handle.commit_load(staged, position)
-    return handle.load([], position)  # nothing was staged: the table is empty
-
-
 def read_content(
     sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
 ) -> TargetContent | None:
@@ -397,7 +369,6 @@ def read_content(
         identity: whose rows it has to have had.
         position: up to which the table has to have been applied.
     """
-    handle = sink.open(table, identity)
-    content = handle.content(version) if isinstance(handle, ReadingHandle) else None
+    content = sink.open(table, identity).content(version)
     expected = CommitMarker(identity.owner, identity.copy_number, position)
     return content if content is not None and content.marker == expected else None

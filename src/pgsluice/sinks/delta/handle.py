@@ -28,6 +28,7 @@ from pgsluice.sinks.contract import (
     CommitMarker,
     Overtaken,
     StagedRows,
+    TableHandle,
     TargetContent,
     TargetIdentity,
     TargetTable,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
 
 
-class DeltaHandle:
+class DeltaHandle(TableHandle):
     """A Delta table at one version, or the place where deltalake will make one.
 
     Args:
@@ -116,6 +117,9 @@ class DeltaHandle:
                 raise copied.error from None
             raise
         return self._replaced(copied.rows)
+
+    def can_stage_load(self) -> bool:
+        return True
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write files that no version refers to."""

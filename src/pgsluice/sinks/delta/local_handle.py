@@ -23,6 +23,7 @@ from pgsluice.sinks.contract import (
     Overtaken,
     StagedChanges,
     StagedRows,
+    TableHandle,
     TargetContent,
     TargetIdentity,
     TargetTable,
@@ -65,7 +66,7 @@ LARGE_BYTES = 8 * 2**20
 hundred keys on write takes up to 0.2 s from here on (ADR 0025)."""
 
 
-class LocalHandle:
+class LocalHandle(TableHandle):
     """A Delta table on a disk at one version, or the place where one will be made.
 
     Args:
@@ -138,6 +139,9 @@ class LocalHandle:
     @attempt()
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         return self.commit_load([self.stage_load(rows)], position)
+
+    def can_stage_load(self) -> bool:
+        return True
 
     @attempt()
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
@@ -53,7 +53,7 @@ class DeltaSink:
         """How changes get into a table, as the configuration says it."""
         return self.merge_tables.get(table.title, self.merge)
 
-    def open(self, table: TargetTable, identity: TargetIdentity) -> DeltaHandle | LocalHandle:
+    def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, whether it exists or not."""
         way = self.configured_merge(table)
         folder = local_folder(self.location(table.namespace, table.name))
