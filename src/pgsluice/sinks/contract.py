@@ -238,15 +238,18 @@ class TableHandle(ABC):
             TableError: others changed its data since, and the configuration does not allow it.
         """
 
-    @abstractmethod
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         """Replace the whole content by a copy, or make the table with it.
+
+        A sink that cannot stage a copy has to implement it.
 
         Raises:
             Overtaken: another commit came first.
             TableError: the target has no type for a column, a key is NULL, or rows share one
                 (:attr:`TargetTable.is_key_proved`).
         """
+        with self.whole_attempt():
+            return self.commit_load([self.stage_load(rows)], position)
 
     @abstractmethod
     def target_types(self, schema: pa.Schema) -> pa.Schema:

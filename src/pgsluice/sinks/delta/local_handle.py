@@ -136,10 +136,6 @@ class LocalHandle(TableHandle):
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return columns.as_delta(schema, self._table.title)
 
-    @attempt()
-    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        return self.commit_load([self.stage_load(rows)], position)
-
     def can_stage_load(self) -> bool:
         return True
 

@@ -19,19 +19,24 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool.records.record import (
     AddedColumns,
+    Claim,
+    Copied,
     Cut,
     FormerTarget,
     OldTarget,
     Owner,
     Partitions,
+    Pending,
+    SourceView,
     SubscriptionRecord,
     TableRecord,
     TableState,
@@ -50,20 +55,6 @@ T = TypeVar("T")
 _all_but_position = attrgetter(
     *(field.name for field in fields(TableRecord) if field.name != "applied_through")
 )
-_IN_PARTS = {
-    "fingerprint": ("source", "fingerprint"),
-    "relations": ("source", "relations"),
-    "looked_at": ("source", "lsn"),
-    "looked_on": ("source", "timeline"),
-    "copied_at": ("copied", "position"),
-    "copied_on": ("copied", "timeline"),
-    "copied_for": ("copied", "cause"),
-    "copy_reason": ("copied", "reason"),
-    "predecessor_oids": ("claim", "predecessor_oids"),
-    "may_replace_foreign_target": ("claim", "any_source"),
-    "to_verify": ("pending", "verification"),
-}
-"""The fields of format 4 that are in parts of a table now."""
 _OTHER_FIELDS = ("name", "mode", "sink")
 
 
@@ -235,58 +226,68 @@ def _encode(value: Any) -> Any:
 
 
 def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
-    return TableRecord(**_decode_fields(TableRecord, raw))
+    return _decode_fields(TableRecord, raw)
 
 
-def _decode_fields(part: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        field.name: _decode(field.name, field.default, raw[field.name])
-        for field in fields(part)
-        if field.name in raw
-    }
+def _decode_fields(part: type[T], raw: Mapping[str, Any]) -> T:
+    """A table or a part of it; fields of newer versions are not read."""
+    known = raw.keys() & {field.name for field in fields(part)}  # type: ignore[arg-type]
+    return part(**{n: _DECODERS[n](raw[n]) if n in _DECODERS else raw[n] for n in known})
 
 
-def _decode(name: str, default: object, value: Any) -> Any:
-    match name, default:
-        case _, Lsn():
-            return Lsn.parse(value)
-        case _, TableState():
-            return TableState(value)
-        case "unseen_leaves", _:
-            return tuple(
-                UnseenLeaf(oid, parent, condition, tuple(columns))
-                for oid, parent, condition, columns in value
-            )
-        case "columns", _:
-            after, facts = value
-            return AddedColumns(Lsn.parse(after), facts)
-        case "copying", _:
-            if "old_target" in value:
-                return OldTarget(*value["old_target"])
-            return Partitions(*map(tuple, value["partitions"]))
-        case _, tuple():
-            return tuple(value)
-    if not is_dataclass(default) or isinstance(default, type):
-        return value
-    return type(default)(**_decode_fields(type(default), value))
+def _decode_copying(raw: Mapping[str, Any]) -> OldTarget | Partitions:
+    if "old_target" in raw:
+        return OldTarget(*raw["old_target"])
+    return Partitions(*map(tuple, raw["partitions"]))
+
+
+def _decode_unseen(raw: Iterable[Any]) -> tuple[UnseenLeaf, ...]:
+    return tuple(
+        UnseenLeaf(oid, parent, condition, tuple(columns))
+        for oid, parent, condition, columns in raw
+    )
+
+
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("applied_through", "committed", "lsn", "position"), Lsn.parse),
+    **dict.fromkeys(("relations", "predecessor_oids", "incomplete"), tuple),
+    "state": TableState,
+    "source": partial(_decode_fields, SourceView),
+    "copied": partial(_decode_fields, Copied),
+    "claim": partial(_decode_fields, Claim),
+    "pending": partial(_decode_fields, Pending),
+    "copying": _decode_copying,
+    "columns": lambda raw: AddedColumns(Lsn.parse(raw[0]), raw[1]),
+    "unseen_leaves": _decode_unseen,
+}
+"""How the fields of a table and of its parts are read that JSON has otherwise."""
 
 
 def _decode_flat_table(flat: Mapping[str, Any]) -> TableRecord:
     """A table as format 4 has it: without parts, and with what other states used."""
-    raw: dict[str, Any] = {name: value for name, value in flat.items() if name not in _IN_PARTS}
-    for name, (part, field_name) in _IN_PARTS.items():
-        if name in flat:
-            raw.setdefault(part, {})[field_name] = flat[name]
-    pending = raw.setdefault("pending", {})
-    if flat.get("deferred"):
-        pending["due"] = flat.get("next_due", 0.0)
-    if "alter_after" in flat:
-        pending["columns"] = [flat["alter_after"], flat.get("alter_facts", "")]
-    if "old_target" in flat:
-        raw["copying"] = {"old_target": flat["old_target"]}
-    elif "load_leaves" in flat or "gone_bounds" in flat:
-        partitions = [flat.get(name, ()) for name in ("load_leaves", "gone_leaves", "gone_bounds")]
-        raw["copying"] = {"partitions": partitions}
+    raw = dict(flat)
+
+    def part(**names: str) -> dict[str, Any]:
+        return {name: raw.pop(old) for name, old in names.items() if old in raw}
+
+    due = part(due="next_due") if raw.pop("deferred", False) else {}
+    partitions = part(load="load_leaves", gone="gone_leaves", gone_bounds="gone_bounds")
+    if "old_target" in raw:
+        raw["copying"] = {"old_target": raw.pop("old_target")}
+    elif partitions:
+        raw["copying"] = {"partitions": Partitions(**partitions)}
+    raw["pending"] = {**due, **part(verification="to_verify")}
+    if "alter_after" in raw:
+        raw["pending"]["columns"] = raw["alter_after"], raw["alter_facts"]
+    raw["claim"] = part(
+        predecessor_oids="predecessor_oids", any_source="may_replace_foreign_target"
+    )
+    raw["copied"] = part(
+        position="copied_at", timeline="copied_on", cause="copied_for", reason="copy_reason"
+    )
+    raw["source"] = part(
+        fingerprint="fingerprint", relations="relations", lsn="looked_at", timeline="looked_on"
+    )
     table = _decode_table(raw)
     return table.in_state(table.state)
 

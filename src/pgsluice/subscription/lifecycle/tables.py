@@ -191,13 +191,8 @@ class SubscriptionTables:
                 self.apply(oid, CopyRequested())
 
     def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
-        """Apply the first event to a table that the subscription does not know yet.
-
-        Args:
-            oid: the table's.
-            table: its record to begin with.
-            event: how it was discovered.
-        """
+        """Apply the first event to a table that the subscription does not know yet; ``table`` is
+        its record to begin with."""
         with self.changing():
             assert oid not in self._tables
             assert oid not in self._unpublished
