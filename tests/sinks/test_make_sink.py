@@ -24,7 +24,7 @@ def test_delta_is_written_natively() -> None:
         ({"type": "iceberg"}, '"type" = "iceberg": only "delta" is supported yet'),
         (
             {"type": "delta", "path": "x/{table}", "engine": "spark"},
-            'sink: "engine" has no effect; remove it',
+            'sink: unknown key "engine"',
         ),
         (
             {"type": "delta", "path": "s3://lake/{table}", "merge": "on_read"},
