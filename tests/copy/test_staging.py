@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.copy import CopyTables, CopyWork
-from pgsluice.errors import Failure, Remedy
+from pgsluice.errors import Failure, Remedy, TableError
+from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.contract import StagedRows
@@ -99,3 +101,30 @@ def test_after_a_while_no_other_portion_of_a_table_is_begun(
 def test_a_table_that_is_locked_is_not_read_at_all(stage: Stage) -> None:
     results = stage("second", "first", locked="first")
     assert rows(results) == [10] * 4 + [Remedy.LATER, None, None, None]
+
+
+def test_partitions_are_not_loaded_into_a_target_that_is_past_their_snapshot(
+    shop: Database, tmp_path: Path
+) -> None:
+    """An earlier attempt committed on a primary that a promotion left, and its record was lost."""
+    with connect_sql(shop.dsn) as connection, temporary_snapshot(shop.dsn, 60) as snapshot:
+        (facts,) = (t.facts for t in source_tables(connection, ["p"]) if t.facts.name == "first")
+        sink = {"type": "delta", "path": str(tmp_path / "{table}")}
+        task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions())
+        copy = CopyWork(facts, "public", "first", None, None, copy_number=1)
+        task.commit(copy, [r for r in task.stage_all([(copy, (Read(),))]) if _is_staged(r)])
+        load = replace(copy, leaves=(facts.oid,))
+
+        def commit(position: Lsn) -> None:
+            at = replace(task, snapshot=replace(snapshot, position=position))
+            at.commit(load, [r for r in at.stage_all([(load, (Read(),))]) if _is_staged(r)])
+
+        commit(Lsn(snapshot.position + 1000))
+        commit(Lsn(snapshot.position + 1000))  # the same attempt again
+        with pytest.raises(TableError, match="past the snapshot") as refused:
+            commit(snapshot.position)
+        assert refused.value.remedy is Remedy.COPY
+
+
+def _is_staged(result: StagedRows | Failure | None) -> TypeGuard[StagedRows]:
+    return isinstance(result, StagedRows)

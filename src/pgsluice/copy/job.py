@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from pgsluice.copy.partition_rows import StagedPartitionRows, stage_partition_rows
 from pgsluice.copy.priority import stand_back
-from pgsluice.errors import Failure, ParkReason, TableError
+from pgsluice.errors import Failure, ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
+from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
@@ -186,6 +187,10 @@ class CopyTables:
         writer = self._writer(work, self._table(work))
         if work.replaces_partitions:
             applied = writer.commit_changes(_changes_of(staged), self.snapshot.position)
+            if applied.skipped:
+                _refuse_past(
+                    writer.position(), self.snapshot.position, f"{work.namespace}.{work.name}"
+                )
         else:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
@@ -229,6 +234,23 @@ def _changes_of(staged: Sequence[StagedRows]) -> list[StagedChanges]:
     """The changes that loads of partitions have staged."""
     changes = (part.changes for part in staged if isinstance(part, StagedPartitionRows))
     return [part for part in changes if part is not None]
+
+
+def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
+    """Have a table copied again if its target is past the snapshot.
+
+    An earlier attempt may have committed on a primary that a promotion left since, before the
+    record had it. Then the target has rows of that primary, and would skip what the new primary
+    commits at such positions. A copy of the whole table has a number of its own.
+    """
+    if reached is not None and reached > position:
+        raise TableError(
+            f"the target of {title} is at {reached}, past the snapshot of its partitions at"
+            f" {position}",
+            hint="pgsluice copies the table again",
+            table=title,
+            remedy=Remedy.COPY,
+        )
 
 
 def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable) -> None:

@@ -135,9 +135,13 @@ class CopyRound:
         kept = self._kept.begun_before()
         return frozenset() if kept is None else kept[1].tables
 
-    def claim(self, oids: Collection[int]) -> None:
-        """Take tables on; the caller holds the tables' lock."""
-        self.claimed = frozenset(oids)
+    def claim(self, oids: Collection[int], subscription: SubscriptionConfig) -> None:
+        """Take tables on; the caller holds the tables' lock.
+
+        Args:
+            subscription: its settings now. A user may have changed them before asking for a copy.
+        """
+        self.claimed, self._subscription = frozenset(oids), subscription
 
     def begin(self) -> None:
         """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""

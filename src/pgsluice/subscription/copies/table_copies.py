@@ -232,7 +232,7 @@ class TableCopies:
         """Have a round copy the tables that wait; of one that goes on, only its own."""
         with self._tables.lock:
             waiting, begun = self.waiting(round_), round_.begun_before()
-            round_.claim(begun.intersection(waiting) or waiting)
+            round_.claim(begun.intersection(waiting) or waiting, self.subscription)
 
     def _copy_all(
         self,
@@ -252,7 +252,7 @@ class TableCopies:
         round_.resume()
         for number in range(1, COPY_ATTEMPTS + 1):
             with self._tables.lock:
-                round_.claim(self.waiting(round_))
+                round_.claim(self.waiting(round_), self.subscription)
                 if not round_.claimed or is_stopping():
                     return
                 round_.begin()

@@ -135,7 +135,7 @@ def test_the_portions_of_a_large_table_are_read_under_one_snapshot(
     assert len({row["_commit_version"] for row in rows}) == 1
     assert len({row["_ordinal"] for row in rows}) == 5000
     await_no_keeper(shop)
-    with pytest.raises(SourceUnreachable, match=r"snapshot .* is gone") as gone:
+    with pytest.raises(SourceUnreachable, match=r"snapshot .* no longer exists") as gone:
         list(made.read(partitions[0]))
     assert "call load() again" in str(gone.value).lower()
 
