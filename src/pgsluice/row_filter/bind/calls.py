@@ -61,13 +61,13 @@ class CallBinder:
 
     def _candidate(self, call: s.Call, types: Sequence[int]) -> Candidate[c.FunctionRow] | None:
         candidates = self._candidates(call, len(types))
-        return self.operators.resolver.exact_function(types, candidates)
+        return next((known for known in candidates if known.types == tuple(types)), None)
 
     def _best(self, call: s.Call, types: Sequence[int]) -> Candidate[c.FunctionRow]:
         shown = self._shown(call, types)
         try:
             candidates = self._candidates(call, len(types))
-            best = self.operators.resolver.select_function(types, candidates)
+            best = self.operators.resolver.best(types, candidates)
         except Ambiguous:
             raise SqlRefused(
                 f"function {shown} is not unique",
@@ -75,11 +75,7 @@ class CallBinder:
                 server_hint=f"Could not choose a best candidate function. {_ADD_CASTS}",
             ) from None
         if best is None:
-            raise SqlRefused(
-                f"function {shown} does not exist",
-                call.location,
-                server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-            )
+            raise _unknown(shown, call.location)
         return best
 
     def _shown(self, call: s.Call, types: Sequence[int]) -> str:
@@ -122,11 +118,7 @@ class CallBinder:
                 function = self.catalog.function(row.oid)
                 return n.FunctionCall(function, nodes, row.result, location=call.location)
         shown = self._shown(call, [type_of(argument) for argument in arguments])
-        raise SqlRefused(
-            f"function {shown} does not exist",
-            call.location,
-            server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
-        )
+        raise _unknown(shown, call.location)
 
     def _call(
         self, call: s.Call, candidate: Candidate[c.FunctionRow], arguments: Sequence[n.Node]
@@ -185,6 +177,14 @@ class CallBinder:
                 refuse(f"{word} specified, but {name} is not an aggregate function")
         if call.has_over:
             refuse(f"OVER specified, but {name} is not a window function nor an aggregate function")
+
+
+def _unknown(shown: str, location: int) -> SqlRefused:
+    return SqlRefused(
+        f"function {shown} does not exist",
+        location,
+        server_hint=f"No function matches the given name and argument types. {_ADD_CASTS}",
+    )
 
 
 def _qualified(call: s.Call) -> str:

@@ -64,7 +64,7 @@ class Resolver:
         else:
             candidates = [Candidate(row, (row.right,)) for row in rows]
             inputs = (right,)
-        candidate = self._select_matching(inputs, candidates)
+        candidate = self.best(inputs, candidates)
         return None if candidate is None else candidate.row
 
     def _exact_operator(
@@ -84,23 +84,6 @@ class Resolver:
                     return row
         return None
 
-    def exact_function(
-        self, inputs: Sequence[int], candidates: Sequence[Candidate[c.FunctionRow]]
-    ) -> Candidate[c.FunctionRow] | None:
-        return next(
-            (candidate for candidate in candidates if candidate.types == tuple(inputs)), None
-        )
-
-    def select_function(
-        self, inputs: Sequence[int], candidates: Sequence[Candidate[c.FunctionRow]]
-    ) -> Candidate[c.FunctionRow] | None:
-        """The best candidate that implicit casts reach.
-
-        Raises:
-            Ambiguous: no candidate is the best.
-        """
-        return self._select_matching(inputs, candidates)
-
     def function_candidates(
         self, name: str, count: int, *, expand_variadic: bool
     ) -> list[Candidate[c.FunctionRow]]:
@@ -118,9 +101,14 @@ class Resolver:
                 by_types[candidate.types] = candidate
         return list(by_types.values())
 
-    def _select_matching(
+    def best(
         self, inputs: Sequence[int], candidates: Sequence[Candidate[_Row]]
     ) -> Candidate[_Row] | None:
+        """The best candidate that implicit casts reach.
+
+        Raises:
+            Ambiguous: no candidate is the best.
+        """
         matching = [
             candidate
             for candidate in candidates

@@ -10,27 +10,15 @@ import operator
 from collections.abc import Callable
 from typing import Final
 
-from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.kernels.kernel import kernel, register, register_all
 from pgsluice.row_filter.values import SqlError
-from pgsluice.row_filter.values.numbers import nearest_float4
+from pgsluice.row_filter.values.numbers import INTEGER_PAIRS, nearest_float4
 
 _RANGES: Final = {
     "int2": (range(-(2**15), 2**15), "smallint out of range"),
     "int4": (range(-(2**31), 2**31), "integer out of range"),
     "int8": (range(-(2**63), 2**63), "bigint out of range"),
 }
-#: (prefix, left type, right type, result type)
-_INTEGERS: Final = (
-    ("int2", "int2", "int2", "int2"),
-    ("int4", "int4", "int4", "int4"),
-    ("int8", "int8", "int8", "int8"),
-    ("int24", "int2", "int4", "int4"),
-    ("int42", "int4", "int2", "int4"),
-    ("int28", "int2", "int8", "int8"),
-    ("int82", "int8", "int2", "int8"),
-    ("int48", "int4", "int8", "int8"),
-    ("int84", "int8", "int4", "int8"),
-)
 
 
 def out_of_range(message: str) -> SqlError:
@@ -81,7 +69,7 @@ def remainder(a: int, b: int) -> int:
 
 
 def _register_integers() -> None:
-    for prefix, left, right, result in _INTEGERS:
+    for prefix, left, right, result in INTEGER_PAIRS:
         for name, compute in (
             ("pl", operator.add),
             ("mi", operator.sub),
@@ -100,9 +88,9 @@ def _register_integers() -> None:
         register(f"{name}shl({name},int4)", _shift(name, operator.lshift))
         register(f"{name}shr({name},int4)", _shift(name, operator.rshift))
         register(f"{name}up({name})", operator.pos)
-        register(f"{name}um({name})", _negated(name))
-        register(f"{name}abs({name})", _absolute(name))
-        register(f"abs({name})", _absolute(name))
+        register(f"{name}um({name})", _resulting(name, operator.neg))
+        register(f"{name}abs({name})", _resulting(name, abs))
+        register(f"abs({name})", _resulting(name, abs))
     for name in ("int4", "int8"):
         register(f"gcd({name},{name})", _checked(name, math.gcd))
         register(f"lcm({name},{name})", _checked(name, math.lcm))
@@ -120,61 +108,37 @@ def _shift(name: str, shift: Callable[[int, int], int]) -> Callable[[int, int], 
     return run
 
 
-def _negated(name: str) -> Callable[[int], int]:
-    return lambda a: integer(name, -a)
-
-
-def _absolute(name: str) -> Callable[[int], int]:
-    return lambda a: integer(name, abs(a))
-
-
-def _overflow() -> SqlError:
-    return out_of_range("value out of range: overflow")
-
-
-def _underflow() -> SqlError:
-    return out_of_range("value out of range: underflow")
+def _resulting(name: str, compute: Callable[[int], int]) -> Callable[[int], int]:
+    return lambda a: integer(name, compute(a))
 
 
 Rounding = Callable[[float], float]
+Arithmetic = Callable[[float, float], float]
 
 
-def _sum(compute: Callable[[float, float], float], fit: Rounding) -> Callable[..., float]:
+def _floating(compute: Arithmetic, fit: Rounding, *, may_vanish: bool = False) -> Arithmetic:
+    """Arithmetic of floats.
+
+    Args:
+        fit: rounds to the result's type.
+        may_vanish: operands other than zero can have a result that is rounded to zero.
+    """
+
     def run(a: float, b: float) -> float:
         result = fit(compute(a, b))
         if math.isinf(result) and not math.isinf(a) and not math.isinf(b):
-            raise _overflow()
+            raise out_of_range("value out of range: overflow")
+        if may_vanish and result == 0.0 and a != 0.0 and b != 0.0 and not math.isinf(b):
+            raise out_of_range("value out of range: underflow")
         return result
 
     return run
 
 
-def _product(fit: Rounding) -> Callable[..., float]:
-    def run(a: float, b: float) -> float:
-        result = fit(a * b)
-        if math.isinf(result) and not math.isinf(a) and not math.isinf(b):
-            raise _overflow()
-        if result == 0.0 and a != 0.0 and b != 0.0:
-            raise _underflow()
-        return result
-
-    return run
-
-
-def _quotient(fit: Rounding) -> Callable[..., float]:
-    def run(a: float, b: float) -> float:
-        if b == 0.0:
-            if math.isnan(a):
-                return a
-            raise division_by_zero()
-        result = fit(a / b)
-        if math.isinf(result) and not math.isinf(a):
-            raise _overflow()
-        if result == 0.0 and a != 0.0 and not math.isinf(b):
-            raise _underflow()
-        return result
-
-    return run
+def _quotient(a: float, b: float) -> float:
+    if b == 0.0 and not math.isnan(a):
+        raise division_by_zero()
+    return a / b if b else a
 
 
 def _as_it_is(number: float) -> float:
@@ -189,10 +153,10 @@ def _register_floats() -> None:
         ("float84", "float8", "float4", _as_it_is),
     ):
         both = f"({left},{right})"
-        register(f"{prefix}pl{both}", _sum(operator.add, fit))
-        register(f"{prefix}mi{both}", _sum(operator.sub, fit))
-        register(f"{prefix}mul{both}", _product(fit))
-        register(f"{prefix}div{both}", _quotient(fit))
+        register(f"{prefix}pl{both}", _floating(operator.add, fit))
+        register(f"{prefix}mi{both}", _floating(operator.sub, fit))
+        register(f"{prefix}mul{both}", _floating(operator.mul, fit, may_vanish=True))
+        register(f"{prefix}div{both}", _floating(_quotient, fit, may_vanish=True))
     for name in ("float4", "float8"):
         register(f"{name}um({name})", operator.neg)
         register(f"{name}up({name})", operator.pos)
@@ -200,43 +164,27 @@ def _register_floats() -> None:
         register(f"abs({name})", abs)
 
 
-def rounded(number: float) -> float:
-    """Round to the nearest integer, ties to even, as C's rint does."""
-    if math.isnan(number) or math.isinf(number) or abs(number) >= 2**53:
-        return number
-    return math.copysign(float(round(number)), number)
+def _to_whole(compute: Callable[[float], int]) -> Rounding:
+    def run(number: float) -> float:
+        if math.isnan(number) or math.isinf(number) or abs(number) >= 2**53:
+            return number
+        return math.copysign(float(compute(number)), number)
+
+    return run
 
 
-def _floor(number: float) -> float:
-    return number if _is_whole(number) else float(math.floor(number))
+rounded = _to_whole(round)
+"""Round to the nearest integer, ties to even, as C's rint does."""
 
-
-def _ceil(number: float) -> float:
-    if _is_whole(number):
-        return number
-    return math.copysign(float(math.ceil(number)), number)
-
-
-def _trunc(number: float) -> float:
-    return number if _is_whole(number) else math.copysign(float(math.trunc(number)), number)
-
-
-def _is_whole(number: float) -> bool:
-    return math.isnan(number) or math.isinf(number) or abs(number) >= 2**53 or number == 0
-
-
-register("round(float8)", rounded)
-register("dround(float8)", rounded)
-register("floor(float8)", _floor)
-register("ceil(float8)", _ceil)
-register("ceiling(float8)", _ceil)
-register("trunc(float8)", _trunc)
-register("dtrunc(float8)", _trunc)
-
-
-@kernel("sign(float8)")
-def _sign(number: float) -> float:
-    return 1.0 if number > 0 else -1.0 if number < 0 else 0.0
+register_all(
+    {
+        "round(float8) dround(float8)": rounded,
+        "floor(float8)": _to_whole(math.floor),
+        "ceil(float8) ceiling(float8)": _to_whole(math.ceil),
+        "trunc(float8) dtrunc(float8)": _to_whole(math.trunc),
+        "sign(float8)": lambda number: 1.0 if number > 0 else -1.0 if number < 0 else 0.0,
+    }
+)
 
 
 @kernel("dsqrt(float8)", "sqrt(float8)")

@@ -5,9 +5,10 @@ Source: src/backend/utils/adt/varbit.c.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
-from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.kernels.kernel import kernel, register, register_all
 from pgsluice.row_filter.values import SqlError
 
 
@@ -21,29 +22,19 @@ def _bitwise(name: str, compute: Callable[[str, str], str]) -> Callable[[str, st
     return run
 
 
-register("bitand(bit,bit)", _bitwise("AND", lambda a, b: min(a, b)))
-register("bitor(bit,bit)", _bitwise("OR", lambda a, b: max(a, b)))
-register("bitxor(bit,bit)", _bitwise("XOR", lambda a, b: "01"[a != b]))
-
-
-@kernel("bitnot(bit)")
-def _not(bits: str) -> str:
-    return bits.translate(str.maketrans("01", "10"))
-
-
-@kernel("bitcat(varbit,varbit)")
-def _concatenate(a: str, b: str) -> str:
-    return a + b
-
-
-@kernel("length(bit)", "bit_length(bit)")
-def _length(bits: str) -> int:
-    return len(bits)
-
-
-@kernel("octet_length(bit)")
-def _octets(bits: str) -> int:
-    return (len(bits) + 7) // 8
+register_all(
+    {
+        "bitand(bit,bit)": _bitwise("AND", min),
+        "bitor(bit,bit)": _bitwise("OR", max),
+        "bitxor(bit,bit)": _bitwise("XOR", lambda a, b: "01"[a != b]),
+        "bitnot(bit)": lambda bits: bits.translate(str.maketrans("01", "10")),
+        "bitcat(varbit,varbit)": operator.add,
+        "length(bit) bit_length(bit)": len,
+        "octet_length(bit)": lambda bits: (len(bits) + 7) // 8,
+        "bit_count(bit)": lambda bits: bits.count("1"),
+        "bit_count(bytea)": lambda data: int.from_bytes(data, "big").bit_count(),
+    }
+)
 
 
 @kernel("bitshiftleft(bit,int4)")
@@ -68,16 +59,6 @@ def _get_bit(bits: str, index: int) -> int:
         message = f"bit index {index} out of valid range (0..{len(bits) - 1})"
         raise SqlError("array_subscript_error", message)
     return int(bits[index])
-
-
-@kernel("bit_count(bit)")
-def _count(bits: str) -> int:
-    return bits.count("1")
-
-
-@kernel("bit_count(bytea)")
-def _count_in_bytes(data: bytes) -> int:
-    return int.from_bytes(data, "big").bit_count()
 
 
 @kernel("bit(bit,int4,bool)")

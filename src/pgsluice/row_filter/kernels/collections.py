@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pgsluice.row_filter.kernels.comparison import value_key
-from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
+from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register_all, sited
 from pgsluice.row_filter.values import ELEMENTS, SqlError, Value
 from pgsluice.row_filter.values.collections import PgArray
 
@@ -31,58 +31,42 @@ def _contains(a: PgArray, b: PgArray, key: Key) -> bool:
     return all(key(element) in have for element in b.elements)
 
 
-@sited("arraycontains(anyarray,anyarray)")
-def _array_contains(site: Site) -> Compute:
-    key = element_key(site.types[0])
-    return lambda a, b: _contains(a, b, key)
+def _overlap(a: PgArray, b: PgArray, key: Key) -> bool:
+    have = [key(element) for element in a.elements if element is not None]
+    return any(key(element) in have for element in b.elements if element is not None)
 
 
-@sited("arraycontained(anyarray,anyarray)")
-def _array_contained(site: Site) -> Compute:
-    key = element_key(site.types[0])
-    return lambda a, b: _contains(b, a, key)
+def _by_key(test: Callable[[PgArray, PgArray, Key], bool]) -> Callable[[Site], Compute]:
+    def make(site: Site) -> Compute:
+        key = element_key(site.types[0])
+        return lambda a, b: test(a, b, key)
+
+    return make
 
 
-@sited("arrayoverlap(anyarray,anyarray)")
-def _array_overlap(site: Site) -> Compute:
-    key = element_key(site.types[0])
-
-    def run(a: PgArray, b: PgArray) -> bool:
-        have = [key(element) for element in a.elements if element is not None]
-        return any(key(element) in have for element in b.elements if element is not None)
-
-    return run
+sited("arraycontains(anyarray,anyarray)")(_by_key(_contains))
+sited("arraycontained(anyarray,anyarray)")(_by_key(lambda a, b, key: _contains(b, a, key)))
+sited("arrayoverlap(anyarray,anyarray)")(_by_key(_overlap))
 
 
-@kernel("cardinality(anyarray)")
-def _cardinality(array: PgArray) -> int:
-    return len(array.elements)
+def _at(numbers: tuple[int, ...], dimension: int) -> int | None:
+    return numbers[dimension - 1] if 1 <= dimension <= len(numbers) else None
 
 
-@kernel("array_ndims(anyarray)")
-def _ndims(array: PgArray) -> int | None:
-    return len(array.dimensions) or None
-
-
-def _has_dimension(array: PgArray, dimension: int) -> bool:
-    return 1 <= dimension <= len(array.dimensions)
-
-
-@kernel("array_length(anyarray,int4)")
-def _length(array: PgArray, dimension: int) -> int | None:
-    return array.dimensions[dimension - 1] if _has_dimension(array, dimension) else None
-
-
-@kernel("array_lower(anyarray,int4)")
-def _lower(array: PgArray, dimension: int) -> int | None:
-    return array.lower_bounds[dimension - 1] if _has_dimension(array, dimension) else None
+register_all(
+    {
+        "cardinality(anyarray)": lambda array: len(array.elements),
+        "array_ndims(anyarray)": lambda array: len(array.dimensions) or None,
+        "array_length(anyarray,int4)": lambda array, place: _at(array.dimensions, place),
+        "array_lower(anyarray,int4)": lambda array, place: _at(array.lower_bounds, place),
+    }
+)
 
 
 @kernel("array_upper(anyarray,int4)")
 def _upper(array: PgArray, dimension: int) -> int | None:
-    if not _has_dimension(array, dimension):
-        return None
-    return array.lower_bounds[dimension - 1] + array.dimensions[dimension - 1] - 1
+    lower, length = _at(array.lower_bounds, dimension), _at(array.dimensions, dimension)
+    return None if lower is None or length is None else lower + length - 1
 
 
 @sited("array_position(anycompatiblearray,anycompatible)", is_strict=False)

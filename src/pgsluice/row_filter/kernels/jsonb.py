@@ -14,10 +14,7 @@ from typing import Any, Final
 
 from pgsluice.row_filter.kernels.arithmetic import integer
 from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
-from pgsluice.row_filter.kernels.numerics import (
-    _numeric_to_float8,
-    _numeric_to_integer,
-)
+from pgsluice.row_filter.kernels.numerics import numeric_to_float8, numeric_to_integer
 from pgsluice.row_filter.kernels.texts.letters import encoder
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.collections import PgArray
@@ -201,9 +198,9 @@ def _same_number(number: Decimal) -> Decimal:
 
 register("bool(jsonb)", _cast("boolean", "boolean", bool))
 register("numeric(jsonb)", _cast("number", "numeric", _same_number))
-register("float8(jsonb)", _cast("number", "double precision", _numeric_to_float8))
+register("float8(jsonb)", _cast("number", "double precision", numeric_to_float8))
 for _name, _printed in (("int2", "smallint"), ("int4", "integer"), ("int8", "bigint")):
-    register(f"{_name}(jsonb)", _cast("number", _printed, _numeric_to_integer(_name)))
+    register(f"{_name}(jsonb)", _cast("number", _printed, numeric_to_integer(_name)))
 
 
 # json, by its text

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -75,14 +75,13 @@ class Kernel:
     """One function of pg_proc.
 
     Attributes:
-        signature: as in :class:`~pgsluice.row_filter.nodes.Function`.
         make: gives the computation for one call; raises Refused.
         is_strict: if an argument is None the result is None, without a call.
         reads_characters: it asks for the case or the class of letters.
-        is_reversed: an SQL function whose body has its two arguments in the other order.
+        is_reversed: an SQL function whose body has its two arguments in the other order, and so
+            has the computation.
     """
 
-    signature: str
     make: Callable[[Site], Compute]
     is_strict: bool = True
     is_reversed: bool = False
@@ -90,27 +89,22 @@ class Kernel:
 
 
 KERNELS: Final[dict[str, Kernel]] = {}
-"""Every function that can be computed, by signature."""
-
-_REVERSED: Final = frozenset(
-    {
-        "integer_pl_date(int4,date)",
-        "timedate_pl(time,date)",
-        "timetzdate_pl(timetz,date)",
-        "interval_pl_date(interval,date)",
-        "interval_pl_time(interval,time)",
-        "interval_pl_timestamp(interval,timestamp)",
-        "interval_pl_timetz(interval,timetz)",
-    }
-)
+"""Every function that can be computed, by its signature as in
+:class:`~pgsluice.row_filter.nodes.Function`."""
 
 F = TypeVar("F", bound=Compute)
 
 
-def register(signature: str, compute: Compute) -> None:
+def register(signature: str, compute: Compute, *, is_reversed: bool = False) -> None:
     """Register a strict function that computes the same for every call."""
-    is_reversed = signature in _REVERSED
-    KERNELS[signature] = Kernel(signature, lambda site: compute, is_reversed=is_reversed)
+    KERNELS[signature] = Kernel(lambda site: compute, is_reversed=is_reversed)
+
+
+def register_all(computes: Mapping[str, Compute]) -> None:
+    """Register strict functions, each by one signature or by several with blanks between."""
+    for signatures, compute in computes.items():
+        for signature in signatures.split():
+            register(signature, compute)
 
 
 def kernel(*signatures: str) -> Callable[[F], F]:
@@ -131,9 +125,7 @@ def sited(
 
     def take(make: Callable[[Site], Compute]) -> Callable[[Site], Compute]:
         for signature in signatures:
-            KERNELS[signature] = Kernel(
-                signature, make, is_strict, reads_characters=reads_characters
-            )
+            KERNELS[signature] = Kernel(make, is_strict, reads_characters=reads_characters)
         return make
 
     return take

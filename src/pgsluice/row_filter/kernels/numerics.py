@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Final
 
 from pgsluice.row_filter.kernels.arithmetic import (
@@ -16,7 +16,7 @@ from pgsluice.row_filter.kernels.arithmetic import (
     out_of_range,
     rounded,
 )
-from pgsluice.row_filter.kernels.kernel import kernel, register
+from pgsluice.row_filter.kernels.kernel import kernel, register, register_all
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.numbers import (
     EXACT,
@@ -41,21 +41,6 @@ def _limited(number: Decimal) -> Decimal:
     if number.is_finite() and scale_of(number) > MAX_SCALE:
         number = with_scale(number, MAX_SCALE)
     return checked(number)
-
-
-@kernel("numeric_add(numeric,numeric)")
-def _add(a: Decimal, b: Decimal) -> Decimal:
-    return checked(EXACT.add(a, b))
-
-
-@kernel("numeric_sub(numeric,numeric)")
-def _subtract(a: Decimal, b: Decimal) -> Decimal:
-    return checked(EXACT.subtract(a, b))
-
-
-@kernel("numeric_mul(numeric,numeric)")
-def _multiply(a: Decimal, b: Decimal) -> Decimal:
-    return _limited(EXACT.multiply(a, b))
 
 
 @kernel("numeric_div(numeric,numeric)")
@@ -131,34 +116,18 @@ def _whole_quotient(a: Decimal, b: Decimal) -> Decimal:
     return checked(EXACT.divide_int(a, b).quantize(Decimal(1), context=EXACT))
 
 
-@kernel("numeric_uminus(numeric)")
-def _negate(number: Decimal) -> Decimal:
-    return plain(number.copy_negate())
-
-
-@kernel("numeric_uplus(numeric)")
-def _same(number: Decimal) -> Decimal:
-    return number
-
-
-@kernel("numeric_abs(numeric)", "abs(numeric)")
-def _absolute(number: Decimal) -> Decimal:
-    return plain(number.copy_abs())
-
-
 @kernel("sign(numeric)")
 def _sign(number: Decimal) -> Decimal:
-    if number.is_nan():
-        return NAN
-    return Decimal((number > 0) - (number < 0))
+    return NAN if number.is_nan() else Decimal((number > 0) - (number < 0))
 
 
-@kernel("round(numeric,int4)")
-def _round(number: Decimal, scale: int) -> Decimal:
-    if not number.is_finite():
-        return number
-    scale = min(max(scale, -131073), MAX_SCALE)
-    return checked(_at_scale(number, scale, "ROUND_HALF_UP"))
+def _to_scale(rounding: str) -> Callable[[Decimal, int], Decimal]:
+    def run(number: Decimal, scale: int) -> Decimal:
+        if not number.is_finite():
+            return number
+        return checked(_at_scale(number, min(max(scale, -131073), MAX_SCALE), rounding))
+
+    return run
 
 
 def _at_scale(number: Decimal, scale: int, rounding: str) -> Decimal:
@@ -167,33 +136,27 @@ def _at_scale(number: Decimal, scale: int, rounding: str) -> Decimal:
     return with_scale(number.quantize(Decimal((0, (1,), -scale)), rounding, EXACT), 0)
 
 
-@kernel("trunc(numeric,int4)")
-def _trunc(number: Decimal, scale: int) -> Decimal:
-    if not number.is_finite():
-        return number
-    return _at_scale(number, min(max(scale, -131073), MAX_SCALE), ROUND_DOWN)
-
-
 def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
-    def run(number: Decimal) -> Decimal:
-        return with_scale(number, 0, rounding) if number.is_finite() else number
-
-    return run
+    return lambda number: with_scale(number, 0, rounding) if number.is_finite() else number
 
 
-for _name, _rounding in (
-    ("round(numeric)", "ROUND_HALF_UP"),
-    ("trunc(numeric)", ROUND_DOWN),
-    ("floor(numeric)", ROUND_FLOOR),
-    ("ceil(numeric)", ROUND_CEILING),
-    ("ceiling(numeric)", ROUND_CEILING),
-):
-    register(_name, _to_whole(_rounding))
-
-
-@kernel("scale(numeric)")
-def _scale(number: Decimal) -> int | None:
-    return scale_of(number) if number.is_finite() else None
+register_all(
+    {
+        "numeric_add(numeric,numeric)": lambda a, b: checked(EXACT.add(a, b)),
+        "numeric_sub(numeric,numeric)": lambda a, b: checked(EXACT.subtract(a, b)),
+        "numeric_mul(numeric,numeric)": lambda a, b: _limited(EXACT.multiply(a, b)),
+        "numeric_uminus(numeric)": lambda number: plain(number.copy_negate()),
+        "numeric_uplus(numeric)": lambda number: number,
+        "numeric_abs(numeric) abs(numeric)": lambda number: plain(number.copy_abs()),
+        "round(numeric)": _to_whole(ROUND_HALF_UP),
+        "round(numeric,int4)": _to_scale(ROUND_HALF_UP),
+        "trunc(numeric)": _to_whole(ROUND_DOWN),
+        "trunc(numeric,int4)": _to_scale(ROUND_DOWN),
+        "floor(numeric)": _to_whole(ROUND_FLOOR),
+        "ceil(numeric) ceiling(numeric)": _to_whole(ROUND_CEILING),
+        "scale(numeric)": lambda number: scale_of(number) if number.is_finite() else None,
+    }
+)
 
 
 @kernel("numeric(numeric,int4)")
@@ -203,7 +166,7 @@ def _apply_typmod(number: Decimal, typmod: int) -> Decimal:
     if number.is_infinite():
         raise out_of_range("numeric field overflow")
     precision, scale = typmod - 4 >> 16, ((typmod - 4 & 0x7FF) ^ 0x400) - 0x400
-    fitted = _at_scale(number, scale, "ROUND_HALF_UP")
+    fitted = _at_scale(number, scale, ROUND_HALF_UP)
     if fitted and fitted.adjusted() >= precision - scale:
         raise out_of_range("numeric field overflow")
     return fitted
@@ -212,17 +175,14 @@ def _apply_typmod(number: Decimal, typmod: int) -> Decimal:
 # Casts between the kinds of numbers
 
 
-def _special_to_integer(number: Decimal, name: str) -> None:
-    if number.is_nan():
-        raise SqlError("feature_not_supported", f"cannot convert NaN to {_INTEGER_NAMES[name]}")
-    if number.is_infinite():
-        message = f"cannot convert infinity to {_INTEGER_NAMES[name]}"
-        raise SqlError("feature_not_supported", message)
+def numeric_to_integer(name: str) -> Callable[[Decimal], int]:
+    """The cast to an integer type."""
 
-
-def _numeric_to_integer(name: str) -> Callable[[Decimal], int]:
     def run(number: Decimal) -> int:
-        _special_to_integer(number, name)
+        if not number.is_finite():
+            shown = "NaN" if number.is_nan() else "infinity"
+            message = f"cannot convert {shown} to {_INTEGER_NAMES[name]}"
+            raise SqlError("feature_not_supported", message)
         return integer(name, int(with_scale(number, 0)))
 
     return run
@@ -238,14 +198,12 @@ def _float_to_integer(name: str) -> Callable[[float], int]:
 
 
 def _float_to_numeric(digits: int) -> Callable[[float], Decimal]:
-    def run(number: float) -> Decimal:
-        return parse_numeric(f"{number:.{digits}g}")
-
-    return run
+    return lambda number: parse_numeric(f"{number:.{digits}g}")
 
 
 @kernel("float8(numeric)")
-def _numeric_to_float8(number: Decimal) -> float:
+def numeric_to_float8(number: Decimal) -> float:
+    """The cast to float8."""
     result = float(number)
     if number.is_finite() and (math.isinf(result) or (result == 0) != (number == 0)):
         raise out_of_range('"…" is out of range for type double precision')
@@ -276,9 +234,16 @@ def _resized(name: str) -> Callable[[int], int]:
     return lambda number: integer(name, number)
 
 
+@kernel("oid(int8)")
+def _integer_to_oid(number: int) -> int:
+    if not 0 <= number < 2**32:
+        raise out_of_range("OID out of range")
+    return number
+
+
 def _register_casts() -> None:
     for name in _INTEGER_NAMES:
-        register(f"{name}(numeric)", _numeric_to_integer(name))
+        register(f"{name}(numeric)", numeric_to_integer(name))
         register(f"numeric({name})", Decimal)
         register(f"float8({name})", float)
         register(f"float4({name})", exact_float4)
@@ -287,31 +252,16 @@ def _register_casts() -> None:
         for source in _INTEGER_NAMES:
             if source != name:
                 register(f"{name}({source})", _resized(name))
-    register("float8(float4)", float)
-    register("numeric(float4)", _float_to_numeric(6))
-    register("numeric(float8)", _float_to_numeric(15))
+    register_all(
+        {
+            "float8(float4)": float,
+            "numeric(float4)": _float_to_numeric(6),
+            "numeric(float8)": _float_to_numeric(15),
+            "bool(int4)": bool,
+            "int4(bool)": int,
+            "int8(oid)": int,
+        }
+    )
 
 
 _register_casts()
-
-
-@kernel("bool(int4)")
-def _integer_to_bool(number: int) -> bool:
-    return number != 0
-
-
-@kernel("int4(bool)")
-def _bool_to_integer(truth: bool) -> int:
-    return int(truth)
-
-
-@kernel("int8(oid)")
-def _oid_to_integer(oid: int) -> int:
-    return oid
-
-
-@kernel("oid(int8)")
-def _integer_to_oid(number: int) -> int:
-    if not 0 <= number < 2**32:
-        raise out_of_range("OID out of range")
-    return number

@@ -14,7 +14,7 @@ from pgsluice.row_filter.kernels.kernel import (
     KnownResult,
     Refused,
     Site,
-    kernel,
+    register_all,
     sited,
 )
 from pgsluice.row_filter.values import RANGES, SUBTYPES, VALUE_TYPES, SqlError, Value
@@ -118,40 +118,17 @@ def _element_contained(site: Site) -> Compute:
     return lambda value, a: _has(a, value, key)
 
 
-@kernel("isempty(anyrange)")
-def _is_empty(a: Range) -> bool:
-    return a.is_empty
-
-
-@kernel("lower(anyrange)")
-def _lower_bound(a: Range) -> Value:
-    return a.lower
-
-
-@kernel("upper(anyrange)")
-def _upper_bound(a: Range) -> Value:
-    return a.upper
-
-
-@kernel("lower_inc(anyrange)")
-def _lower_inclusive(a: Range) -> bool:
-    return a.is_lower_inclusive
-
-
-@kernel("upper_inc(anyrange)")
-def _upper_inclusive(a: Range) -> bool:
-    return a.is_upper_inclusive
-
-
-@kernel("lower_inf(anyrange)")
-def _lower_infinite(a: Range) -> bool:
-    return not a.is_empty and a.lower is None
-
-
-@kernel("upper_inf(anyrange)")
-def _upper_infinite(a: Range) -> bool:
-    return not a.is_empty and a.upper is None
-
+register_all(
+    {
+        "isempty(anyrange)": lambda a: a.is_empty,
+        "lower(anyrange)": lambda a: a.lower,
+        "upper(anyrange)": lambda a: a.upper,
+        "lower_inc(anyrange)": lambda a: a.is_lower_inclusive,
+        "upper_inc(anyrange)": lambda a: a.is_upper_inclusive,
+        "lower_inf(anyrange)": lambda a: not a.is_empty and a.lower is None,
+        "upper_inf(anyrange)": lambda a: not a.is_empty and a.upper is None,
+    }
+)
 
 # Constructors
 

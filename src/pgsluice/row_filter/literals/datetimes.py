@@ -47,6 +47,13 @@ def _unread(name: str, text: str) -> Exception:
     )
 
 
+def _read(form: re.Pattern[str], name: str, text: str) -> re.Match[str]:
+    match = form.fullmatch(text)
+    if match is None:
+        raise _unread(name, text)
+    return match
+
+
 def _range(text: str, hint: str | None = None) -> Exception:
     return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
 
@@ -86,20 +93,17 @@ def _displacement(zone: str, text: str) -> int:
     return -east if zone[0] == "-" else east
 
 
-def _fixed(text: str) -> str | None:
+def _fixed(text: str, epoch: str) -> str | None:
     word = text.strip().lower()
+    if word == "epoch":
+        return epoch
     return word if word in ("infinity", "-infinity") else None
 
 
 def date(text: str) -> str:
-    if fixed := _fixed(text):
+    if fixed := _fixed(text, "1970-01-01"):
         return fixed
-    if text.strip().lower() == "epoch":
-        return "1970-01-01"
-    match = _DAY.fullmatch(text)
-    if match is None:
-        raise _unread("date", text)
-    day = _day(match, text)
+    day = _day(_read(_DAY, "date", text), text)
     if not m.FIRST_DAY <= day < m.DATE_END:
         raise BadLiteral(f'date out of range: "{text}"')
     return print_date(struct.pack(">i", day))
@@ -107,25 +111,17 @@ def date(text: str) -> str:
 
 def timestamp(text: str) -> str:
     """A time zone is read and ignored, as PostgreSQL does."""
-    if fixed := _fixed(text):
+    if fixed := _fixed(text, "1970-01-01 00:00:00"):
         return fixed
-    if text.strip().lower() == "epoch":
-        return "1970-01-01 00:00:00"
-    match = _STAMP.fullmatch(text)
-    if match is None:
-        raise _unread("timestamp", text)
+    match = _read(_STAMP, "timestamp", text)
     return print_timestamp(struct.pack(">q", _moment(match, text, has_zone=False)))
 
 
 def timestamptz(text: str) -> str:
     """In UTC; without a zone it would depend on the session's."""
-    if fixed := _fixed(text):
+    if fixed := _fixed(text, "1970-01-01 00:00:00+00"):
         return fixed
-    if text.strip().lower() == "epoch":
-        return "1970-01-01 00:00:00+00"
-    match = _STAMP.fullmatch(text)
-    if match is None:
-        raise _unread("timestamp with time zone", text)
+    match = _read(_STAMP, "timestamp with time zone", text)
     if match[11] is None:
         raise not_exact(
             "a constant of type timestamp with time zone without a zone",
@@ -146,17 +142,15 @@ def _moment(match: re.Match[str], text: str, *, has_zone: bool) -> int:
 
 
 def time(text: str) -> str:
-    match = _CLOCK.fullmatch(text)
-    if match is None:
-        raise _unread("time", text)
+    match = _read(_CLOCK, "time", text)
     if match[5]:
         _displacement(match[5], text)
     return print_time(struct.pack(">q", _clock(match, 1, text)))
 
 
 def timetz(text: str) -> str:
-    match = _CLOCK.fullmatch(text)
-    if match is None or match[5] is None:
+    match = _read(_CLOCK, "time with time zone", text)
+    if match[5] is None:
         raise _unread("time with time zone", text)
     west = -_displacement(match[5], text)
     return print_timetz(struct.pack(">qi", _clock(match, 1, text), west))

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import TypeAlias
 
 from pgsluice.row_filter.literals.bad_literals import BadLiteral
 from pgsluice.row_filter.literals.numbers import numeric
+from pgsluice.row_filter.values.jsonb import format_jsonb
+from pgsluice.row_filter.values.numbers import parse_numeric
 
-Json: TypeAlias = "dict[str, Json] | list[Json] | Number | str | bool | None"
-
-
-class Number(str):
-    """A number's digits, which must not pass through a float."""
-
-    __slots__ = ()
-
+Json: TypeAlias = "dict[str, Json] | list[Json] | Decimal | str | bool | None"
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\n\r]+)|(?P<mark>[{}\[\],:])|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")"""
@@ -32,18 +28,25 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 def read_json(text: str) -> str:
     """A json constant stays as it was written."""
-    _Reader(text).whole()
+    _Reader(text, is_checked=False).whole()
     return text
 
 
 def read_jsonb(text: str) -> str:
     """Keys ordered by length and bytes, the last of equal keys kept, numbers as numeric."""
-    return _shown(_Reader(text).whole())
+    return format_jsonb(_Reader(text, is_checked=True).whole())
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    """Reads a document.
+
+    Args:
+        is_checked: whether the values have to fit jsonb's types, too.
+    """
+
+    def __init__(self, text: str, *, is_checked: bool) -> None:
         self.tokens = self._cut(text)
+        self.is_checked = is_checked
         self.at = 0
 
     def _cut(self, text: str) -> list[tuple[str, str]]:
@@ -75,9 +78,9 @@ class _Reader:
     def value(self) -> Json:
         kind, text = self._next()
         if kind == "string":
-            return _string(text)
+            return self._string(text)
         if kind == "number":
-            return Number(text)
+            return parse_numeric(numeric(text)) if self.is_checked else Decimal()
         if kind == "word":
             return _WORDS[text]
         if text == "[":
@@ -114,47 +117,24 @@ class _Reader:
                 raise _bad(f'Expected {wanted}, but found "{key}".')
             if (colon := self._next()[1]) != ":":
                 raise _bad(f'Expected ":", but found "{colon}".')
-            members[_string(key)] = self.value()
+            members[self._string(key)] = self.value()
             text = self._next()[1]
             if text == "}":
                 return members
             if text != ",":
                 raise _bad(f'Expected "," or "}}", but found "{text}".')
 
-
-def _string(token: str) -> str:
-    try:
-        value = json.loads(token)
-    except ValueError:
-        raise _bad("Escape sequence is invalid.") from None
-    return str(value)
+    def _string(self, token: str) -> str:
+        try:
+            value = str(json.loads(token))
+        except ValueError:
+            raise _bad("Escape sequence is invalid.") from None
+        if self.is_checked and "\0" in value:
+            raise BadLiteral(
+                "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text."
+            )
+        return value
 
 
 def _bad(detail: str) -> BadLiteral:
     return BadLiteral("invalid input syntax for type json", detail=detail)
-
-
-def _shown(value: Json) -> str:
-    match value:
-        case dict():
-            keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
-            inner = ", ".join(f"{_quoted(key)}: {_shown(value[key])}" for key in keys)
-            return "{" + inner + "}"
-        case list():
-            return "[" + ", ".join(map(_shown, value)) + "]"
-        case Number():
-            return numeric(value)
-        case str():
-            return _quoted(value)
-        case None:
-            return "null"
-        case _:
-            return "true" if value else "false"
-
-
-def _quoted(text: str) -> str:
-    if "\0" in text:
-        raise BadLiteral(
-            "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text."
-        )
-    return json.dumps(text, ensure_ascii=False)

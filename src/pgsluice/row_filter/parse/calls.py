@@ -174,9 +174,10 @@ class CallParser(TypeParser):
         self.expect(",")
         return s.NullIfCall(left, self.expression(), token.start)
 
-    def _sql_call(self, name: str, token: Token, *arguments: s.Syntax) -> s.Call:
-        named = tuple(s.Argument(a, None, a.location) for a in arguments)
-        return s.Call(name, "pg_catalog", named, token.start, CallForm.SQL_SYNTAX)
+    def sql_call(self, name: str, location: int, *arguments: s.Syntax) -> s.Call:
+        """A call that PostgreSQL prints with the syntax that it was written with."""
+        unnamed = tuple(s.Argument(a, None, a.location) for a in arguments)
+        return s.Call(name, "pg_catalog", unnamed, location, CallForm.SQL_SYNTAX)
 
     def _extract(self, token: Token) -> s.Syntax:
         field = self.token
@@ -188,21 +189,21 @@ class CallParser(TypeParser):
         self.take()
         self.expect_keyword("from")
         literal = s.Literal("string", field.value, field.start)
-        return self._sql_call("extract", token, literal, self.expression())
+        return self.sql_call("extract", token.start, literal, self.expression())
 
     def _position(self, token: Token) -> s.Syntax:
         part = self.expression(plain=True)
         self.expect_keyword("in")
         whole = self.expression(plain=True)
-        return self._sql_call("position", token, whole, part)
+        return self.sql_call("position", token.start, whole, part)
 
     def _normalize(self, token: Token) -> s.Syntax:
         text = self.expression()
         if not self.accept(","):
-            return self._sql_call("normalize", token, text)
+            return self.sql_call("normalize", token.start, text)
         form = self.expect_keyword("nfc", "nfd", "nfkc", "nfkd")
-        return self._sql_call(
-            "normalize", token, text, s.Literal("string", form.value.upper(), form.start)
+        return self.sql_call(
+            "normalize", token.start, text, s.Literal("string", form.value.upper(), form.start)
         )
 
     def _plain_call(self, name: str, token: Token, first: s.Argument | None) -> s.Syntax:
@@ -220,21 +221,20 @@ class CallParser(TypeParser):
         if self.accept_keyword("from"):
             start = self.expression()
             if self.accept_keyword("for"):
-                return self._sql_call("substring", token, text, start, self.expression())
-            return self._sql_call("substring", token, text, start)
+                return self.sql_call("substring", token.start, text, start, self.expression())
+            return self.sql_call("substring", token.start, text, start)
         if self.accept_keyword("for"):
             count = self.expression()
             if self.accept_keyword("from"):
-                return self._sql_call("substring", token, text, self.expression(), count)
+                return self.sql_call("substring", token.start, text, self.expression(), count)
             int4 = s.TypeName("int4", "pg_catalog", None, 0, False, count.location)
-            start_literal = s.Literal("integer", "1", token.start)
-            return self._sql_call(
-                "substring", token, text, start_literal, s.TypeCast(count, int4, count.location)
-            )
+            first_place = s.Literal("integer", "1", token.start)
+            length = s.TypeCast(count, int4, count.location)
+            return self.sql_call("substring", token.start, text, first_place, length)
         if self.accept_keyword("similar"):
             pattern = self.expression()
             self.expect_keyword("escape")
-            return self._sql_call("substring", token, text, pattern, self.expression())
+            return self.sql_call("substring", token.start, text, pattern, self.expression())
         return self._plain_call("substring", token, first)
 
     def _overlay(self, token: Token) -> s.Syntax:
@@ -248,15 +248,15 @@ class CallParser(TypeParser):
         arguments.append(self.expression())
         if self.accept_keyword("for"):
             arguments.append(self.expression())
-        return self._sql_call("overlay", token, *arguments)
+        return self.sql_call("overlay", token.start, *arguments)
 
     def _trim(self, token: Token) -> s.Syntax:
         side = self.take().value if self.token.is_keyword("both", "leading", "trailing") else ""
         name = {"leading": "ltrim", "trailing": "rtrim"}.get(side, "btrim")
         if self.accept_keyword("from"):
-            return self._sql_call(name, token, *self.expressions())
+            return self.sql_call(name, token.start, *self.expressions())
         first = self.expression()
         if self.accept_keyword("from"):
-            return self._sql_call(name, token, *self.expressions(), first)
+            return self.sql_call(name, token.start, *self.expressions(), first)
         rest = self.expressions() if self.accept(",") else ()
-        return self._sql_call(name, token, first, *rest)
+        return self.sql_call(name, token.start, first, *rest)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pgsluice.row_filter.parse.syntax import Syntax
-from pgsluice.sql import SqlRefused, TokenCursor, TokenKind
+from pgsluice.sql import TokenCursor, TokenKind
 
 
 class FilterCursor(TokenCursor):
     """A cursor that reads expressions, lists of them and qualified names."""
-
-    def refused(self, message: str, location: int) -> SqlRefused:
-        """An error of the grammar other than a syntax error."""
-        return SqlRefused(message, location)
 
     def expression(self, minimum: int = 1, *, plain: bool = False) -> Syntax:
         """Parse an expression; :class:`parse.Parser` implements it."""

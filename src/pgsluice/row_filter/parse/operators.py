@@ -10,7 +10,7 @@ Source: src/backend/parser/gram.y (a_expr, b_expr, c_expr).
 
 from __future__ import annotations
 
-from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
+from pgsluice.row_filter.nodes import Connective, TruthTest
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.parse.primary import PrimaryParser
 from pgsluice.sql import Token, TokenKind, tokenize
@@ -175,15 +175,11 @@ class Parser(PrimaryParser):
         return self._like(left, word, is_negated, location)
 
     def _at(self, left: s.Syntax, location: int) -> s.Syntax:
-        arguments: tuple[s.Argument, ...]
         if self.accept_keyword("local"):
-            arguments = (s.Argument(left, None, location),)
-        else:
-            self.expect_keyword("time")
-            self.expect_keyword("zone")
-            zone = self.expression(AT + 1)
-            arguments = (s.Argument(zone, None, location), s.Argument(left, None, location))
-        return s.Call("timezone", "pg_catalog", arguments, location, CallForm.SQL_SYNTAX)
+            return self.sql_call("timezone", location, left)
+        self.expect_keyword("time")
+        self.expect_keyword("zone")
+        return self.sql_call("timezone", location, self.expression(AT + 1), left)
 
     def _between(self, left: s.Syntax, is_negated: bool, location: int) -> s.Syntax:
         is_symmetric = self.accept_keyword("symmetric")
@@ -252,14 +248,11 @@ class Parser(PrimaryParser):
     def _is_normalized(
         self, left: s.Syntax, form: str, is_not: bool, token: Token, location: int
     ) -> s.Syntax:
-        arguments = [s.Argument(left, None, location)]
+        arguments = [left]
         if form != "normalized":
             self.expect_keyword("normalized")
-            literal = s.Literal("string", form.upper(), token.start)
-            arguments.append(s.Argument(literal, None, location))
-        call = s.Call(
-            "is_normalized", "pg_catalog", tuple(arguments), location, CallForm.SQL_SYNTAX
-        )
+            arguments.append(s.Literal("string", form.upper(), token.start))
+        call = self.sql_call("is_normalized", location, *arguments)
         return s.Logic(Connective.NOT, (call,), location) if is_not else call
 
 

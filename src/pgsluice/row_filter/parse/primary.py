@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.parse.calls import CallParser
-from pgsluice.sql import TokenKind
+from pgsluice.sql import SqlRefused, TokenKind
 
 _SQL_VALUES = {
     "current_date": "date", "current_time": "timetz", "current_timestamp": "timestamptz",
@@ -73,7 +72,7 @@ class PrimaryParser(CallParser):
                 self.expect(")")
             return s.Refused(_SQL_VALUES[word], location)
         if word == "system_user":
-            return s.Call("system_user", "pg_catalog", (), location, CallForm.SQL_SYNTAX)
+            return self.sql_call("system_user", location)
         raise self.error(token)
 
     # -- parentheses, rows, arrays, sub-selects
@@ -108,12 +107,11 @@ class PrimaryParser(CallParser):
             raise self.error()
         for side, row in (("left", left), ("right", right)):
             if len(row.fields) != 2:
-                raise self.refused(
+                raise SqlRefused(
                     f"wrong number of parameters on {side} side of OVERLAPS expression",
                     row.location,
                 )
-        arguments = tuple(s.Argument(f, None, location) for f in (*left.fields, *right.fields))
-        return s.Call("overlaps", "pg_catalog", arguments, location, CallForm.SQL_SYNTAX)
+        return self.sql_call("overlaps", location, *left.fields, *right.fields)
 
     def _array(self) -> s.Syntax:
         location = self.take().start
@@ -177,9 +175,9 @@ class PrimaryParser(CallParser):
         self.take()
         self.take()
         self.expect("(")
-        argument = s.Argument(self.expression(), None, location)
+        argument = self.expression()
         self.expect(")")
-        return s.Call("pg_collation_for", "pg_catalog", (argument,), location, CallForm.SQL_SYNTAX)
+        return self.sql_call("pg_collation_for", location, argument)
 
     # -- names: columns, functions, typed constants
 

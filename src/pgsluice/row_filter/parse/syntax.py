@@ -9,13 +9,19 @@ Source: src/include/nodes/parsenodes.h.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
 
 
+class Syntax:
+    """Any expression as written."""
+
+    __slots__ = ()
+    location: int
+
+
 @dataclass(frozen=True, slots=True)
-class ColumnRef:
+class ColumnRef(Syntax):
     """``a``, ``t.a``, ``s.t.a``, ``t.*`` (the last name None)."""
 
     names: tuple[str | None, ...]
@@ -23,7 +29,7 @@ class ColumnRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Syntax):
     """``$1``."""
 
     number: str
@@ -31,7 +37,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Syntax):
     """``kind``: integer, number, string, bits, boolean or null."""
 
     kind: str
@@ -52,7 +58,7 @@ class TypeName:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeCast:
+class TypeCast(Syntax):
     """``a::t``, ``CAST(a AS t)``, ``t 'literal'``."""
 
     argument: Syntax
@@ -61,14 +67,14 @@ class TypeCast:
 
 
 @dataclass(frozen=True, slots=True)
-class CollateClause:
+class CollateClause(Syntax):
     argument: Syntax
     names: tuple[str, ...]
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Field(Syntax):
     """``.name`` after an expression; None for ``.*``."""
 
     argument: Syntax
@@ -77,7 +83,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript:
+class Subscript(Syntax):
     """``a[i]``, ``a[i:j]``."""
 
     argument: Syntax
@@ -87,7 +93,7 @@ class Subscript:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorUse:
+class OperatorUse(Syntax):
     """``left op right``; ``left`` is None for a prefix operator."""
 
     name: str
@@ -98,7 +104,7 @@ class OperatorUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayComparison:
+class ArrayComparison(Syntax):
     """``left op ANY (array)``, ``left op ALL (array)``."""
 
     name: str
@@ -110,7 +116,7 @@ class ArrayComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class InList:
+class InList(Syntax):
     left: Syntax
     items: tuple[Syntax, ...]
     is_negated: bool
@@ -118,7 +124,7 @@ class InList:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Between(Syntax):
     left: Syntax
     low: Syntax
     high: Syntax
@@ -128,7 +134,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
+class Distinct(Syntax):
     left: Syntax
     right: Syntax
     is_negated: bool
@@ -136,7 +142,7 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Logic:
+class Logic(Syntax):
     """AND and OR of two or more, NOT of one."""
 
     connective: Connective
@@ -145,14 +151,14 @@ class Logic:
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Syntax):
     argument: Syntax
     is_null: bool
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class IsTruth:
+class IsTruth(Syntax):
     argument: Syntax
     truth: TruthTest
     location: int
@@ -168,7 +174,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Syntax):
     """``f(a, b)``, with the clauses that only aggregates and window functions take."""
 
     name: str
@@ -186,20 +192,20 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class NullIfCall:
+class NullIfCall(Syntax):
     left: Syntax
     right: Syntax
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class CoalesceCall:
+class CoalesceCall(Syntax):
     arguments: tuple[Syntax, ...]
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class MinMaxCall:
+class MinMaxCall(Syntax):
     is_greatest: bool
     arguments: tuple[Syntax, ...]
     location: int
@@ -213,7 +219,7 @@ class CaseWhen:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseCall:
+class CaseCall(Syntax):
     argument: Syntax | None
     arms: tuple[CaseWhen, ...]
     default: Syntax | None
@@ -221,19 +227,19 @@ class CaseCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayList:
+class ArrayList(Syntax):
     elements: tuple[Syntax, ...]
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class RowList:
+class RowList(Syntax):
     fields: tuple[Syntax, ...]
     location: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Syntax):
     """What PostgreSQL parses but never allows in a filter: sub-selects, CURRENT_DATE, JSON_VALUE.
 
     ``type_name`` is its type if that is fixed.
@@ -244,37 +250,8 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class XmlCall:
+class XmlCall(Syntax):
     """XMLELEMENT and similar calls, ``IS DOCUMENT``: PostgreSQL allows them, pgsluice does not."""
 
     name: str
     location: int
-
-
-Syntax: TypeAlias = (
-    ColumnRef
-    | Parameter
-    | Literal
-    | TypeCast
-    | CollateClause
-    | Field
-    | Subscript
-    | OperatorUse
-    | ArrayComparison
-    | InList
-    | Between
-    | Distinct
-    | Logic
-    | IsNull
-    | IsTruth
-    | Call
-    | NullIfCall
-    | CoalesceCall
-    | MinMaxCall
-    | CaseCall
-    | ArrayList
-    | RowList
-    | Refused
-    | XmlCall
-)
-"""Any expression as written."""

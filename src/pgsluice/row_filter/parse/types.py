@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.parse.cursor import FilterCursor
-from pgsluice.sql import TokenKind
+from pgsluice.sql import SqlRefused, TokenKind
 
 _SIMPLE = {
     "int": "int4", "integer": "int4", "smallint": "int2", "bigint": "int8", "real": "float4",
@@ -143,7 +143,7 @@ class TypeParser(FilterCursor):
         if bits < 1 or bits > 53:
             bound = "at least 1 bit" if bits < 1 else "less than 54 bits"
             location = self.tokens[self.index - 2].start
-            raise self.refused(f"precision for type float must be {bound}", location)
+            raise SqlRefused(f"precision for type float must be {bound}", location)
         return "float4" if bits <= 24 else "float8"
 
     def _count(self) -> int:

@@ -147,9 +147,15 @@ class Planner:
         raise Refused("this cast is not one that a row filter can have")
 
     def _site(
-        self, types: tuple[int, ...], plans: Sequence[Plan], result_type: int, collation: int
+        self,
+        types: tuple[int, ...],
+        collation: int,
+        plans: Sequence[Plan] = (),
+        result_type: int = _BOOL,
     ) -> Site:
+        """A call's site; without ``plans``, of arguments of which none is constant."""
         constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
+        constants = constants or (...,) * len(types)
         return Site(types, constants, result_type, collation, self._text_rules)
 
     # Leaves
@@ -183,7 +189,7 @@ class Planner:
     ) -> Plan:
         plans = [self.plan(argument) for argument in arguments]
         types = tuple(map(type_of, arguments))
-        site = self._site(types, plans, node.type_oid, node.input_collation)
+        site = self._site(types, node.input_collation, plans, node.type_oid)
         kernel = _kernel(function)
         has_null = any(
             isinstance(argument, Constant) and argument.value is None for argument in plans
@@ -195,8 +201,6 @@ class Planner:
         except KnownResult as known:
             return Constant(known.value)
         if kernel.is_reversed:  # the server replaces f(a, b) by the function's body, b + a
-            forward = compute
-            compute = lambda b, a: forward(a, b)  # noqa: E731
             plans.reverse()
         if kernel.is_strict:
             called = applied(compute, plans, call_column(function.signature, site, plans, types))
@@ -207,8 +211,7 @@ class Planner:
         return called if declared is None else _relabelled(called, declared.result, node.type_oid)
 
     def _operator(self, operator: n.Operator, types: tuple[int, ...], collation: int) -> Compute:
-        site = Site(types, (...,) * len(types), _BOOL, collation, self._text_rules)
-        return _kernel(operator.function).make(site)
+        return _kernel(operator.function).make(self._site(types, collation))
 
     def _distinct(self, node: n.DistinctFrom) -> Plan:
         plans = [self.plan(argument) for argument in node.arguments]
@@ -234,10 +237,7 @@ class Planner:
         types = type_of(node.scalar), ELEMENTS.get(type_of(node.array), 0)
         if not types[1]:
             raise Refused("arrays of this type cannot be read here")
-        kernel = _kernel(node.operator.function)
-        compute = kernel.make(
-            Site(types, (..., ...), _BOOL, node.input_collation, self._text_rules)
-        )
+        compute = self._operator(node.operator, types, node.input_collation)
         run = membership(compute, runner(scalar), runner(array), node.is_any)
         column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
         return folded(run, [scalar, array], column)
@@ -246,15 +246,7 @@ class Planner:
         left = [runner(self.plan(left_field)) for left_field in node.left]
         right = [runner(self.plan(left_field)) for left_field in node.right]
         keys = [
-            pair_keys(
-                Site(
-                    (type_of(left_field), type_of(right_field)),
-                    (..., ...),
-                    _BOOL,
-                    collation,
-                    self._text_rules,
-                )
-            )
+            pair_keys(self._site((type_of(left_field), type_of(right_field)), collation))
             for left_field, right_field, collation in zip(
                 node.left, node.right, node.input_collations, strict=True
             )
@@ -264,7 +256,7 @@ class Planner:
 
     def _min_max(self, node: n.MinMax) -> Plan:
         plans = [self.plan(argument) for argument in node.arguments]
-        site = self._site((node.type_oid,), (), node.type_oid, node.input_collation)
+        site = self._site((node.type_oid,), node.input_collation)
         return min_max(order_key(node.type_oid, site), plans, is_greatest=node.is_greatest)
 
     def _array(self, node: n.Array) -> Plan:

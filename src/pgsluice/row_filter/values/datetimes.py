@@ -76,6 +76,13 @@ def civil(day: int) -> tuple[int, int, int]:
     return civil_from_days(day + EPOCH_DAYS)
 
 
+def _parts(form: re.Pattern[str], name: str, text: str) -> dict[str, str | None]:
+    match = form.fullmatch(text)
+    if match is None or not text:
+        raise NotReadable(name)
+    return match.groupdict()
+
+
 def _infinite(text: str, low: int, high: int) -> int | None:
     return {"infinity": high, "-infinity": low}.get(text)
 
@@ -105,10 +112,7 @@ def parse_date(text: str) -> int:
     infinite = _infinite(text, DATE_MINUS_INFINITY, DATE_INFINITY)
     if infinite is not None:
         return infinite
-    match = _DATE_FORM.fullmatch(text)
-    if match is None:
-        raise NotReadable("date")
-    return _day(match.groupdict())
+    return _day(_parts(_DATE_FORM, "date", text))
 
 
 def parse_timestamp(text: str) -> int:
@@ -116,27 +120,18 @@ def parse_timestamp(text: str) -> int:
     infinite = _infinite(text, MINUS_INFINITY, INFINITY)
     if infinite is not None:
         return infinite
-    match = _TIMESTAMP_FORM.fullmatch(text)
-    if match is None:
-        raise NotReadable("timestamp")
-    parts = match.groupdict()
+    parts = _parts(_TIMESTAMP_FORM, "timestamp", text)
     return _day(parts) * DAY + _clock(parts) + _zone_west(parts) * SECOND
 
 
 def parse_time(text: str) -> int:
     """Microseconds of the day; 24:00:00 is one of them."""
-    match = _TIME_FORM.fullmatch(text)
-    if match is None:
-        raise NotReadable("time")
-    return _clock(match.groupdict())
+    return _clock(_parts(_TIME_FORM, "time", text))
 
 
 def parse_timetz(text: str) -> TimeTz:
     """Parse a time of day with its zone."""
-    match = _TIMETZ_FORM.fullmatch(text)
-    if match is None:
-        raise NotReadable("timetz")
-    parts = match.groupdict()
+    parts = _parts(_TIMETZ_FORM, "timetz", text)
     return TimeTz(_clock(parts), _zone_west(parts))
 
 
@@ -144,10 +139,7 @@ def parse_interval(text: str) -> Interval:
     """Parse what intervalstyle = postgres prints."""
     if text in ("infinity", "-infinity"):
         return FOREVER if text == "infinity" else MINUS_FOREVER
-    match = _INTERVAL_FORM.fullmatch(text)
-    if match is None or not text:
-        raise NotReadable("interval")
-    parts = match.groupdict()
+    parts = _parts(_INTERVAL_FORM, "interval", text)
     months = int(parts["years"] or 0) * 12 + int(parts["months"] or 0)
     clock = int(parts["hours"] or 0) * HOUR + int(parts["minutes"] or 0) * MINUTE
     clock += int(parts["seconds"] or 0) * SECOND + _fraction(parts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 from pgsluice.row_filter.values.numbers import parse_numeric
@@ -39,11 +38,6 @@ def parse_jsonb(text: str) -> Jsonb:
         raise NotReadable("jsonb") from None
 
 
-def format_number(number: Decimal) -> str:
-    """Print a number as numeric does."""
-    return format(number, "f")
-
-
 def format_jsonb(content: Any) -> str:
     """Print as jsonb does: keys by length and bytes, a blank after each comma and colon."""
     match content:
@@ -59,7 +53,7 @@ def format_jsonb(content: Any) -> str:
         case bool():
             return "true" if content else "false"
         case _:
-            return format_number(content)
+            return format(content, "f")
 
 
 def key_order(key: str) -> tuple[int, bytes]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
+from pgsluice.row_filter.values.jsonb import format_jsonb
 from pgsluice.row_filter.values.numbers import parse_numeric
 from pgsluice.row_filter.values.value_type import NotReadable, ValueType
 
@@ -298,7 +299,7 @@ def _priority(expression: Expression) -> int:
 def _printed(expression: Expression, *, in_brackets: bool = False) -> str:
     match expression:
         case Literal():
-            return _printed_literal(expression.value)
+            return format_jsonb(expression.value)
         case Accessors():
             start = "$" if expression.is_root else "@"
             return start + "".join(map(_printed_step, expression.steps))
@@ -318,22 +319,10 @@ def _printed(expression: Expression, *, in_brackets: bool = False) -> str:
     return f"({text})" if in_brackets else text
 
 
-def _printed_literal(value: Content) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return format(value, "f") if isinstance(value, Decimal) else _quoted(value)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _printed_step(step: Step) -> str:
     match step.kind:
         case "key":
-            return f".{_quoted(step.key)}"
+            return f".{format_jsonb(step.key)}"
         case "keys":
             return ".*"
         case "elements":

@@ -19,6 +19,14 @@ from pgsluice.row_filter.values.value_type import NotReadable, SqlError, ValueTy
 EXACT: Final = Context(prec=700_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """Enough digits for every sum and product of two numerics (131072 before, 16383 after)."""
 
+INTEGERS: Final = ("int2", "int4", "int8")
+INTEGER_PAIRS: Final = tuple(
+    (left if left == right else left + right[3:], left, right, max(left, right))
+    for left in INTEGERS
+    for right in INTEGERS
+)
+"""Of two integer types: how the names of their functions begin, the types, and the wider one."""
+
 MAX_SCALE: Final = 16383
 MAX_DIGITS_BEFORE: Final = 131072
 NAN: Final = Decimal("NaN")
@@ -126,7 +134,7 @@ def numeric_key(number: Decimal) -> tuple[bool, Decimal]:
 
 NUMBERS: Final = (
     ValueType("bool", parse_bool),
-    *(ValueType(name, parse_integer) for name in ("int2", "int4", "int8", "oid", "xid", "xid8")),
+    *(ValueType(name, parse_integer) for name in (*INTEGERS, "oid", "xid", "xid8")),
     ValueType("float4", parse_float4, float_key),
     ValueType("float8", parse_float8, float_key),
     ValueType("numeric", parse_numeric, numeric_key),

@@ -27,7 +27,7 @@ from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, make_scalar
 from pgsluice.row_filter.values import NAMES, Value
 from pgsluice.row_filter.values import datetimes as m
-from pgsluice.row_filter.values.numbers import numeric_key, parse_numeric
+from pgsluice.row_filter.values.numbers import INTEGER_PAIRS, INTEGERS, numeric_key, parse_numeric
 
 _MOST_DIGITS: Final = 38
 _COMMON_DECIMAL: Final = pa.decimal128(18, 6)
@@ -101,11 +101,7 @@ _COMPARE: Final[dict[str, Compute]] = {
     "ge": pc.greater_equal,
 }
 _COMPARED: Final = (
-    *(f"int{a}{{}}({left},{right})" for a, left, right in (
-        ("2", "int2", "int2"), ("4", "int4", "int4"), ("8", "int8", "int8"),
-        ("24", "int2", "int4"), ("28", "int2", "int8"), ("42", "int4", "int2"),
-        ("48", "int4", "int8"), ("82", "int8", "int2"), ("84", "int8", "int4"),
-    )),
+    *(f"{prefix}{{}}({left},{right})" for prefix, left, right, _ in INTEGER_PAIRS),
     "oid{}(oid,oid)",
     "text{}(text,text)",
     "text_{}(text,text)",
@@ -117,7 +113,7 @@ _COMPARED: Final = (
     "date_{}(date,date)",
     "timestamp_{}(timestamp,timestamp)",
     "timestamptz_{}(timestamptz,timestamptz)",
-)  # fmt: skip
+)
 _FLOATS: Final = (
     "float4{}(float4,float4)",
     "float8{}(float8,float8)",
@@ -212,10 +208,6 @@ def _int32_array(values: npt.NDArray[np.int32], like: Datum) -> Datum:
     return pc.if_else(like.is_valid(), array, null) if like.null_count else array
 
 
-def _absolute(number: Datum) -> Datum:
-    return pc.abs_checked(number)
-
-
 def _compare_blanked(name: str) -> Compute:
     compare = _COMPARE[name]
 
@@ -254,10 +246,6 @@ def _cast(arrow_type: pa.DataType) -> Compute:
     return lambda value: value.cast(arrow_type)
 
 
-def _division(a: Datum, b: Datum) -> Datum:
-    return pc.divide_checked(a, b)
-
-
 def _register() -> dict[str, Compute]:
     kernels: dict[str, Compute] = {}
     for name in _COMPARE:
@@ -281,22 +269,20 @@ def _register() -> dict[str, Compute]:
         kernels[f"{name}(numeric)"] = _of_decimals(_widened(compute))
     for name, digits in (("int2", 5), ("int4", 10), ("int8", 19)):
         kernels[f"numeric({name})"] = _cast(pa.decimal128(digits, 0))
-        kernels[f"abs({name})"] = kernels[f"{name}abs({name})"] = _absolute
+        kernels[f"abs({name})"] = kernels[f"{name}abs({name})"] = pc.abs_checked
         kernels[f"hash{name}({name})"] = _hash_integer_column(name == "int8")
-    sizes = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
-    for left, left_type in sizes.items():
-        for right in sizes:
-            wider = max(left, right)
-            prefix = left if left == right else f"{left}{right[3:]}"
-            for name, compute in (
-                ("pl", pc.add_checked),
-                ("mi", pc.subtract_checked),
-                ("mul", pc.multiply_checked),
-                ("div", _division),
-            ):
-                kernels[f"{prefix}{name}({left},{right})"] = _integers(compute, sizes[wider])
-            if left != right:
-                kernels[f"{right}({left})"] = _cast(sizes[right])
+    for prefix, left, right, wider in INTEGER_PAIRS:
+        for name, compute in (
+            ("pl", pc.add_checked),
+            ("mi", pc.subtract_checked),
+            ("mul", pc.multiply_checked),
+            ("div", pc.divide_checked),
+        ):
+            kernels[f"{prefix}{name}({left},{right})"] = _integers(compute, ARROW_TYPES[wider])
+        if left != right:
+            kernels[f"{right}({left})"] = _cast(ARROW_TYPES[right])
+    for left in INTEGERS:
+        left_type = ARROW_TYPES[left]
         kernels[f"{left}mod({left},{left})"] = _integers(_remainder, left_type)
         kernels[f"mod({left},{left})"] = kernels[f"{left}mod({left},{left})"]
         kernels[f"{left}um({left})"] = pc.negate_checked

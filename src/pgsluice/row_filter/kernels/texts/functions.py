@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import operator
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.arithmetic import out_of_range
-from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register, sited
+from pgsluice.row_filter.kernels.kernel import (
+    Compute,
+    Refused,
+    Site,
+    kernel,
+    register,
+    register_all,
+    sited,
+)
 from pgsluice.row_filter.kernels.texts.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
@@ -30,16 +39,6 @@ sited("upper(text)", reads_characters=True)(upper_as)
 # Lengths
 
 
-@kernel("length(text)", "char_length(text)", "character_length(text)", "textlen(text)")
-def _length(text: str) -> int:
-    return len(text)
-
-
-@kernel("length(bpchar)", "char_length(bpchar)", "character_length(bpchar)")
-def _length_without_blanks(text: str) -> int:
-    return len(text.rstrip(" "))
-
-
 def _of_bytes(compute: Callable[[bytes], Value]) -> Callable[[Site], Compute]:
     """A function of a text's bytes in the database's encoding."""
 
@@ -54,14 +53,16 @@ sited("octet_length(text)", "octet_length(bpchar)")(_of_bytes(len))
 sited("bit_length(text)")(_of_bytes(lambda data: 8 * len(data)))
 
 
-@kernel("length(bytea)", "octet_length(bytea)")
-def _bytes(data: bytes) -> int:
-    return len(data)
-
-
-@kernel("bit_length(bytea)")
-def _bytea_bits(data: bytes) -> int:
-    return 8 * len(data)
+register_all(
+    {
+        "length(text) char_length(text) character_length(text) textlen(text)": len,
+        "length(bpchar) char_length(bpchar) character_length(bpchar)": (
+            lambda text: len(text.rstrip(" "))
+        ),
+        "length(bytea) octet_length(bytea)": len,
+        "bit_length(bytea)": lambda data: 8 * len(data),
+    }
+)
 
 
 # Parts
@@ -94,14 +95,6 @@ def _right(text: str, count: int) -> str:
     return text[-count:]
 
 
-def _position(text: S, part: S) -> int:
-    return text.find(part) + 1
-
-
-for _signature in ("strpos(text,text)", "position(text,text)", "position(bytea,bytea)"):
-    register(_signature, _position)
-
-
 @kernel("split_part(text,text,int4)")
 def _split_part(text: str, separator: str, number: int) -> str:
     if number == 0:
@@ -113,52 +106,30 @@ def _split_part(text: str, separator: str, number: int) -> str:
     return parts[index] if 0 <= index < len(parts) else ""
 
 
-# Trimming
+# Trimming and new texts
 
-
-def _trim_both(text: S, characters: S) -> S:
-    return text.strip(characters)
-
-
-def _trim_left(text: S, characters: S) -> S:
-    return text.lstrip(characters)
-
-
-def _trim_right(text: S, characters: S) -> S:
-    return text.rstrip(characters)
-
-
-for _name, _trim in (("btrim", _trim_both), ("ltrim", _trim_left), ("rtrim", _trim_right)):
-    register(f"{_name}(text,text)", _trim)
-    register(f"{_name}(bytea,bytea)", _trim)
-
-
-@kernel("btrim(text)")
-def _trim_blanks(text: str) -> str:
-    return text.strip(" ")
-
-
-@kernel("ltrim(text)")
-def _trim_blanks_left(text: str) -> str:
-    return text.lstrip(" ")
-
-
-@kernel("rtrim(text)", "text(bpchar)")
-def _trim_blanks_right(text: str) -> str:
-    return text.rstrip(" ")
-
-
-# New texts
-
-
-@kernel("textcat(text,text)", "byteacat(bytea,bytea)")
-def _concatenate(a: S, b: S) -> S:
-    return a + b
-
-
-@kernel("replace(text,text,text)")
-def _replace(text: str, old: str, new: str) -> str:
-    return text.replace(old, new) if old else text
+register_all(
+    {
+        "strpos(text,text) position(text,text) position(bytea,bytea)": (
+            lambda text, part: text.find(part) + 1
+        ),
+        "starts_with(text,text)": str.startswith,
+        "btrim(text,text)": str.strip,
+        "btrim(bytea,bytea)": bytes.strip,
+        "btrim(text)": lambda text: text.strip(" "),
+        "ltrim(text,text)": str.lstrip,
+        "ltrim(bytea,bytea)": bytes.lstrip,
+        "ltrim(text)": lambda text: text.lstrip(" "),
+        "rtrim(text,text)": str.rstrip,
+        "rtrim(bytea,bytea)": bytes.rstrip,
+        "rtrim(text) text(bpchar)": lambda text: text.rstrip(" "),
+        "textcat(text,text) byteacat(bytea,bytea)": operator.add,
+        "replace(text,text,text)": lambda text, old, new: text.replace(old, new) if old else text,
+        "reverse(text) reverse(bytea)": lambda text: text[::-1],
+        "to_hex(int4)": lambda number: f"{number % 2**32:x}",
+        "to_hex(int8)": lambda number: f"{number % 2**64:x}",
+    }
+)
 
 
 @kernel("translate(text,text,text)")
@@ -169,11 +140,6 @@ def _translate(text: str, old: str, new: str) -> str:
     return text.translate(table)
 
 
-@kernel("reverse(text)", "reverse(bytea)")
-def _reverse(text: S) -> S:
-    return text[::-1]
-
-
 @sited("ascii(text)")
 def _first_code(site: Site) -> Compute:
     """The code point in UTF8, the byte in an encoding with one byte a character."""
@@ -181,11 +147,6 @@ def _first_code(site: Site) -> Compute:
         return lambda text: ord(text[0]) if text else 0
     encode = encoder(site)
     return lambda text: encode(text[0])[0] if text else 0
-
-
-@kernel("starts_with(text,text)")
-def _starts_with(text: str, prefix: str) -> bool:
-    return text.startswith(prefix)
 
 
 @kernel("md5(bytea)")
@@ -282,16 +243,6 @@ def _repeat(site: Site) -> Compute:
     return run
 
 
-@kernel("to_hex(int4)")
-def _hex4(number: int) -> str:
-    return f"{number % 2**32:x}"
-
-
-@kernel("to_hex(int8)")
-def _hex8(number: int) -> str:
-    return f"{number % 2**64:x}"
-
-
 @kernel("get_byte(bytea,int4)")
 def _get_byte(data: bytes, index: int) -> int:
     if not 0 <= index < len(data):
@@ -333,9 +284,13 @@ def _bpchar(text: str, typmod: int, is_explicit: bool) -> str:
     return fits(text, typmod, is_explicit, "character").ljust(max(typmod - 4, 0))
 
 
-@kernel("text(name)", "bpchar(name)", "varchar(name)")
-def _from_name(text: str) -> str:
-    return text
+register_all(
+    {
+        "text(name) bpchar(name) varchar(name)": lambda text: text,
+        "text(bool)": lambda truth: "true" if truth else "false",
+        "int4(char)": lambda byte: byte - 256 if byte >= 128 else byte,
+    }
+)
 
 
 @sited("name(text)", "name(varchar)")
@@ -348,11 +303,6 @@ def _to_name(site: Site) -> Callable[[str], str]:
 def _blanked_to_name(site: Site) -> Compute:
     cut = _to_name(site)
     return lambda text: cut(text).rstrip(" ")
-
-
-@kernel("text(bool)")
-def _bool_to_text(truth: bool) -> str:
-    return "true" if truth else "false"
 
 
 @kernel("text(char)")
@@ -369,11 +319,6 @@ def _to_char(data: bytes) -> int:
 
 
 sited("char(text)")(_of_bytes(_to_char))
-
-
-@kernel("int4(char)")
-def _char_to_integer(byte: int) -> int:
-    return byte - 256 if byte >= 128 else byte
 
 
 @kernel("char(int4)")

@@ -7,7 +7,7 @@ date.c (``extract_date``, ``time_part_common``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from decimal import Decimal
 from typing import Final
 
@@ -31,21 +31,11 @@ _MONOTONIC: Final = frozenset(
 _DATE_UNITS: Final = frozenset({"day", "month", "quarter", "week", "dow", "isodow", "doy"})
 _CLOCK_UNITS: Final = frozenset({"microseconds", "milliseconds", "second", "minute", "hour"})
 _ALIASES: Final = {
-    "usec": "microseconds",
-    "microsecond": "microseconds",
-    "msec": "milliseconds",
-    "millisecond": "milliseconds",
-    "seconds": "second",
-    "minutes": "minute",
-    "hours": "hour",
-    "days": "day",
-    "weeks": "week",
-    "months": "month",
-    "years": "year",
-    "decades": "decade",
-    "centuries": "century",
-    "millennia": "millennium",
-}
+    "usec": "microseconds", "microsecond": "microseconds", "msec": "milliseconds",
+    "millisecond": "milliseconds", "seconds": "second", "minutes": "minute", "hours": "hour",
+    "days": "day", "weeks": "week", "months": "month", "years": "year", "decades": "decade",
+    "centuries": "century", "millennia": "millennium",
+}  # fmt: skip
 _UNIX_EPOCH: Final = -m.EPOCH_DAYS * m.DAY
 _FAR: Final = 2**63 - 1 + _UNIX_EPOCH
 """From this value on, microseconds since 1970 exceed 64 bits."""
@@ -55,7 +45,7 @@ _INFINITE: Final = {True: Decimal("Infinity"), False: Decimal("-Infinity")}
 Part = Decimal | int | None
 
 
-def _unit(site: Site, known: frozenset[str]) -> str:
+def _unit(site: Site, known: Set[str]) -> str:
     given = site.constants[0]
     unit = given.lower() if isinstance(given, str) else ""
     unit = _ALIASES.get(unit, unit)
@@ -64,37 +54,36 @@ def _unit(site: Site, known: frozenset[str]) -> str:
     return unit
 
 
-def iso_weekday(day: int) -> int:
+def _iso_weekday(day: int) -> int:
     """The day of the week, Monday is 1; 2000-01-01 was a Saturday."""
     return (day + 5) % 7 + 1
 
 
-def iso_week(day: int) -> tuple[int, int]:
+def _iso_week(day: int) -> tuple[int, int]:
     """The ISO year (astronomical) and week: those of the week's Thursday."""
-    thursday = day - iso_weekday(day) + 4
+    thursday = day - _iso_weekday(day) + 4
     year = m.civil(thursday)[0]
     return year, (thursday - m.day_number(year, 1, 1)) // 7 + 1
 
 
-def _century(year: int, length: int) -> int:
+#: The units of several years, and how many.
+_SPANS: Final = {"decade": 10, "century": 100, "millennium": 1000}
+
+
+def _span(year: int, length: int) -> int:
     """The number of a century or millennium; there is none with the number 0."""
     return (year + length - 1) // length if year > 0 else -((length - year) // length)
 
 
-def _decade(year: int) -> int:
-    return year // 10
-
-
 def _truncate_year(unit: str, year: int) -> int:
-    match unit:
-        case "year":
-            return year
-        case "decade":
-            return year // 10 * 10
-    length = 100 if unit == "century" else 1000
-    if year > 0:
-        return (year + length - 1) // length * length - length + 1
-    return -((length - year) // length) * length + 1
+    """The first year of a unit."""
+    if unit == "year":
+        return year
+    length = _SPANS[unit]
+    if unit == "decade":
+        return year // length * length
+    number = _span(year, length) * length
+    return number - length + 1 if year > 0 else number + 1
 
 
 _TRUNCATED_CLOCK: Final = {
@@ -105,15 +94,7 @@ _TRUNCATED_CLOCK: Final = {
     "hour": m.HOUR,
     "day": m.DAY,
 }
-_TRUNCATED: Final = frozenset(_TRUNCATED_CLOCK) | {
-    "week",
-    "month",
-    "quarter",
-    "year",
-    "decade",
-    "century",
-    "millennium",
-}
+_TRUNCATED: Final = {*_TRUNCATED_CLOCK, "week", "month", "quarter", "year", *_SPANS}
 
 
 @sited("date_trunc(text,timestamp)")
@@ -132,7 +113,7 @@ def _truncate(unit: str, moment: int) -> int:
         return moment // length * length
     day = moment // m.DAY
     if unit == "week":
-        return (day - iso_weekday(day) + 1) * m.DAY
+        return (day - _iso_weekday(day) + 1) * m.DAY
     year, month, _ = m.civil(day)
     if unit in ("month", "quarter"):
         first = month if unit == "month" else (month - 1) // 3 * 3 + 1
@@ -151,21 +132,21 @@ def _of_day(unit: str, day: int) -> int:
         case "quarter":
             return (month - 1) // 3 + 1
         case "week":
-            return iso_week(day)[1]
+            return _iso_week(day)[1]
         case "dow":
-            return iso_weekday(day) % 7
+            return _iso_weekday(day) % 7
         case "isodow":
-            return iso_weekday(day)
+            return _iso_weekday(day)
         case "doy":
             return day - m.day_number(year, 1, 1) + 1
         case "decade":
-            return _decade(year)
+            return year // 10
         case "century" | "millennium":
-            return _century(year, 100 if unit == "century" else 1000)
+            return _span(year, _SPANS[unit])
         case "julian":
             return day + _JULIAN_2000
     if unit == "isoyear":
-        year = iso_week(day)[0]
+        year = _iso_week(day)[0]
     return year if year > 0 else year - 1
 
 
@@ -227,7 +208,7 @@ def _toward_zero(number: int, divisor: int) -> tuple[int, int]:
     return (whole, rest) if number >= 0 else (-whole, -rest)
 
 
-_INTERVAL_YEARS: Final = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
+_INTERVAL_YEARS: Final = {"year": 1, **_SPANS}
 
 
 def _of_interval(unit: str, interval: Interval) -> Part:
@@ -318,6 +299,3 @@ for _type in _READERS:
 def _date_as_timestamp(site: Site) -> Compute:
     part = KERNELS["date_part(text,timestamp)"].make(site)
     return lambda unit, day: part(unit, midnight(day))
-
-
-__all__ = ["iso_week", "iso_weekday"]

@@ -6,6 +6,7 @@ Source: src/backend/utils/adt/timestamp.c, date.c.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pgsluice.row_filter.kernels.kernel import kernel, register
 from pgsluice.row_filter.values import SqlError
@@ -43,17 +44,10 @@ def is_forever(interval: Interval) -> bool:
     return interval in (m.FOREVER, m.MINUS_FOREVER)
 
 
-for _type, _test in (
-    ("date", is_finite_date),
-    ("timestamp", is_finite),
-    ("timestamptz", is_finite),
-):
-    register(f"isfinite({_type})", _test)
-
-
-@kernel("isfinite(interval)")
-def _is_finite_interval(interval: Interval) -> bool:
-    return not is_forever(interval)
+register("isfinite(date)", is_finite_date)
+register("isfinite(timestamp)", is_finite)
+register("isfinite(timestamptz)", is_finite)
+register("isfinite(interval)", lambda interval: not is_forever(interval))
 
 
 # Dates
@@ -70,14 +64,8 @@ def _date_plus(day: int, days: int) -> int:
     return _valid_date(day + days) if is_finite_date(day) else day
 
 
-@kernel("integer_pl_date(int4,date)")
-def _plus_date(days: int, day: int) -> int:
-    return _date_plus(day, days)
-
-
-@kernel("date_mii(date,int4)")
-def _date_minus(day: int, days: int) -> int:
-    return _date_plus(day, -days)
+register("integer_pl_date(int4,date)", _date_plus, is_reversed=True)
+register("date_mii(date,int4)", lambda day, days: _date_plus(day, -days))
 
 
 @kernel("date_mi(date,date)")
@@ -172,16 +160,9 @@ def _valid_interval(months: int, days: int, microseconds: int) -> Interval:
     return interval
 
 
-def _plus(moment: int, interval: Interval) -> int:
-    return add_interval(moment, interval)
-
-
+@kernel("timestamp_mi_interval(timestamp,interval)")
 def _minus(moment: int, interval: Interval) -> int:
     return add_interval(moment, negated(interval))
-
-
-def _swapped(compute: Callable[[int, Interval], int]) -> Callable[[Interval, int], int]:
-    return lambda interval, moment: compute(moment, interval)
 
 
 @kernel("date_pl_interval(date,interval)")
@@ -189,15 +170,10 @@ def _date_plus_interval(day: int, interval: Interval) -> int:
     return add_interval(midnight(day), interval)
 
 
-@kernel("date_mi_interval(date,interval)")
-def _date_minus_interval(day: int, interval: Interval) -> int:
-    return _minus(midnight(day), interval)
-
-
-register("timestamp_pl_interval(timestamp,interval)", _plus)
-register("timestamp_mi_interval(timestamp,interval)", _minus)
-register("interval_pl_timestamp(interval,timestamp)", _swapped(_plus))
-register("interval_pl_date(interval,date)", _swapped(_date_plus_interval))
+register("date_mi_interval(date,interval)", lambda day, interval: _minus(midnight(day), interval))
+register("timestamp_pl_interval(timestamp,interval)", add_interval)
+register("interval_pl_timestamp(interval,timestamp)", add_interval, is_reversed=True)
+register("interval_pl_date(interval,date)", _date_plus_interval, is_reversed=True)
 
 
 @kernel("timestamp_mi(timestamp,timestamp)", "timestamptz_mi(timestamptz,timestamptz)")
@@ -256,14 +232,8 @@ def _age(a: int, b: int) -> Interval:
 # Times of day
 
 
-@kernel("time_mi_time(time,time)")
-def _times_between(a: int, b: int) -> Interval:
-    return Interval(0, 0, a - b)
-
-
-@kernel("interval(time)")
-def _time_to_interval(time: int) -> Interval:
-    return Interval(0, 0, time)
+register("time_mi_time(time,time)", lambda a, b: Interval(0, 0, a - b))
+register("interval(time)", lambda time: Interval(0, 0, time))
 
 
 def _finite(interval: Interval, message: str) -> int:
@@ -287,46 +257,29 @@ def _time_plus(time: int, interval: Interval) -> int:
     return _wrapped(time + _finite(interval, "cannot add infinite interval to time")) % m.DAY
 
 
-@kernel("interval_pl_time(interval,time)")
-def _plus_time(interval: Interval, time: int) -> int:
-    return _time_plus(time, interval)
-
-
 @kernel("time_mi_interval(time,interval)")
 def _time_minus(time: int, interval: Interval) -> int:
     microseconds = _finite(interval, "cannot subtract infinite interval from time")
     return _wrapped(time - microseconds) % m.DAY
 
 
-@kernel("timetz_pl_interval(timetz,interval)")
-def _timetz_plus(time: TimeTz, interval: Interval) -> TimeTz:
-    return TimeTz(_time_plus(time.microseconds, interval), time.zone)
+def _of_timetz(compute: Callable[[int, Any], int]) -> Callable[[TimeTz, Any], TimeTz]:
+    """A function of a time, which leaves the zone as it is."""
+    return lambda time, by: TimeTz(compute(time.microseconds, by), time.zone)
 
 
-@kernel("interval_pl_timetz(interval,timetz)")
-def _plus_timetz(interval: Interval, time: TimeTz) -> TimeTz:
-    return _timetz_plus(time, interval)
-
-
-@kernel("timetz_mi_interval(timetz,interval)")
-def _timetz_minus(time: TimeTz, interval: Interval) -> TimeTz:
-    return TimeTz(_time_minus(time.microseconds, interval), time.zone)
-
-
-@kernel("time(timetz)")
-def _local_time(time: TimeTz) -> int:
-    return time.microseconds
+_timetz_plus = _of_timetz(_time_plus)
+register("interval_pl_time(interval,time)", _time_plus, is_reversed=True)
+register("timetz_pl_interval(timetz,interval)", _timetz_plus)
+register("interval_pl_timetz(interval,timetz)", _timetz_plus, is_reversed=True)
+register("timetz_mi_interval(timetz,interval)", _of_timetz(_time_minus))
+register("time(timetz)", lambda time: time.microseconds)
 
 
 @kernel("datetime_pl(date,time)", "timestamp(date,time)")
 def _date_and_time(day: int, time: int) -> int:
     moment = midnight(day)
     return valid_timestamp(moment + time) if is_finite(moment) else moment
-
-
-@kernel("timedate_pl(time,date)")
-def _time_and_date(time: int, day: int) -> int:
-    return _date_and_time(day, time)
 
 
 @kernel("datetimetz_pl(date,timetz)", "timestamptz(date,timetz)")
@@ -342,15 +295,15 @@ def _date_and_timetz(day: int, time: TimeTz) -> int:
     raise beyond
 
 
-@kernel("timetzdate_pl(timetz,date)")
-def _timetz_and_date(time: TimeTz, day: int) -> int:
-    return _date_and_timetz(day, time)
+register("timedate_pl(time,date)", _date_and_time, is_reversed=True)
+register("timetzdate_pl(timetz,date)", _date_and_timetz, is_reversed=True)
 
 
 # Type modifiers: digits after the seconds
 
 
-def to_precision(microseconds: int, digits: int) -> int:
+@kernel("time(time,int4)")
+def _to_precision(microseconds: int, digits: int) -> int:
     """Round half away from zero."""
     if not 0 <= digits < 6:
         return microseconds
@@ -366,14 +319,7 @@ def _timestamp_precision(moment: int, digits: int) -> int:
     if digits > 6:
         message = f"timestamp({digits}) precision must be between 0 and 6"
         raise SqlError("invalid_parameter_value", message)
-    return to_precision(moment, digits)
+    return _to_precision(moment, digits)
 
 
-@kernel("time(time,int4)")
-def _time_precision(time: int, digits: int) -> int:
-    return to_precision(time, digits)
-
-
-@kernel("timetz(timetz,int4)")
-def _timetz_precision(time: TimeTz, digits: int) -> TimeTz:
-    return TimeTz(to_precision(time.microseconds, digits), time.zone)
+register("timetz(timetz,int4)", _of_timetz(_to_precision))
