@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.support.wire_fuzz import fuzz_messages, fuzz_sequences
+from tests.wire.wire_fuzz import fuzz_messages, fuzz_sequences
 
 ROUND = 50_000
 

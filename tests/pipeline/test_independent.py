@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 from deltalake.exceptions import TableNotFoundError
+from tests.pipeline.failing_spark import failing_spark
 from tests.pipeline.own_publications import lake, publishing
 from tests.support.databases import Database, MakeDatabase
-from tests.support.failing_spark import failing_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.watched_imports import imported_by_threads, watching
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from psycopg.conninfo import make_conninfo
+from tests.pipeline.remedies import Trouble, find, is_gone, paste, printed
 from tests.support.commands import Command
 from tests.support.commands import pgsluice as pgsluice
 from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.remedies import Trouble, find, is_gone, paste, printed
 
 _QUERY = re.compile(r"(SELECT .* HAVING count\(\*\) > 1)")
 

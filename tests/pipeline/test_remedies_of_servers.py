@@ -13,12 +13,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from tests.pipeline.remedies import find
 from tests.support.commands import Command
 from tests.support.commands import pgsluice as pgsluice
 from tests.support.databases import Database, fresh_database
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.remedies import find
 from tests.support.rights import printed_statements
 
 from pgsluice.embedded import EmbeddedServer

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import feather
-from tests.support import snapshot_sink
+from tests.sinks import snapshot_sink
 
 from pgsluice.config import parse_config
 from pgsluice.errors import ConfigError

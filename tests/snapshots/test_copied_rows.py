@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.snapshots.tls_proxy import tls_proxy
 from tests.support.databases import MakeDatabase
-from tests.support.tls_proxy import tls_proxy
 
 from pgsluice.errors import ProtocolError
 from pgsluice.replication import connect_sql

@@ -1,6 +1,6 @@
 """Random changes and kills on ten kinds of table; then every table is compared.
 
-The modes are those of tests/support/chaos/modes.py: data alone (with ``pgsluice verify`` beside),
+The modes are those of tests/soak/chaos/modes.py: data alone (with ``pgsluice verify`` beside),
 schema changes and crashes of the server, rough minutes, row filters. ``PGSLUICE_CHAOS_RUNS`` says
 how many minutes each test takes (1), each with a seed of its own. They share a server, a database
 and a run of pgsluice.
@@ -13,9 +13,9 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from tests.soak.chaos.fire import Fought, fight, make_tables
+from tests.soak.chaos.modes import MODES
 from tests.soak.report import Report
-from tests.support.chaos.fire import Fought, fight, make_tables
-from tests.support.chaos.modes import MODES
 from tests.support.databases import Database
 from tests.support.pipeline import MakePipeline
 

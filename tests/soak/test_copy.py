@@ -18,11 +18,11 @@ from contextlib import ExitStack, suppress
 import psutil
 import psycopg
 import pytest
+from tests.soak.chaos.copies import LOGGING, CopyWatch
+from tests.soak.chaos.fire import fight, make_tables
+from tests.soak.chaos.late_leaves import LateLeaves
+from tests.soak.chaos.modes import MODES
 from tests.soak.report import Report
-from tests.support.chaos.copies import LOGGING, CopyWatch
-from tests.support.chaos.fire import fight, make_tables
-from tests.support.chaos.late_leaves import LateLeaves
-from tests.support.chaos.modes import MODES
 from tests.support.databases import Database
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline

@@ -20,17 +20,17 @@ from typing import NamedTuple
 
 import psycopg
 import pytest
-from tests.soak.report import Report
-from tests.support.chaos.late_leaves import LateLeaves
-from tests.support.chaos.partition_watch import PartitionWatch
-from tests.support.chaos.partitions import (
+from tests.soak.chaos.late_leaves import LateLeaves
+from tests.soak.chaos.partition_watch import PartitionWatch
+from tests.soak.chaos.partitions import (
     PartitionSession,
     RowSession,
     finish_detaching,
     make_last_partitions,
     make_tables,
 )
-from tests.support.chaos.sessions import Journal
+from tests.soak.chaos.sessions import Journal
+from tests.soak.report import Report
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline

@@ -16,13 +16,15 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+from tests.soak import partition_sequences as partitions
+from tests.soak import publication_sequences as publications
 from tests.soak.report import WITHOUT_SPARK, Report
 from tests.soak.test_ddl import failover as failover
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import FIRST_COPIES, Moment
 from tests.support.pipeline import MakePipeline
-from tests.support.sequences import columns, partitions, publications
+from tests.support.sequences import columns
 from tests.support.sequences.running import Tally, Verdict, render, run_drawn, shrink
 from tests.support.sequences.sequence import Draw, Drawn, moments
 

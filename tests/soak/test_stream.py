@@ -69,7 +69,7 @@ class Query:
 
     def keep_running(self) -> None:
         if all(process.poll() is not None for process in self.processes):
-            program = ("-m", "tests.support.stream_program", str(self.folder))
+            program = ("-m", "tests.soak.stream_program", str(self.folder))
             with (self.folder / "query.log").open("ab") as log:
                 process = subprocess.Popen(
                     [sys.executable, *program, json.dumps(self._options)],

@@ -2,7 +2,7 @@
 
 With the server's publications and with pgsluice's own; as it comes, and with every transaction
 streamed before its end. ``PGSLUICE_SCENARIOS`` takes a regular expression for their names. What
-has no meaning for a lake is listed in tests/support/subscription_tests/scenarios.sql.
+has no meaning for a lake is listed in tests/soak/subscription_tests/scenarios.sql.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 
 import pytest
 from tests.soak.report import Report
+from tests.soak.subscription_tests.known_gaps import known_gap
+from tests.soak.subscription_tests.runner import Run
+from tests.soak.subscription_tests.scenario import Scenario, read_scenarios
 from tests.support.databases import MakeDatabase, Servers
 from tests.support.pipeline import MakePipeline
-from tests.support.subscription_tests.known_gaps import known_gap
-from tests.support.subscription_tests.runner import Run
-from tests.support.subscription_tests.scenario import Scenario, read_scenarios
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.small_spool import (
+from tests.spool.small_spool import (
     SUBSCRIPTION,
     make_small_spool,
     read_chain,

@@ -8,10 +8,10 @@ and targets.
 from __future__ import annotations
 
 import pytest
+from tests.subscription.ddl_looks import Looks
 from tests.support.databases import MakeDatabase
 from tests.support.ddl.batch import prepare
 from tests.support.ddl.known_gaps import known_gap
-from tests.support.ddl.looking import Looks
 from tests.support.ddl.row import Moment, Outcome, Publisher
 from tests.support.ddl.table import ROWS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.wire_fuzz import fuzz_messages, fuzz_sequences
+from tests.wire.wire_fuzz import fuzz_messages, fuzz_sequences
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ shows that bytes laid out as the document has it are refused.
 from __future__ import annotations
 
 import pytest
-from tests.support.wire_vectors import VECTORS, Vector
+from tests.wire.wire_vectors import VECTORS, Vector
 
 from pgsluice.errors import ProtocolError
 from pgsluice.wire import MESSAGES, decode_message

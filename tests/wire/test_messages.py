@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any, get_args
 
 import pytest
-from tests.support.wire_vectors import FRAME_VECTORS, VECTORS, WIDTHS, Vector
+from tests.wire.wire_vectors import FRAME_VECTORS, VECTORS, WIDTHS, Vector
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn

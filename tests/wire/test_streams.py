@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.wire_machine import (
+from tests.support.wire_streams import Row, Streams
+from tests.wire.wire_machine import (
     ABORT,
     BEGIN,
     COMMIT,
@@ -25,7 +26,6 @@ from tests.support.wire_machine import (
     refused,
     relation,
 )
-from tests.support.wire_streams import Row, Streams
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.wire_machine import (
+from tests.wire.wire_machine import (
     ABORT,
     BEGIN,
     BEGIN_PREPARE,

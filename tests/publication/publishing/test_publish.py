@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.publication.publication_stream import Stream, plain
 from tests.support.databases import Database, fresh_database
 from tests.support.native import UNCHANGED, encoded
-from tests.support.publication_stream import Stream, plain
 from tests.support.publish_cases import Compared
 
 from pgsluice.embedded import EmbeddedServer

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.soak.subscription_tests.scenario import Scenario, is_about_publications
 from tests.support.databases import Database
 from tests.support.oracle import compare_exact
 from tests.support.pipeline import Pipeline
 from tests.support.settling import Settling
-from tests.support.subscription_tests.scenario import Scenario, is_about_publications
 
 from pgsluice.config import Config
 from pgsluice.errors import TablesUnfinished

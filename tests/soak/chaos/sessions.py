@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from tests.support.chaos.tables import KINDS, Kind
+from tests.soak.chaos.tables import KINDS, Kind
 from tests.support.databases import Database
 
 _KEPT = 30_000
@@ -144,7 +144,7 @@ class SchemaSession(threading.Thread):
     """A session that changes the schema, until ``ended``.
 
     Args:
-        statements: templates; see :mod:`tests.support.chaos.tables`.
+        statements: templates; see :mod:`tests.soak.chaos.tables`.
         minute: of the same database: its statements have numbers of their own.
     """
 

@@ -7,7 +7,7 @@ import random
 import subprocess
 import threading
 
-from tests.support.chaos.sessions import Journal
+from tests.soak.chaos.sessions import Journal
 from tests.support.pipeline import Pipeline
 
 

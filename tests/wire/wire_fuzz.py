@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.support.wire_vectors import FRAME_VECTORS, VECTORS
+from tests.wire.wire_vectors import FRAME_VECTORS, VECTORS
 
 from pgsluice.errors import ProtocolError
 from pgsluice.wire import TransactionMachine, decode_copy_data, decode_message

@@ -15,8 +15,8 @@ from datetime import date, timedelta
 from typing import Any
 
 import psycopg
-from tests.support.chaos.partition_watch import PartitionWatch
-from tests.support.chaos.sessions import Journal
+from tests.soak.chaos.partition_watch import PartitionWatch
+from tests.soak.chaos.sessions import Journal
 from tests.support.databases import Database
 
 SLOTS = 6

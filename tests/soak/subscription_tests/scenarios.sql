@@ -1,5 +1,5 @@
 -- What src/test/subscription of PostgreSQL 15 to 18 shows, as far as it concerns a lake: written
--- anew from what its files show, with other tables and rows. tests/support/subscription_tests/
+-- anew from what its files show, with other tables and rows. tests/soak/subscription_tests/
 -- scenario.py reads it. Each scenario begins with its tables; "publish" has its publications (its
 -- whole schema where there is none), each "step" runs when everything before it is applied, and
 -- "rows" says what the targets have in the end: the source's rows, or those of a query.

@@ -1,6 +1,6 @@
 """A user's program: a stream of a table that begins with its rows, each batch in a folder.
 
-``python -m tests.support.stream_program FOLDER OPTIONS``, with the source's options as JSON. A
+``python -m tests.soak.stream_program FOLDER OPTIONS``, with the source's options as JSON. A
 batch that Spark repeats replaces its folder, ``FOLDER/batches/N``. It is whole when it has
 ``_SUCCESS``.
 """

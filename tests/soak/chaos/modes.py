@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from tests.support.chaos.tables import CHANGES, HARMLESS, KINDS
-from tests.support.chaos.troubles import restrict, small_disks
+from tests.soak.chaos.tables import CHANGES, HARMLESS, KINDS
+from tests.soak.chaos.troubles import restrict, small_disks
 from tests.support.pipeline import Pipeline
 
 _WITNESSES = "witnesses"

@@ -18,8 +18,8 @@ import psutil
 import psycopg
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from tests.support.chaos.sessions import Journal
-from tests.support.chaos.tables import KINDS
+from tests.soak.chaos.sessions import Journal
+from tests.soak.chaos.tables import KINDS
 from tests.support.databases import Database
 from tests.support.pgbench import processes_of
 from tests.support.pipeline import Pipeline

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from tests.support.chaos.modes import Mode
-from tests.support.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
-from tests.support.chaos.tables import KINDS
-from tests.support.chaos.troubles import Troubles, publish
-from tests.support.chaos.verifier import Verifier
+from tests.soak.chaos.modes import Mode
+from tests.soak.chaos.sessions import Journal, SchemaSession, Session, commit_prepared
+from tests.soak.chaos.tables import KINDS
+from tests.soak.chaos.troubles import Troubles, publish
+from tests.soak.chaos.verifier import Verifier
 from tests.support.databases import Database
 from tests.support.oracle import compare_exact
 from tests.support.pgbench import await_until, kill, start_again
