@@ -283,6 +283,8 @@ class Failure:
         is_lasting: see :class:`PgsluiceError`.
         leaves: the partitions whose bounds the task needs to go on.
         partitions: those whose changes the target cannot follow; empty: the whole table's.
+        reached: the LSN at which the target is, if another writer has overwritten our commits
+            after it.
     """
 
     remedy: Remedy
@@ -293,6 +295,7 @@ class Failure:
     leaves: frozenset[int] = frozenset()
     is_lasting: bool = False
     partitions: frozenset[int] = frozenset()
+    reached: int | None = None
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
@@ -314,6 +317,7 @@ class Failure:
                 leaves,
                 error.is_lasting,
                 error.facts.get("partitions", frozenset()),
+                error.facts.get("reached"),
             )
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             trouble = disk_trouble(error)

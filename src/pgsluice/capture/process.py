@@ -73,7 +73,12 @@ def run_capture(
     spool = Spool.open(config.spool.path)
     policy = RetentionPolicy(
         configured={each.name: each.enabled for each in config.subscriptions},
-        retention_s=config.spool.retention,
+        retention_s=max(
+            [
+                config.spool.retention,
+                *(3 * one.sink.confirms_after_s for one in config.subscriptions),
+            ]
+        ),
         max_bytes=config.spool.max_bytes,
     )
     with SpoolWriter(spool, EARLIER_ENDS_S) as writer:

@@ -55,6 +55,16 @@ class SinkConfig(Section):
         """
         return None
 
+    @property
+    def confirms_after_s(self) -> float:
+        """Seconds after which a commit is looked at once more, because other programs may overwrite
+        it in the sink's store; the spool keeps its changes so long. 0: nobody can."""
+        return 0.0
+
+    def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
+        """Whether another program has overwritten our commit that made a table's version."""
+        return False
+
     def table_names(self) -> tuple[str, ...]:
         """The tables, as ``schema.table``, that settings of the sink name.
 

@@ -71,6 +71,22 @@ class DeltaSinkConfig(SinkConfig):
         return self
 
     @property
+    def confirms_after_s(self) -> float:
+        """Delta's jar for Spark overwrites commits in S3: it looks for the name before it writes."""
+        return 60.0 if self.path.partition("://")[0].lower() in ("s3", "s3a") else 0.0
+
+    def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
+        from pgsluice.sinks.delta.commit_marker import VERSION
+        from pgsluice.sinks.delta.log import read_commit
+
+        sink = self._sink()
+        actions = read_commit(sink.folder(namespace, name), version)
+        ours = {"appId": VERSION, "version": version}.items()
+        return actions is not None and not any(
+            ours <= action.get("txn", {}).items() for action in actions
+        )
+
+    @property
     def target(self) -> str:
         """Where the tables lie."""
         return self.path

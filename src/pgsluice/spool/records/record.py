@@ -231,6 +231,10 @@ class TableRecord:
         """
         return TableRecord(self.namespace, self.name, self.state, position, *_after_position(self))
 
+    def set_back(self, position: Lsn) -> TableRecord:
+        """The same, with a target that is at an earlier position again."""
+        return replace(self, applied_through=position, committed=position)
+
     def in_state(self, state: TableState) -> TableRecord:
         """The same in another state, without what that state does not use."""
         is_active = state in (TableState.COPIED, TableState.READY)

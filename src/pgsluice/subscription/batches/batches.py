@@ -39,6 +39,7 @@ from pgsluice.subscription.base.barrier import (
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
+from pgsluice.subscription.batches.confirmations import Confirmations, confirming_work
 from pgsluice.subscription.batches.ends import BatchEnds
 from pgsluice.subscription.batches.planning import plan_alterations, plan_tables
 from pgsluice.subscription.batches.results import BatchResults
@@ -101,6 +102,7 @@ class Batches:
         self._reader = SpoolReader(config.spool.path)
         self._folder = subscription_folder(config.spool.path, subscription.name)
         self._ends = BatchEnds(self._reader, subscription)
+        self._confirmations = Confirmations(subscription.sink.confirms_after_s)
 
     # One batch
 
@@ -120,6 +122,7 @@ class Batches:
         start = self._tables.position
         end = self._ends.after(start, wait_s)
         if end == start:
+            self._confirm_commits()
             return False
         if self._spark.running is None and plan_tables(self._reader, self._tables.durable, end):
             self._spark()  # its start takes seconds: nobody may need the lock meanwhile
@@ -135,7 +138,23 @@ class Batches:
 
     def _record(self, batch: Batch) -> None:
         """Run a batch's tasks, and record their results."""
-        self._results.record(batch.end, self._run(batch), batch.planned_at)
+        outcomes = self._run(batch)
+        self._results.record(batch.end, outcomes, batch.planned_at)
+        self._confirmations.committed(
+            work.relation_oid for work, result in outcomes if not isinstance(result, Failure)
+        )
+
+    def _confirm_commits(self) -> None:
+        """Look once more at commits that another program may have overwritten."""
+        with self._tables.lock:
+            record = self._tables.record
+            works = [
+                confirming_work(record, oid)
+                for oid in self._confirmations.due(record)
+                if self._is_overwritten(record.tables[oid])
+            ]
+            if works:
+                self._record(Batch(record.position, works, record.tables))
 
     def _run(self, batch: Batch) -> list[Outcome]:
         """Run the tasks of a batch.
@@ -168,8 +187,12 @@ class Batches:
             sends_all_origins=self._config.source.origin == "any",
             large_bytes=large_batch.LARGE_BYTES,
             piece_bytes=large_batch.PIECE_BYTES,
+            commits_may_be_lost=settings.sink.confirms_after_s > 0,
             staging_path=str(self._folder / "staging"),
         )
+
+    def _is_overwritten(self, table: TableRecord) -> bool:
+        return self.subscription.sink.is_overwritten(table.namespace, table.name, table.version)
 
     # Tables that are behind
 

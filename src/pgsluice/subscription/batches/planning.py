@@ -56,7 +56,7 @@ def plan_tables(
                 changed = sizes.setdefault(owner, {})
                 for oid, size in relations.items():
                     changed[oid] = changed.get(oid, 0) + size
-    return [_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
+    return [table_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
 
 
 def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
@@ -115,13 +115,17 @@ def plan_alterations(
     reached = frontier if reader.position() <= end else end
     behind = {work.relation_oid for work in plan_tables(reader, record, end, with_deferred=True)}
     return [
-        replace(_work(record, oid, max(end, table.applied_through), {}), alter_facts=columns.facts)
+        replace(
+            table_work(record, oid, max(end, table.applied_through), {}), alter_facts=columns.facts
+        )
         for oid, (table, columns) in sorted(due.items())
         if oid not in behind and columns.after <= max(reached, table.applied_through)
     ]
 
 
-def _work(record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, int]) -> TableWork:
+def table_work(
+    record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, int]
+) -> TableWork:
     """The work of one table.
 
     Args:

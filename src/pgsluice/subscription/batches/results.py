@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.errors import Failure
+from pgsluice.errors import Failure, Remedy
 from pgsluice.events import BatchFinished, MetricsEvent, TableApplied
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -138,6 +139,8 @@ class BatchResults:
         self, table: TableRecord, work: TableWork, result: TaskResult | Failure, now: float
     ) -> TableEvent:
         if isinstance(result, Failure):
+            if result.reached is not None:
+                result = self._from_the_spool(result, Lsn(result.reached))
             cause = cause_of_copy(result.message, table.source.fingerprint)
             rows = rows_of_partitions(table.source.fingerprint, result.partitions)
             is_copied_for = cause == table.copied.cause
@@ -146,6 +149,19 @@ class BatchResults:
         next_due = now + pause_s if pause_s > 0 else None
         unseen = unseen_leaves(self._reader, work.relation_oid, table, work.oids, work.through)
         return BatchApplied(work.through, result, next_due, unseen)
+
+    def _from_the_spool(self, failure: Failure, reached: Lsn) -> Failure:
+        """What is done about commits that another program has overwritten: their changes are
+        applied again if the spool has them, else the table is copied."""
+        is_there = self._reader.start() <= reached
+        again = "pgsluice applies the changes since then again"
+        copied = (
+            "the spool does not have the changes since then any more: the table is copied again"
+        )
+        message = f"{failure.message}\n  → {again if is_there else copied}"
+        logger.warning("%s: %s", self.subscription.name, message)
+        remedy = Remedy.RETRY if is_there else Remedy.COPY
+        return replace(failure, message=message, remedy=remedy)
 
     def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
         name, record = self.subscription.name, self._tables.record

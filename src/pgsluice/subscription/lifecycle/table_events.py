@@ -322,6 +322,8 @@ class BatchFailed:
                 # Nobody has to hear of it: the next look most often finds the rules.
                 return with_pending(table, due=self.now + LOOK_RETRY_S)
             case Event.BATCH_RETRIED:
+                if self.failure.reached is not None:
+                    failed = failed.set_back(Lsn(self.failure.reached))
                 return with_pending(failed, due=self.now + 2 ** (attempts.failures + 1))
             case Event.UPDATED:
                 return with_pending(failed, due=self.now + WAIT_S)

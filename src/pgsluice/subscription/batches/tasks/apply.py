@@ -61,6 +61,7 @@ class ApplyTables:
         sends_all_origins: the server also sends what replication wrote there (``origin``).
         large_bytes: a table's changes that are larger than this are read in pieces.
         piece_bytes: how large a piece is.
+        commits_may_be_lost: other programs may overwrite commits in the target's store.
         staging_path: the subscription's folder for files between the tasks of a batch; None: tasks
             do not share the batch of a table.
     """
@@ -74,6 +75,7 @@ class ApplyTables:
     sends_all_origins: bool = True
     large_bytes: int = LARGE_BYTES
     piece_bytes: int = PIECE_BYTES
+    commits_may_be_lost: bool = False
     staging_path: str | None = None
 
     def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
@@ -122,6 +124,8 @@ class ApplyTables:
         writer = self._writer(work)
         reached = writer.position()
         if (reached or 0) < work.committed:
+            if reached is not None and self.commits_may_be_lost:
+                raise self._lost_commit(work, reached)
             where = "is gone" if reached is None else f"was rolled back to {reached}"
             raise TableError(
                 f"{work.title}: the target {where}, before our commit at {work.committed}",
@@ -139,6 +143,15 @@ class ApplyTables:
                 f"copy {work.copy_number}"
             )
         return writer, after, done_before
+
+    def _lost_commit(self, work: TableWork, reached: Lsn) -> PgsluiceError:
+        return PgsluiceError(
+            f"{work.title}: another program has overwritten our commit at {work.committed} in the "
+            f"table's log, and the target is at {reached} again",
+            hint="let only programs write to this table that create its log's files conditionally",
+            table=work.title,
+            reached=int(reached),
+        )
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
