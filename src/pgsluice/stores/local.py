@@ -1,0 +1,216 @@
+"""A folder on a disk of this machine, or on a network file system.
+
+A name is created by a hard link, which fails if the name is taken: so one writer makes it, and
+readers never see a file that is partly written. deltalake makes the versions of its tables so, too.
+
+The operating system writes files out within half a minute. What pgsluice confirms must survive a
+power cut before that: so :meth:`LocalFolder.create`, ``replace`` and ``settle`` write files and the
+folders that name them out (fsync).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+import uuid
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pgsluice.failpoints import failpoint
+from pgsluice.stores.contract import (
+    Changed,
+    Folder,
+    LinksRefused,
+    NameTaken,
+    OutputStream,
+    Span,
+    Stored,
+)
+
+TEMPORARY_FOLDER = "_tmp"
+"""Inside of a folder: files that do not have their name yet. Readers of lakes skip such folders."""
+WHY_NO_LINKS = "its file system refuses hard links, by which the versions of a Delta table are made"
+_REFUSALS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without hard links."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder(Folder):
+    """A folder on a disk; it need not exist yet.
+
+    Attributes:
+        root: an absolute path.
+    """
+
+    root: Path
+
+    @property
+    def uri(self) -> str:
+        return str(self.root)
+
+    @property
+    def path(self) -> Path:
+        return self.root
+
+    def create(self, name: str, data: bytes) -> Hashable:
+        path = self.root / name
+        made = _make_folders(path.parent)
+        written = self._written(data)
+        try:
+            path.hardlink_to(written)
+        except FileExistsError:
+            if not path.samefile(written):  # NFS repeats a call whose answer was lost
+                raise NameTaken(f"another writer has created {path}") from None
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            raise LinksRefused(
+                f"{self.root} cannot be written safely: {WHY_NO_LINKS}",
+                hint="choose a path on another file system",
+            ) from error
+        finally:
+            written.unlink(missing_ok=True)
+        _sync(path.parent, *made)
+        return _tag(path.stat())
+
+    def replace(self, name: str, data: bytes, tag: Hashable | None) -> Hashable:
+        path = self.root / name
+        if tag is None:
+            try:
+                return self.create(name, data)
+            except NameTaken:
+                raise Changed(f"another writer has created {path}") from None
+        written = self._written(data)
+        try:
+            found = self.stat(name)
+            if found is None or found.tag != tag:
+                raise Changed(f"another writer has replaced {path}")
+            written.replace(path)
+        finally:
+            written.unlink(missing_ok=True)
+        _sync(path.parent)
+        return _tag(path.stat())
+
+    def write(self, name: str) -> OutputStream:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream: OutputStream = pa.OSFile(str(path), "wb")
+        return stream
+
+    def settle(self, names: Iterable[str] = ()) -> None:
+        files = {self.root / name for name in names}
+        _sync(*files, *(file.parent for file in files))
+
+    def read(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def open(self, name: str, size: int | None = None) -> Any:
+        return pa.OSFile(str(self.root / name), "rb")
+
+    def read_spans(self, name: str, spans: Sequence[Span]) -> list[bytes]:
+        parts = []
+        with (self.root / name).open("rb") as file:
+            for start, length in spans:
+                file.seek(start)
+                parts.append(file.read(length))
+        return parts
+
+    def entries(self, under: str = "", after: str = "") -> list[Stored]:
+        try:
+            names = os.listdir(self.root / under)  # noqa: PTH208 - fast for thousands of names
+        except FileNotFoundError:
+            return []
+        later = sorted(full for name in names if (full := f"{under}{name}") > after)
+        return [found for name in later if (found := self.stat(name)) is not None]
+
+    def stat(self, name: str) -> Stored | None:
+        try:
+            status = (self.root / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return Stored(name, status.st_size, status.st_mtime, _tag(status))
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            (self.root / name).unlink(missing_ok=True)
+
+    def _written(self, data: bytes) -> Path:
+        """A new file with this content, on the disk, that does not have its name yet."""
+        folder = self.root / TEMPORARY_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{uuid.uuid4()}.tmp"
+        try:
+            path.write_bytes(data)
+            _sync(path)
+        except BaseException:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise
+        return path
+
+
+def refuses_links(folder: Path) -> bool:
+    """Whether the file system of a folder is known to refuse hard links.
+
+    Args:
+        folder: it need not exist yet.
+    """
+    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    try:
+        made = Path(tempfile.mkdtemp(dir=existing, prefix=".pgsluice-"))
+    except OSError:
+        return False  # nothing can be written there, which is another check
+    try:
+        (made / "first").touch()
+        (made / "second").hardlink_to(made / "first")
+    except OSError as error:
+        return error.errno in _REFUSALS
+    finally:
+        shutil.rmtree(made)
+    return False
+
+
+def _make_folders(path: Path) -> list[Path]:
+    """Make a folder and those above it; the folders that have to be written out with it."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+    return [*missing[1:], path] if missing else []
+
+
+def _sync(*paths: Path) -> None:
+    """Write out files and folders; those that are not there any more are left out.
+
+    So are folders above the lake's that may not be opened, and folders of a file system that has
+    nothing to write out for a folder.
+    """
+    for path in sorted({*paths}):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except (FileNotFoundError, PermissionError):
+            continue
+        try:
+            failpoint("store.sync")
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def _tag(status: os.stat_result) -> Hashable:
+    return status.st_ino, status.st_size, status.st_mtime_ns
