@@ -13,6 +13,7 @@ from pyroaring import BitMap
 from pgsluice.sinks.delta.data_files import live_batches, whole_groups
 from pgsluice.sinks.delta.snapshot import DataFile
 from pgsluice.sinks.delta.staging import ROWS_IN_A_GROUP
+from pgsluice.stores.local import LocalFolder
 
 MIB = 2**20
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.large_string())])
@@ -49,7 +50,7 @@ def test_the_live_rows_of_many_groups_come_in_their_order(tmp_path: Path) -> Non
     groups = [wide(range(first, first + size), 1) for first in range(0, 4 * size, size)]
     files = [write_file(tmp_path, "a", groups[:3]), write_file(tmp_path, "b", groups[3:])]
     dead = [BitMap([0, size, 2 * size + 1]), BitMap([size - 1])]
-    live = live_batches(tmp_path, zip(files, dead, strict=True), SCHEMA)
+    live = live_batches(LocalFolder(tmp_path), zip(files, dead, strict=True), SCHEMA)
     gone = {0, size, 2 * size + 1, 4 * size - 1}
     ids = pa.Table.from_batches([*live])["id"].to_pylist()
     assert ids == [number for number in range(4 * size) if number not in gone]
@@ -63,7 +64,7 @@ def test_an_error_while_rows_are_read_ahead_ends_the_rows(tmp_path: Path) -> Non
         yield file, BitMap()
         yield DataFile("missing", {}, recorded_rows=1), BitMap()
 
-    live = live_batches(tmp_path, files(), SCHEMA)
+    live = live_batches(LocalFolder(tmp_path), files(), SCHEMA)
     assert len(next(live)) == len(next(live)) == size
     with pytest.raises(Exception, match="not found: missing"):
         next(live)

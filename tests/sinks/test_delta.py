@@ -30,8 +30,9 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.staging import folder_of_files, write_files
+from pgsluice.sinks.delta.staging import write_files
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
     SCHEMA,
@@ -48,8 +49,8 @@ from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, days_from_civ
 
 @pytest.fixture
 def through_deltalake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are written as those in object stores are."""
-    monkeypatch.setattr("pgsluice.sinks.delta.sink.local_folder", lambda uri: None)
+    """Tables are written as those with rules of others are."""
+    monkeypatch.setattr("pgsluice.sinks.delta.sink.has_rules_of_others", lambda snapshot: True)
 
 
 @pytest.fixture(params=["ours", "deltalake"])
@@ -71,7 +72,7 @@ class TestContract(SinkContract):
 
 @pytest.mark.usefixtures("through_deltalake")
 class TestContractThroughDeltalake(TestContract):
-    """A table in an object store, or with rules that only deltalake knows."""
+    """A table with rules that only deltalake knows."""
 
 
 @pytest.fixture
@@ -575,7 +576,7 @@ def test_the_ends_of_a_type_are_written_merged_and_maintained(
         writer_of(sink, table).apply(net(t, table=table), Lsn(102 + 2 * i))
     seven = AddedColumn(pa.field("c", pa.int32()), pa.scalar(7, pa.int32()))
     writer_of(sink, table).alter([seven], ())
-    maintain(DeltaTable(location(sink)), [], None)
+    maintain(DeltaTable(location(sink)), LocalFolder(Path(location(sink))), [])
     content = sink.open(table, identity()).content(DeltaTable(location(sink)).version())
     assert content is not None
     kept = pa.Table.from_batches(content.rows, content.schema).sort_by("id")
@@ -638,7 +639,7 @@ def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> Non
         t.insert(values(i + 2))
         writer_of(sink, table).apply(net(t, table=table), Lsn(101 + i))
         bounds += _columns_with_bounds(sink)
-    maintain(DeltaTable(location(sink)), [], None)
+    maintain(DeltaTable(location(sink)), LocalFolder(Path(location(sink))), [])
     assert len(DeltaTable(location(sink)).file_uris()) == 1
     assert {tuple(names) for names in [*bounds, *_columns_with_bounds(sink)]} == {("id", "short")}
     codecs = {
@@ -806,7 +807,7 @@ def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> N
         "empty": pa.array([[]] * count, pa.list_(pa.int32())),
     }
     batch = pa.record_batch(columns)
-    (file,) = write_files(folder_of_files(tmp_path), batch.schema, [batch])
+    (file,) = write_files(LocalFolder(tmp_path), batch.schema, [batch])
     metadata = pq.read_metadata(tmp_path / file["path"]).row_group(0)
     chunks = [metadata.column(number) for number in range(metadata.num_columns)]
     with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +21,16 @@ from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.stores.contract import Folder
 from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, net, row
 
 PLACES: list[tuple[Merge, str, int]] = [
     ("on_read", "delta.written", 1),
     ("on_read", "delta.written", 2),
-    ("on_read", "delta.sync", 2),
+    ("on_read", "store.sync", 2),
     ("on_read", "delta.before_commit", 1),
     ("on_write", "delta.written", 1),
-    ("on_write", "delta.sync", 2),
+    ("on_write", "store.sync", 2),
     ("on_write", "delta.before_commit", 1),
 ]
 
@@ -95,13 +96,13 @@ def test_changes_that_another_commit_overtakes_leave_no_files(
     make = commit_module._make_version
     inside = list[set[Path]]()
 
-    def overtaken(folder: Path, version: int, written: Path) -> None:
+    def overtaken(folder: Folder, version: int, content: bytes) -> Hashable:
         monkeypatch.setattr(commit_module, "_make_version", make)
-        inside.append(files_of(sink) - {written})
+        inside.append(files_of(sink))
         snapshot = newest_snapshot(folder)
         assert snapshot is not None
         commit_module.commit(snapshot, "OPTIMIZE", [])
-        make(folder, version, written)
+        return make(folder, version, content)
 
     monkeypatch.setattr(commit_module, "_make_version", overtaken)
     before = files_of(sink)
@@ -217,7 +218,7 @@ def rows_of(sink: DeltaSink) -> dict[int, dict[str, object]]:
 def test_a_disk_that_fails_when_the_position_is_asked_for_is_named(sink: DeltaSink) -> None:
     """A new process writes out what an earlier one has committed, before its position counts."""
     load(sink)
-    durability._synced.clear()
-    failpoints.arm("delta.sync=eio")
+    durability._settled.clear()
+    failpoints.arm("store.sync=eio")
     with pytest.raises(TargetUnreachable, match=r"public\.t"):
         writer_of(sink).position()

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgsluice.sinks.delta.staging import write_files
+from pgsluice.stores.local import LocalFolder
 
 LONG = "long " * 10
 HUGE = "x" * 10_000
@@ -37,8 +38,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def statistics(folder: Path, *batches: pa.RecordBatch) -> dict[str, Any]:
-    files = pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
-    (file,) = write_files(files, batches[0].schema, batches)
+    (file,) = write_files(LocalFolder(folder), batches[0].schema, batches)
     return file["stats"]
 
 

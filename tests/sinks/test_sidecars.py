@@ -18,6 +18,7 @@ import pytest
 from pgsluice.sinks.delta import sidecars
 from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.stores.local import LocalFolder
 
 KEYS: dict[str, list[tuple[Any, ...]]] = {
     "number": [(number,) for number in (5, -3, 8, 0, 2**62, 7, 1, 9, -9, 4)],
@@ -49,7 +50,7 @@ def test_each_key_is_found_in_whatever_run_it_is(
     monkeypatch.setattr(sidecars, "ROWS_IN_A_RUN", rows_in_a_run)
     keys = table_of(KEYS[kind])
     file = data_file(tmp_path, keys)
-    index = KeyIndex(f"{tmp_path}/cache", tmp_path, keys.schema)
+    index = KeyIndex(f"{tmp_path}/cache", LocalFolder(tmp_path), keys.schema)
     wanted = keys.take(pa.array([9, 2, 5, 0, 8]))
     [(found, hits)] = index.find([file], wanted)
     assert found is file
@@ -61,7 +62,7 @@ def test_each_key_is_found_in_whatever_run_it_is(
 def test_a_file_without_rows_has_none_of_the_keys(tmp_path: Path) -> None:
     keys = table_of(KEYS["number"])
     file = data_file(tmp_path, keys.slice(0, 0))
-    index = KeyIndex(f"{tmp_path}/cache", tmp_path, keys.schema)
+    index = KeyIndex(f"{tmp_path}/cache", LocalFolder(tmp_path), keys.schema)
     assert list(index.find([file], keys)) == []
 
 
@@ -80,7 +81,7 @@ def test_a_search_through_a_large_table_keeps_few_of_its_sidecars_in_memory(
 ) -> None:
     numbers = np.random.default_rng(1).permutation(800_000).reshape(-1, 20_000)
     files = [data_file(tmp_path, pa.table({"k": some})) for some in numbers]
-    index = KeyIndex(f"{tmp_path}/cache", tmp_path, pa.schema({"k": pa.int64()}))
+    index = KeyIndex(f"{tmp_path}/cache", LocalFolder(tmp_path), pa.schema({"k": pa.int64()}))
     wanted = pa.table({"k": np.arange(0, 800_000, 7)})
     for _ in range(2):
         resident, found = [], 0
@@ -176,7 +177,7 @@ def test_a_damaged_data_file_is_not_taken_for_trouble_of_the_cache(tmp_path: Pat
     data = bytearray(path.read_bytes())
     data[8 : len(data) // 2] = bytes(len(data) // 2 - 8)
     path.write_bytes(data)
-    index = KeyIndex(f"{tmp_path}/cache", tmp_path, keys.schema)
+    index = KeyIndex(f"{tmp_path}/cache", LocalFolder(tmp_path), keys.schema)
     with pytest.raises(OSError) as raised:
         list(index.find([file], keys))
     assert "None" not in str(raised.value)

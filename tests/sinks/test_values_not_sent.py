@@ -20,6 +20,7 @@ from pgsluice.sinks.delta.data_files import _DECODED_BYTES, rows_at
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.snapshot import DataFile
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
 
@@ -117,7 +118,7 @@ def parts_of(folder: Path, tables: list[pa.Table], rows: list[int], column: str)
         for table in tables:
             writer.write_table(table)
     schema = pa.schema([tables[0].schema.field(column)])
-    parts = list(rows_at(folder, DataFile("file", {}), np.array(rows), schema))
+    parts = list(rows_at(LocalFolder(folder), DataFile("file", {}), np.array(rows), schema))
     expected = pa.concat_tables(tables).select([column]).take(pa.array(rows))
     assert pa.concat_tables(parts).equals(expected)
     return parts

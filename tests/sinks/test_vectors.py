@@ -35,12 +35,13 @@ from pgsluice.sinks.delta.deletion_vectors import (
     to_base85,
     write_vectors,
 )
-from pgsluice.sinks.delta.log import _known, commit_path, newest_snapshot, read_commit, remember
+from pgsluice.sinks.delta.log import _known, commit_name, newest_snapshot, read_commit, remember
 from pgsluice.sinks.delta.net_merge import LARGE_SHARE
 from pgsluice.sinks.delta.sidecars import OpenSidecars
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
     SCHEMA,
@@ -227,17 +228,17 @@ def test_base_85_is_that_of_the_protocol(tmp_path: Path) -> None:
     assert to_base85(data) == text
     descriptor = Descriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, 6)
     name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    assert descriptor.file(tmp_path) == tmp_path / "ab" / name
+    assert descriptor.name(LocalFolder(tmp_path)) == f"ab/{name}"
 
 
 def test_the_vectors_of_a_commit_share_a_file(tmp_path: Path) -> None:
     vectors = [BitMap(range(0, 2 * count, 2)) for count in (1, 1000, 100_000)]
-    descriptors, size = write_vectors(tmp_path, vectors)
-    (file,) = {descriptor.file(tmp_path) for descriptor in descriptors}
-    assert file is not None
-    assert file.stat().st_size == size
-    assert [read_vector(tmp_path, descriptor) for descriptor in descriptors] == vectors
-    assert write_vectors(tmp_path, []) == ([], 0)
+    descriptors, size = write_vectors(LocalFolder(tmp_path), vectors)
+    (name,) = {descriptor.name(LocalFolder(tmp_path)) for descriptor in descriptors}
+    assert name is not None
+    assert (tmp_path / name).stat().st_size == size
+    assert [read_vector(LocalFolder(tmp_path), descriptor) for descriptor in descriptors] == vectors
+    assert write_vectors(LocalFolder(tmp_path), []) == ([], 0)
 
 
 def test_a_vector_that_stands_in_the_log_can_be_read(tmp_path: Path) -> None:
@@ -246,9 +247,9 @@ def test_a_vector_that_stands_in_the_log_can_be_read(tmp_path: Path) -> None:
     data = struct.pack("<IQI", 1681511377, 1, 0) + rows.serialize()
     text = to_base85(data + bytes(-len(data) % 4))
     descriptor = Descriptor("i", text, None, len(data), len(rows))
-    assert read_vector(tmp_path, descriptor) == rows
+    assert read_vector(LocalFolder(tmp_path), descriptor) == rows
     with pytest.raises(PgsluiceError, match="no text in base 85"):
-        read_vector(tmp_path, replace(descriptor, path="~~~~~"))
+        read_vector(LocalFolder(tmp_path), replace(descriptor, path="~~~~~"))
 
 
 class TestForeignCommits:
@@ -394,7 +395,7 @@ class TestAuto:
 def test_slow_merges_are_named_with_what_another_way_would_write(sink: DeltaSink) -> None:
     sink = replace(sink, merge="on_write")
     load(sink, *(row(id_) for id_ in range(100)))
-    folder = Path(location(sink))
+    folder = LocalFolder(Path(location(sink)))
     assert advice_on_merges("public.t", folder, slow_s=0) is None, "there was no merge yet"
     apply(sink, update(1, 5), 110)
     apply(sink, update(2, 6), 120)
@@ -404,7 +405,7 @@ def test_slow_merges_are_named_with_what_another_way_would_write(sink: DeltaSink
     assert "wrote 99 rows again that did not change, beside 1 that did" in advice
     assert 'merge_tables = { "public.t" = "on_read" }' in advice
     assert advice_on_merges("public.t", folder, slow_s=60) is None
-    assert advice_on_merges("public.u", folder.with_name("u"), slow_s=0) is None
+    assert advice_on_merges("public.u", LocalFolder(folder.root.with_name("u")), slow_s=0) is None
 
 
 class TestLog:
@@ -430,10 +431,10 @@ class TestLog:
     ) -> None:
         load(sink, row(1))
         writer_of(sink).position()
-        known = newest_snapshot(Path(location(sink)))
+        known = newest_snapshot(LocalFolder(Path(location(sink))))
         for number in range(3):
             apply(sink, update(1, number), 110 + number)
-        commit_path(Path(location(sink)), 1).unlink()
+        (Path(location(sink)) / commit_name(1)).unlink()
         if is_known and known is not None:
             remember(known)
         else:
@@ -447,7 +448,7 @@ class TestLog:
         DeltaTable(location(sink)).create_checkpoint()
         (single,) = logs.glob("*.checkpoint.parquet")
         single.rename(logs / f"{0:020}.checkpoint.{1:010}.{2:010}.parquet")
-        commit_path(Path(location(sink)), 0).unlink()
+        (Path(location(sink)) / commit_name(0)).unlink()
         _known.clear()
         with pytest.raises(PgsluiceError, match="no checkpoint in a single file"):
             load(sink, row(2))
@@ -512,7 +513,6 @@ class TestPowerCut:
         assert len(new) == 3
         assert {*new} <= {*synced}
         assert [path for path in synced if path.suffix == ".parquet"]
-        assert [path for path in synced if path.suffix == ".tmp"], "the commit itself"
 
     @pytest.mark.parametrize("way", ["on_read", "on_write"])
     def test_the_commit_of_a_killed_attempt_is_written_out_when_it_is_found(
@@ -521,7 +521,7 @@ class TestPowerCut:
         sink = replace(sink, merge=way)
         load(sink, row(1), row(2))
         version = apply(sink, update(2, 5), 110).version
-        monkeypatch.setattr("pgsluice.sinks.delta.durability._synced", {})
+        monkeypatch.setattr("pgsluice.sinks.delta.durability._settled", {})
         synced.clear()
         assert apply(sink, update(2, 5), 110).skipped
         self._assert_synced(sink, synced, version)
@@ -548,7 +548,7 @@ class TestPowerCut:
         assert {*(added - before), folder, folder / "_delta_log"} <= {*synced}
 
     def _added(self, folder: Path, version: int) -> set[Path]:
-        actions = read_commit(folder, version) or []
+        actions = read_commit(LocalFolder(folder), version) or []
         return {folder / action["add"]["path"] for action in actions if "add" in action}
 
 
@@ -643,6 +643,6 @@ class TestUpkeep:
 
 
 def _vectors_in_use(sink: DeltaSink) -> list[str]:
-    snapshot = newest_snapshot(Path(location(sink)))
+    snapshot = newest_snapshot(LocalFolder(Path(location(sink))))
     assert snapshot is not None
     return [name for name, file in snapshot.files.items() if file.vector is not None]

@@ -186,7 +186,7 @@ class DeltaFuzz:
         """Fail after some file has been written, or before it is on the disk: of the merge, its
         commit, or the upkeep."""
         net, position = self._net(), self._next_position()
-        place, most = self.random.choice([("delta.written", 6), ("delta.sync", 15)])
+        place, most = self.random.choice([("delta.written", 6), ("store.sync", 15)])
         with self._failing(f"{place}=eio@{self.random.randint(1, most)}"):
             writer = self._writer()
             applied = writer.apply(net, position)

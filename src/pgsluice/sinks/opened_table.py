@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pgsluice.disk import disk_trouble
+from pgsluice.disk import DiskTrouble, disk_trouble
 from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.contract import (
@@ -22,6 +22,7 @@ from pgsluice.sinks.contract import (
     TargetTable,
 )
 from pgsluice.sinks.target_trouble import target_trouble
+from pgsluice.stores.contract import StoreError
 
 
 class OpenedTable:
@@ -63,6 +64,9 @@ class OpenedTable:
             location = self._sink.location(self._table.namespace, self._table.name)
             if (trouble := disk_trouble(error, location)) is None:
                 raise
+            raise target_trouble(trouble, self._table.title) from error
+        except StoreError as error:
+            trouble = DiskTrouble(error.what, error.hint or "look at the store")
             raise target_trouble(trouble, self._table.title) from error
 
     def close(self) -> None:

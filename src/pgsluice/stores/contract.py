@@ -100,6 +100,10 @@ class Folder(ABC):
     def path(self) -> Path | None:
         """The folder on this machine's disk; None for one in an object store."""
 
+    def storage_options(self) -> dict[str, str]:
+        """How deltalake reaches an object store; it has secrets."""
+        return {}
+
     @abstractmethod
     def create(self, name: str, data: bytes) -> Hashable:
         """Create a named file, durably when this returns.
@@ -156,7 +160,7 @@ class Folder(ABC):
 
         Args:
             under: the folder inside of this one, with ``/`` at its end.
-            after: only files whose whole name is greater than this one.
+            after: only files whose whole name is greater than this one, which begins with ``under``.
         """
 
     @abstractmethod

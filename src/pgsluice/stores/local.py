@@ -101,7 +101,7 @@ class LocalFolder(Folder):
 
     def write(self, name: str) -> OutputStream:
         path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _sync(*_make_folders(path.parent))
         stream: OutputStream = pa.OSFile(str(path), "wb")
         return stream
 
@@ -128,8 +128,9 @@ class LocalFolder(Folder):
             names = os.listdir(self.root / under)  # noqa: PTH208 - fast for thousands of names
         except FileNotFoundError:
             return []
-        later = sorted(full for name in names if (full := f"{under}{name}") > after)
-        return [found for name in later if (found := self.stat(name)) is not None]
+        last = after.removeprefix(under)
+        later = sorted(name for name in names if name > last)
+        return [found for name in later if (found := self.stat(f"{under}{name}")) is not None]
 
     def stat(self, name: str) -> Stored | None:
         try:

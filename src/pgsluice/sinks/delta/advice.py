@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.log import newest_version, read_commit
+from pgsluice.stores.contract import Folder
 
 _METRICS = {"execution_time_ms", "num_source_rows", "num_target_rows_copied"}
 _COMMITS = 20
@@ -15,7 +15,7 @@ _WORTH = 5
 """A merge on read is worth it if a merge wrote so many times the rows that changed."""
 
 
-def advice_on_merges(title: str, folder: Path, slow_s: float) -> str | None:
+def advice_on_merges(title: str, folder: Folder, slow_s: float) -> str | None:
     """What a table would gain from merging on read, with the hint how to get it.
 
     Args:
@@ -44,7 +44,7 @@ def advice_on_merges(title: str, folder: Path, slow_s: float) -> str | None:
     )
 
 
-def _merges(folder: Path) -> Iterator[Mapping[str, Any]]:
+def _merges(folder: Folder) -> Iterator[Mapping[str, Any]]:
     """deltalake's metrics of the MERGEs among the newest commits."""
     try:
         newest = newest_version(folder)

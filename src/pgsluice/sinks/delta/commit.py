@@ -8,21 +8,20 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta import hard_links
 from pgsluice.sinks.delta.attempt import commits
-from pgsluice.sinks.delta.deletion_vectors import FOLDER, Descriptor
-from pgsluice.sinks.delta.durability import sync, sync_added, sync_log
-from pgsluice.sinks.delta.log import after_commit, commit_path, remember
+from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.durability import new_files, note_settled
+from pgsluice.sinks.delta.log import after_commit, commit_name, remember
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 from pgsluice.sinks.delta.staging import statistics_text
+from pgsluice.stores.contract import Folder, LinksRefused, NameTaken
 
 
 def commit(
@@ -35,9 +34,9 @@ def commit(
 ) -> Snapshot:
     """Make the version after a snapshot.
 
-    The file of a version is linked to its name, which fails if the name is taken: so one writer
-    makes a version. deltalake and Spark do the same. What it names is on the disk before, and the
-    version when this returns.
+    One writer creates the file of a version; deltalake does the same. What the commit names is
+    durable before, and the version when this returns. Its content is no other writer's: it has a
+    UUID (``txnId``), by which a create whose answer was lost is recognised.
 
     Args:
         operation: as readers of the table's history see it.
@@ -47,7 +46,7 @@ def commit(
 
     Raises:
         Overtaken: another commit has this version.
-        TableError: the file system refuses hard links.
+        TableError: the disk's file system refuses hard links.
     """
     now_ms = int(time.time() * 1000)
     info = {
@@ -55,6 +54,7 @@ def commit(
         "operation": operation,
         "operationParameters": {},
         "engineInfo": "pgsluice",
+        "txnId": str(uuid.uuid4()),
         **information,
     }
     identifiers = [
@@ -64,42 +64,25 @@ def commit(
     everything = [{"commitInfo": info}, *identifiers, *actions]
     lines = "".join(f"{_as_json(action)}\n" for action in everything)
     version = snapshot.version + 1
-    folder = snapshot.folder / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    commit_path(snapshot.folder, version).parent.mkdir(exist_ok=True)
-    sync_added(snapshot.folder, actions, snapshot.files)
-    written = folder / f"commit-{uuid.uuid4()}.tmp"
-    try:
-        written.write_bytes(lines.encode())
-        sync(written)
-        failpoint("delta.before_commit")
-        with commits():
-            _make_version(snapshot.folder, version, written)
-    finally:
-        written.unlink(missing_ok=True)
+    folder = snapshot.folder
+    folder.settle(new_files(folder, actions, snapshot.files))
+    failpoint("delta.before_commit")
+    with commits():
+        tag = _make_version(folder, version, lines.encode())
     failpoint("delta.after_commit")
-    sync_log(snapshot.folder, version)
-    made = after_commit(snapshot, everything)
+    note_settled(folder, version)
+    made = after_commit(snapshot, everything, tag)
     remember(made)
     return made
 
 
-def _make_version(folder: Path, version: int, written: Path) -> None:
-    path = commit_path(folder, version)
+def _make_version(folder: Folder, version: int, content: bytes) -> Hashable:
     try:
-        path.hardlink_to(written)
-    except FileExistsError:
-        if path.samefile(written):  # NFS repeats a call whose answer was lost
-            return
-        raise Overtaken(f"another commit made version {version} of {folder}") from None
-    except OSError as error:
-        if error.errno not in hard_links.REFUSALS:
-            raise
-        raise TableError(
-            f"{folder} cannot have a Delta table: {hard_links.WHY}",
-            hint="choose a path on another file system",
-            location=str(folder),
-        ) from error
+        return folder.create(commit_name(version), content)
+    except NameTaken:
+        raise Overtaken(f"another commit made version {version} of {folder.uri}") from None
+    except LinksRefused as error:
+        raise TableError(str(error), hint=error.hint, location=folder.uri) from error
 
 
 def _as_json(action: dict[str, Any]) -> str:

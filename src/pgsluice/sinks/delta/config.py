@@ -99,7 +99,7 @@ class DeltaSinkConfig(SinkConfig):
             from pgsluice.sinks.delta.sink import DeltaSink
         except ModuleNotFoundError:
             return None
-        folder = Path(DeltaSink(self.path).location(namespace, name))
+        folder = DeltaSink(self.path).folder(namespace, name)
         return advice_on_merges(f"{namespace}.{name}", folder, SLOW_MERGE_S)
 
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> Sink:

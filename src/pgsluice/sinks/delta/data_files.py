@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from pgsluice.sinks.delta import staging
 from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.stores.contract import Folder
 
 _HELD_BYTES = 16 * 2**20
 """Batches that are larger are not joined, and not held beside others."""
@@ -27,7 +27,7 @@ _ROWS_OF_DICTIONARIES = 4096
 
 
 def rows_at(
-    folder: Path, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
+    folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """Some rows of a file in their order, in parts that follow each other, each small enough for
     memory; only their row groups are read.
@@ -55,7 +55,7 @@ def rows_at(
 
 
 def _batches(
-    folder: Path, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
+    folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The row groups of a file that have some of the rows, in batches that are small enough for
     memory, each with the number of its first row.
@@ -96,13 +96,13 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
     return max(1, min(most, int(_DECODED_BYTES * group.num_rows // max(size, 1))))
 
 
-def dead_rows(folder: Path, file: DataFile) -> BitMap:
+def dead_rows(folder: Folder, file: DataFile) -> BitMap:
     """The numbers of a file's dead rows."""
     return BitMap() if file.vector is None else read_vector(folder, file.vector)
 
 
 def live_batches(
-    folder: Path, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
+    folder: Folder, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of files, those of one after those of another.
 
@@ -154,7 +154,7 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _live_batches(
-    folder: Path, file: DataFile, dead: BitMap, schema: pa.Schema
+    folder: Folder, file: DataFile, dead: BitMap, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of a file in their order, a row group at a time."""
     dead_places = np.asarray(dead.to_array(), np.int64)

@@ -16,9 +16,8 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,8 @@ from pyroaring import BitMap
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.delta.attempt import writes
+from pgsluice.stores.contract import Folder, Span
+from pgsluice.stores.places import local_path
 
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
@@ -84,53 +85,57 @@ class Descriptor:
             "cardinality": self.cardinality,
         }
 
-    def file(self, folder: Path) -> Path | None:
-        """The file with the vector; None for one that is in its descriptor.
+    def name(self, folder: Folder) -> str | None:
+        """The path of the file with the vector inside of the table's folder; None: it lies
+        elsewhere, or the vector is in its descriptor.
 
         Args:
             folder: the table's.
         """
         if self.storage == "u":
             prefix, name = self.path[:-_UUID_DIGITS], self.path[-_UUID_DIGITS:]
-            return folder / prefix / _file_name(uuid.UUID(bytes=from_base85(name)))
-        if self.storage == "p":
-            return Path(unquote(urlsplit(self.path).path))
-        return None
-
-    def name(self, folder: Path) -> str | None:
-        """The path of that file inside of the table's folder; None: it lies elsewhere."""
-        file = self.file(folder)
-        inside = file is not None and file.is_relative_to(folder)
-        return str(file.relative_to(folder)) if file is not None and inside else None
+            return "/".join(
+                [*([prefix] if prefix else []), _file_name(uuid.UUID(bytes=from_base85(name)))]
+            )
+        return _inside(self.path, folder) if self.storage == "p" else None
 
 
-def read_vector(folder: Path, descriptor: Descriptor) -> BitMap:
+def _inside(uri: str, folder: Folder) -> str | None:
+    """The name that a file has in a folder; None: it lies elsewhere."""
+    path = local_path(uri)
+    file = uri if path is None else str(path)
+    name = file.removeprefix(f"{folder.uri.rstrip('/')}/")
+    return name if name != file else None
+
+
+def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
     """The dead rows of a data file.
 
     Raises:
         PgsluiceError: the vector cannot be read, or is damaged.
     """
-    file = descriptor.file(folder)
     try:
-        if file is None:
+        if descriptor.storage == "i":
             return _decoded(from_base85(descriptor.path)[: descriptor.size])
-        with file.open("rb") as stored:
-            stored.seek(descriptor.offset or 0)
-            (size,) = struct.unpack(">i", stored.read(4))
-            data = stored.read(descriptor.size)
-            (checksum,) = struct.unpack(">I", stored.read(4))
+        name = descriptor.name(folder)
+        if name is None:
+            raise ValueError("it lies outside of the table's folder")
+        (stored,) = folder.read_spans(name, [Span(descriptor.offset or 0, descriptor.size + 8)])
+        data = stored[4:-4]
+        (size,) = struct.unpack_from(">i", stored)
+        (checksum,) = struct.unpack(">I", stored[-4:])
         if size != descriptor.size or checksum != zlib.crc32(data):
             raise ValueError("its size or its checksum is wrong")
         return _decoded(data)
     except (OSError, ValueError, struct.error) as error:
         raise PgsluiceError(
-            f"a deletion vector of the Delta table in {folder} cannot be read: {error}",
+            f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
             hint="restore the file; or copy the table again",
-            location=str(folder),
+            location=folder.uri,
         ) from error
 
 
-def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
+def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
     """Write the vectors of one commit into one file.
 
     Args:
@@ -151,10 +156,10 @@ def write_vectors(folder: Path, vectors: Sequence[BitMap]) -> tuple[list[Descrip
         descriptors.append(Descriptor("u", place, len(data), len(encoded), len(vector)))
         data += struct.pack(">i", len(encoded)) + encoded
         data += struct.pack(">I", zlib.crc32(encoded))
-    (folder / FOLDER).mkdir(exist_ok=True)
-    path = folder / FOLDER / _file_name(name)
-    writes(path.unlink)
-    path.write_bytes(data)
+    path = f"{FOLDER}/{_file_name(name)}"
+    writes(partial(folder.delete, path))
+    with folder.write(path) as stream:
+        stream.write(data)
     failpoint("delta.written")
     return descriptors, len(data)
 

@@ -70,12 +70,12 @@ def refuse_unknown_rules(snapshot: Snapshot, table: str) -> None:
     """
     if rules := _unknown_rules(snapshot):
         raise TableError(
-            f"the Delta table at {snapshot.folder} has {rules[0]}, which merge-on-read does"
+            f"the Delta table at {snapshot.folder.uri} has {rules[0]}, which merge-on-read does"
             " not support",
             hint=f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or take it from the'
             " table",
             table=table,
-            location=str(snapshot.folder),
+            location=snapshot.folder.uri,
         )
 
 

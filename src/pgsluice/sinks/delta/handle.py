@@ -35,13 +35,13 @@ from pgsluice.sinks.contract import (
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.durability import sync_through
-from pgsluice.sinks.delta.log import local_folder
+from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.merge import merge
 from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve, refuse_shared
 from pgsluice.sinks.delta.shared_keys import refuse_shared_keys
 from pgsluice.sinks.delta.statistics import writer_properties
 from pgsluice.sinks.delta.store_errors import store_error
+from pgsluice.stores.contract import Folder
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -64,7 +64,8 @@ class DeltaHandle(TableHandle):
         history_s = sink.history_retention_s
         self._log_hours = maintenance.log_hours(sink.cut_retention_s, history_s)
         self._history_hours = maintenance.whole_hours(history_s)
-        self._storage_options = dict(sink.storage_options) or None
+        self._folder = sink.folder(table.namespace, table.name)
+        self._storage_options = self._folder.storage_options() or None
         self._bytes_written = 0
         self._delta = self._open()
 
@@ -86,7 +87,7 @@ class DeltaHandle(TableHandle):
         return commit_marker.read_marker(self._delta, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
-        return content_of(self._uri, version, self._identity, self._storage_options)
+        return content_of(self._folder, version, self._identity)
 
     def refuse_foreign_changes(self) -> None:
         if self._delta is not None and self._sink.foreign_writes == "park":
@@ -125,17 +126,18 @@ class DeltaHandle(TableHandle):
         """Write files that no version refers to."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
-        return staging.stage(self._uri, schema, copied, self._storage_options)
+        return staging.stage(self._folder, schema, copied)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         schema = self.target_types(self._table.schema)
-        files = staging.files_at(self._uri, self._storage_options)
-        refuse_shared_keys(files, self._table, schema, staged, position, self._sink.cache_dir)
+        refuse_shared_keys(
+            self._folder, self._table, schema, staged, position, self._sink.cache_dir
+        )
         self._commit_staged(schema, staged, position)
         return self._replaced(sum(part.rows for part in staged))
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        staging.discard(self._uri, staged, self._storage_options)
+        staging.discard(self._folder, staged)
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return columns.as_delta(schema, self._table.title)
@@ -158,7 +160,7 @@ class DeltaHandle(TableHandle):
             columns.altered_schema(columns.existing_schema(delta), added, widened)
         )
         rows = CopiedRows(columns.altered_rows(delta, schema, added), schema, title)
-        staged = staging.stage(self._uri, schema, rows, self._storage_options)
+        staged = staging.stage(self._folder, schema, rows)
         self._commit_staged(schema, [staged], position)
         return replace(self._replaced(0), bytes_written=staged.bytes_written)
 
@@ -179,9 +181,7 @@ class DeltaHandle(TableHandle):
         if not maintenance.is_due(commits, self._bytes_written, sizes):
             return False
         maintenance.keep_log(delta, self._log_hours)
-        maintenance.maintain(
-            delta, keep_versions, self._storage_options, history_hours=self._history_hours
-        )
+        maintenance.maintain(delta, self._folder, keep_versions, history_hours=self._history_hours)
         return True
 
     def _change(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> Applied:
@@ -304,9 +304,8 @@ class DeltaHandle(TableHandle):
 
     def _sync(self) -> None:
         """Have the version on the disk before its position counts."""
-        folder = local_folder(self._uri)
-        if folder is not None and self.version >= 0:
-            sync_through(folder, self.version)
+        if self.version >= 0:
+            settle_through(self._folder, self.version)
 
     def _newest_version(self) -> int:
         newest = self._open()
@@ -342,12 +341,11 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
     return columns.with_all_columns(inserted, schema), skipped
 
 
-def content_of(
-    uri: str, version: int, identity: TargetIdentity, storage_options: dict[str, str] | None
-) -> TargetContent | None:
+def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:
     """A table at a version; None: there is none, or it cannot be read any more."""
     try:
-        delta = DeltaTable(uri, version=version, storage_options=storage_options)
+        options = folder.storage_options() or None
+        delta = DeltaTable(folder.uri, version=version, storage_options=options)
     except DeltaError:
         return None
     schema = columns.existing_schema(delta)

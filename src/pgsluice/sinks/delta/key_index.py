@@ -33,6 +33,7 @@ from pgsluice.sinks.delta.sidecars import (
 )
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
 from pgsluice.small_files import TEMPORARY
+from pgsluice.stores.contract import Folder
 
 _NAMES_KEPT = 4096
 
@@ -48,11 +49,11 @@ class KeyIndex:
         keys: the key columns in the table's types.
     """
 
-    def __init__(self, cache_dir: str | None, folder: Path, keys: pa.Schema) -> None:
+    def __init__(self, cache_dir: str | None, folder: Folder, keys: pa.Schema) -> None:
         self._table = folder
         self._keys = keys
         columns = [f"{field.name} {field.type}" for field in keys]
-        definition = "\n".join([FORMAT, str(folder), *columns])
+        definition = "\n".join([FORMAT, folder.uri, *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
         self._folder = _cache_folder(cache_dir) / name
 
@@ -130,7 +131,7 @@ class KeyIndex:
     def _keys_of(self, name: str) -> Iterator[pa.Table]:
         """The keys of a data file's rows, some after the others."""
         columns = list(self._keys.names)
-        with naming(self._table), open_data_file(self._table, name) as parquet:
+        with naming(self._table.uri), open_data_file(self._table, name) as parquet:
             for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=columns, use_threads=False):
                 yield self._in_types(pa.Table.from_batches([batch]))
 

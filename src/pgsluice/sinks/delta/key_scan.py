@@ -7,7 +7,6 @@ finds other files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
 from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.stores.contract import Folder
 
 
 class KeyScan:
@@ -27,7 +27,7 @@ class KeyScan:
         keys: the key columns in the table's types.
     """
 
-    def __init__(self, folder: Path, keys: pa.Schema) -> None:
+    def __init__(self, folder: Folder, keys: pa.Schema) -> None:
         self._folder = folder
         self._keys = keys
 

@@ -34,7 +34,7 @@ from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.copied_rows import CopiedRows
 from pgsluice.sinks.delta.data_files import dead_rows, live_batches
-from pgsluice.sinks.delta.durability import sync_through
+from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.features import (
     definition,
     has_change_data_feed,
@@ -88,7 +88,6 @@ class LocalHandle(TableHandle):
         way: Merge,
     ) -> None:
         self._sink = sink
-        self._uri = sink.location(table.namespace, table.name)
         self._table = table
         self._identity = identity
         self._snapshot = snapshot
@@ -98,7 +97,7 @@ class LocalHandle(TableHandle):
 
     @property
     def location(self) -> str:
-        return self._uri
+        return self._snapshot.folder.uri
 
     @property
     def version(self) -> int:
@@ -109,11 +108,11 @@ class LocalHandle(TableHandle):
 
     def marker(self) -> CommitMarker | None:
         if self.version >= 0:
-            sync_through(self._snapshot.folder, self.version)
+            settle_through(self._snapshot.folder, self.version)
         return commit_marker.read_marker(self._snapshot, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
-        return content_of(self._uri, version, self._identity, None)
+        return content_of(self._snapshot.folder, version, self._identity)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         snapshot = self._snapshot
@@ -127,7 +126,7 @@ class LocalHandle(TableHandle):
         folder, current = self._snapshot.folder, self.version
         commit_marker.refuse_foreign_changes(
             self._table.title,
-            self._uri,
+            folder.uri,
             ours=self._snapshot.transaction_version(commit_marker.VERSION),
             current=current,
             operations=lambda count: operations(folder, current - count, current),
@@ -145,7 +144,7 @@ class LocalHandle(TableHandle):
         batch after the copy does not have to wait for it."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
-        staged = staging.stage(self._uri, schema, copied, None)
+        staged = staging.stage(self._snapshot.folder, schema, copied)
         if self._table.key and self._way_with([staged]) == "on_read":
             keys = pa.schema([schema.field(name) for name in self._table.key])
             index = KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
@@ -154,13 +153,13 @@ class LocalHandle(TableHandle):
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         schema = self.target_types(self._table.schema)
-        files, cache_dir = staging.files_at(self._uri, None), self._sink.cache_dir
-        refuse_shared_keys(files, self._table, schema, staged, position, cache_dir)
+        folder, cache_dir = self._snapshot.folder, self._sink.cache_dir
+        refuse_shared_keys(folder, self._table, schema, staged, position, cache_dir)
         self._way = self._way_with(staged)
         return self._replace(schema, staged, position, "WRITE")
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        staging.discard(self._uri, staged, None)
+        staging.discard(self._snapshot.folder, staged)
 
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
         """How changes get into the table if a copy has (at least) these rows.
@@ -190,7 +189,7 @@ class LocalHandle(TableHandle):
             for batch in live_rows(old, old.files.values())
         )
         copied = CopiedRows(rows, schema, self._table.title)
-        part = staging.stage(self._uri, schema, copied, None)
+        part = staging.stage(old.folder, schema, copied)
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
 
     @attempt()
@@ -293,10 +292,9 @@ class LocalHandle(TableHandle):
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         rows, skipped = first_rows(net, self.target_types(net.schema))
         part = staging.stage(
-            self._uri,
+            self._snapshot.folder,
             rows.schema,
             CopiedRows(rows.to_batches(), rows.schema, self._table.title),
-            None,
         )
         applied = self._replace(rows.schema, [part], position, "WRITE")
         return replace(applied, rows_skipped=skipped)

@@ -1,4 +1,4 @@
-"""The log of a Delta table on a disk, as far as our own commits need it.
+"""The log of a Delta table, as far as our own commits need it.
 
 deltalake does not show deletion vectors, so the log is read here: the newest checkpoint, then the
 commits after it. A process keeps what it has read of a table and reads only new commits later.
@@ -11,14 +11,12 @@ Its figure: merging 500 keys into 1 million rows, at least 50 times less CPU tha
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,37 +25,31 @@ from deltalake import Schema as DeltaSchema
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.snapshot import DataFile, Removed, Snapshot
+from pgsluice.stores.contract import Folder, Stored
 
+_LOG = "_delta_log/"
 _NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
 _READ = ["add", "remove", "protocol", "metaData", "txn"]
 _KEPT_TABLES = 2000
 """Tables whose state a process keeps."""
 
 
-def local_folder(uri: str) -> Path | None:
-    """The folder of a table on a disk of this machine; None for a table in an object store."""
-    if "://" not in uri:
-        return Path(uri).absolute()
-    url = urlsplit(uri)
-    return Path(unquote(url.path)) if url.scheme.lower() == "file" else None
+def commit_name(version: int) -> str:
+    """The file of a version's commit, inside of the table's folder."""
+    return f"{_LOG}{version:020}.json"
 
 
-def commit_path(folder: Path, version: int) -> Path:
-    """The file of a version's commit."""
-    return folder / "_delta_log" / f"{version:020}.json"
-
-
-def read_commit(folder: Path, version: int) -> list[dict[str, Any]] | None:
+def read_commit(folder: Folder, version: int) -> list[dict[str, Any]] | None:
     """The actions of a version's commit; None: there is no such file."""
     try:
-        content = commit_path(folder, version).read_bytes()
+        content = folder.read(commit_name(version))
     except FileNotFoundError:
         return None
     # Only a newline ends an action: text in it may have other characters that end lines.
     return [json.loads(line) for line in content.split(b"\n") if line.strip()]
 
 
-def operations(folder: Path, after: int, through: int) -> list[str]:
+def operations(folder: Folder, after: int, through: int) -> list[str]:
     """What the commits did, one for each whose file is still there."""
     commits = (read_commit(folder, version) for version in range(after + 1, through + 1))
     return [_operation(actions) for actions in commits if actions is not None]
@@ -67,11 +59,11 @@ def _operation(actions: Iterable[dict[str, Any]]) -> str:
     return next((str(a["commitInfo"].get("operation")) for a in actions if "commitInfo" in a), "")
 
 
-_known: dict[Path, Snapshot] = {}
+_known: dict[Folder, Snapshot] = {}
 _known_lock = threading.Lock()
 
 
-def newest_snapshot(folder: Path) -> Snapshot | None:
+def newest_snapshot(folder: Folder) -> Snapshot | None:
     """The table as it is now; None: there is none.
 
     Raises:
@@ -79,65 +71,82 @@ def newest_snapshot(folder: Path) -> Snapshot | None:
     """
     with _known_lock:
         known = _known.get(folder)
-    if known is not None and known.stamp != stamp(commit_path(folder, known.version)):
-        known = None  # another table has its place, or the commit was cleaned up
-    snapshot = (
-        read_snapshot(folder) if known is None else _advanced(known, _Listed.of(folder).newest)
-    )
+    snapshot = None if known is None else _caught_up(known)
+    if snapshot is None:
+        snapshot = read_snapshot(folder)
     if snapshot is not None and snapshot is not known:
         remember(snapshot)
     return snapshot
 
 
-def newest_version(folder: Path) -> int:
+def _caught_up(known: Snapshot) -> Snapshot | None:
+    """The table as it is now, by the names in the log from its known version on.
+
+    Returns:
+        None: another table has its place, or its commit was cleaned up or written over.
+    """
+    entries = known.folder.entries(_LOG, after=commit_name(known.version - 1))
+    commit = next((one for one in entries if one.name == commit_name(known.version)), None)
+    if commit is None or commit.tag != known.tag:
+        return None
+    return _advanced(known, _Listed.of(entries))
+
+
+def newest_version(folder: Folder) -> int:
     """The table's newest version; -1: there is no table."""
-    return _Listed.of(folder).newest
+    return _Listed.of(folder.entries(_LOG)).newest
 
 
 def remember(snapshot: Snapshot) -> None:
     """Keep a table's state for the next use in this process."""
-    stamped = replace(snapshot, stamp=stamp(commit_path(snapshot.folder, snapshot.version)))
     with _known_lock:
-        _known[snapshot.folder] = stamped
+        _known[snapshot.folder] = snapshot
         while len(_known) > _KEPT_TABLES:
             del _known[next(iter(_known))]
 
 
-def read_snapshot(folder: Path) -> Snapshot | None:
+def read_snapshot(folder: Folder) -> Snapshot | None:
     """The table as it is now, from the newest checkpoint on; None: there is none.
 
     Raises:
         PgsluiceError: the log cannot be read, or does not reach back far enough.
     """
-    listed = _Listed.of(folder)
+    listed = _Listed.of(folder.entries(_LOG))
     if listed.is_empty:
         return None
     if listed.checkpoint is not None:
         start = listed.checkpoint
-        actions = _checkpoint_actions(folder / "_delta_log" / f"{start:020}.checkpoint.parquet")
+        actions = _checkpoint_actions(folder, f"{_LOG}{start:020}.checkpoint.parquet")
     else:
         start, actions = 0, iter(_commit(folder, 0))
     began = _Building(folder).applied(actions, start)
-    return _advanced(began.snapshot(start), listed.newest)
+    return _advanced(began.snapshot(start, listed.tags.get(start)), listed)
 
 
-def after_commit(snapshot: Snapshot, actions: Iterable[dict[str, Any]]) -> Snapshot:
-    """The table after one more commit."""
+def after_commit(
+    snapshot: Snapshot, actions: Iterable[dict[str, Any]], tag: Hashable = None
+) -> Snapshot:
+    """The table after one more commit.
+
+    Args:
+        tag: of the commit's file.
+    """
     version = snapshot.version + 1
-    return _Building.of(snapshot).applied(actions, version).snapshot(version)
+    return _Building.of(snapshot).applied(actions, version).snapshot(version, tag)
 
 
-def _advanced(snapshot: Snapshot, newest: int) -> Snapshot:
-    """The table after the commits that follow, up to a version."""
+def _advanced(snapshot: Snapshot, listed: _Listed) -> Snapshot:
+    """The table after the commits that follow."""
+    newest = listed.newest
     if snapshot.version >= newest:
         return snapshot
     building = _Building.of(snapshot)
     for version in range(snapshot.version + 1, newest + 1):
         building.applied(_commit(snapshot.folder, version), version)
-    return building.snapshot(newest)
+    return building.snapshot(newest, listed.tags.get(newest))
 
 
-def _commit(folder: Path, version: int) -> list[dict[str, Any]]:
+def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
     """The actions of a version that has to be there.
 
     Raises:
@@ -146,11 +155,11 @@ def _commit(folder: Path, version: int) -> list[dict[str, Any]]:
     actions = read_commit(folder, version)
     if actions is None:
         raise PgsluiceError(
-            f"the log of the Delta table in {folder} lacks version {version}, and there is no"
+            f"the log of the Delta table in {folder.uri} lacks version {version}, and there is no"
             " checkpoint in a single file after it",
             hint="restore the file, or write a checkpoint; or move the table away and copy it"
             " again",
-            location=str(folder),
+            location=folder.uri,
         )
     return actions
 
@@ -162,30 +171,37 @@ class _Listed:
     Attributes:
         newest: the highest version that has a commit or a checkpoint; -1: none has.
         checkpoint: the newest checkpoint in a single file; None: there is none.
-        is_empty: there is nothing that belongs to a table.
+        tags: of the commits' files, by version.
     """
 
     newest: int
     checkpoint: int | None
-    is_empty: bool
+    tags: Mapping[int, Hashable]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that belongs to a table."""
+        return self.newest < 0
 
     @classmethod
-    def of(cls, folder: Path) -> _Listed:
-        """List a table's log."""
-        try:
-            names = os.listdir(folder / "_delta_log")  # noqa: PTH208 - fast for thousands of names
-        except FileNotFoundError:
-            names = []
-        numbered = [(int(match[1]), match[2]) for match in map(_NUMBERED.fullmatch, names) if match]
-        single = [number for number, kind in numbered if kind == "checkpoint.parquet"]
-        newest = max((number for number, _ in numbered), default=-1)
-        return cls(newest, max(single, default=None), not numbered)
+    def of(cls, entries: Iterable[Stored]) -> _Listed:
+        """From the files of a log."""
+        newest, single, tags = -1, [], {}
+        for entry in entries:
+            if match := _NUMBERED.fullmatch(entry.name, len(_LOG)):
+                number, kind = int(match[1]), match[2]
+                newest = max(newest, number)
+                if kind == "json":
+                    tags[number] = entry.tag
+                elif kind == "checkpoint.parquet":
+                    single.append(number)
+        return cls(newest, max(single, default=None), tags)
 
 
 class _Building:
     """A snapshot while actions are applied to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.protocol: Mapping[str, Any] | None = None
         self.metadata: Mapping[str, Any] | None = None
@@ -246,17 +262,20 @@ class _Building:
         if vector is not None and (stored := vector.name(self.folder)) is not None:
             self.removed[stored] = Removed(live.vector_since, version, time_ms)
 
-    def snapshot(self, version: int) -> Snapshot:
+    def snapshot(self, version: int, tag: Hashable) -> Snapshot:
         """What has been built.
+
+        Args:
+            tag: of the newest commit's file.
 
         Raises:
             PgsluiceError: the log lacks the table's definition.
         """
         if self.protocol is None or self.metadata is None or self.schema is None:
             raise PgsluiceError(
-                f"the log of the Delta table in {self.folder} is not complete",
+                f"the log of the Delta table in {self.folder.uri} is not complete",
                 hint="restore the files of _delta_log; or move the table away and copy it again",
-                location=str(self.folder),
+                location=self.folder.uri,
             )
         return Snapshot(
             self.folder,
@@ -267,7 +286,7 @@ class _Building:
             self.files,
             self.transactions,
             self.removed,
-            stamp(commit_path(self.folder, version)),
+            tag,
         )
 
 
@@ -276,25 +295,16 @@ def _descriptor(action: Mapping[str, Any]) -> Descriptor | None:
     return Descriptor.from_json(value) if value else None
 
 
-def stamp(path: Path) -> tuple[int, ...] | None:
-    """Tells a file from another one with its name; None: there is none."""
+def _checkpoint_actions(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _checkpoint_actions(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with pq.ParquetFile(path) as file:
+        with folder.open(name) as opened, pq.ParquetFile(opened) as file:
             there = [name for name in _READ if name in file.schema_arrow.names]
             for batch in file.iter_batches(columns=there):
                 for row in batch.to_pylist(maps_as_pydicts="strict"):
                     yield {name: value for name, value in row.items() if value is not None}
     except (OSError, pa.ArrowInvalid) as error:
         raise PgsluiceError(
-            f"the checkpoint {path} of a Delta table cannot be read: {error}",
+            f"the checkpoint {name} of the Delta table in {folder.uri} cannot be read: {error}",
             hint="restore the file, or delete it if the commits before it are still there",
-            location=str(path),
+            location=folder.uri,
         ) from error

@@ -22,9 +22,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgsluice.sinks.delta.columns import existing_schema
-from pgsluice.sinks.delta.durability import sync_through
-from pgsluice.sinks.delta.log import local_folder
+from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.statistics import writer_properties
+from pgsluice.stores.contract import Folder
 
 MAINTAINED = "pgsluice.maintained"
 _LOG_RETENTION = "delta.logRetentionDuration"
@@ -99,8 +99,8 @@ def is_due(commits: int, bytes_written: int, sizes: Iterable[int]) -> bool:
 
 def maintain(
     handle: DeltaTable,
+    folder: Folder,
     keep_versions: Iterable[int],
-    storage_options: dict[str, str] | None,
     *,
     history_hours: int = 0,
 ) -> None:
@@ -111,13 +111,13 @@ def maintain(
 
     Args:
         handle: the table.
+        folder: where it lies.
         keep_versions: whose files stay, however old they are.
-        storage_options: as deltalake takes them.
         history_hours: files that were replaced later than this stay, too.
     """
     newest = handle.version()
     wanted = {*keep_versions, newest - 1} - {newest}
-    readable = {version for version in wanted if _is_readable(handle, version, storage_options)}
+    readable = {version for version in wanted if _is_readable(handle, folder, version)}
     keep = readable | {newest}
     last = handle.transaction_version(MAINTAINED) or 0
     try:
@@ -129,8 +129,7 @@ def maintain(
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
             # The files that it replaced are deleted next.
-            if (folder := local_folder(handle.table_uri)) is not None:
-                sync_through(folder, handle.version())
+            settle_through(folder, handle.version())
         _vacuum(handle, keep, timedelta(hours=history_hours), full=False)
         if handle.version() // ORPHANS_EVERY > last // ORPHANS_EVERY:
             oldest = max(ORPHAN_AGE, timedelta(hours=history_hours))
@@ -139,12 +138,13 @@ def maintain(
         return
 
 
-def _is_readable(handle: DeltaTable, version: int, storage_options: dict[str, str] | None) -> bool:
+def _is_readable(handle: DeltaTable, folder: Folder, version: int) -> bool:
     """Whether a version can still be read; vacuum refuses to keep one whose log is gone."""
     if not 0 <= version <= handle.version():
         return False
     try:
-        DeltaTable(handle.table_uri, version=version, storage_options=storage_options)
+        options = folder.storage_options() or None
+        DeltaTable(folder.uri, version=version, storage_options=options)
     except DeltaError:
         return False
     return True

@@ -259,7 +259,7 @@ class NetMerge:
         kept = live_batches(folder, rewritten, schema)
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
-        written = staging.write_files(staging.folder_of_files(folder), schema, copied)
+        written = staging.write_files(folder, schema, copied)
         for file in written:
             merged.actions.append(added(file["path"], file["size"], file["stats"]))
             merged.bytes_written += file["size"]

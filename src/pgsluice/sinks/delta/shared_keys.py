@@ -7,23 +7,24 @@ key nothing proves to be unique pays for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs
-import pyarrow.parquet as pq
 
 from pgsluice.changes.shared_keys import count_shared_keys
 from pgsluice.changes.unique import shared_keys_error
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows, TargetTable
+from pgsluice.sinks.delta.snapshot import open_data_file
+from pgsluice.stores.contract import Folder
 
 _READ_ROWS = 2**16
 
 
 def refuse_shared_keys(
-    files: pyarrow.fs.FileSystem,
+    folder: Folder,
     table: TargetTable,
     types: pa.Schema,
     staged: Sequence[StagedRows],
@@ -33,7 +34,7 @@ def refuse_shared_keys(
     """Make sure that no two rows of a copy have the same key, if nothing proves it.
 
     Args:
-        files: the table's folder.
+        folder: the table's.
         types: the table's columns in the target's types.
         position: of the copy, for the message.
         cache_dir: a folder on a local disk for numbers of keys; None: the temporary files'.
@@ -45,9 +46,9 @@ def refuse_shared_keys(
     if table.is_key_proved or not table.key or not {*table.key} <= {*types.names}:
         return
     keys = pa.schema([types.field(name) for name in table.key])
-    names = [file["path"] for part in staged for file in json.loads(part.payload or "[]")]
+    files = [file for part in staged for file in json.loads(part.payload or "[]")]
     count = count_shared_keys(
-        lambda: _keys_of(files, names, keys),
+        lambda: _keys_of(folder, files, keys),
         sum(part.rows for part in staged),
         None if cache_dir is None else Path(cache_dir),
     )
@@ -56,9 +57,9 @@ def refuse_shared_keys(
 
 
 def _keys_of(
-    files: pyarrow.fs.FileSystem, names: Iterable[str], keys: pa.Schema
+    folder: Folder, files: Iterable[Mapping[str, Any]], keys: pa.Schema
 ) -> Iterator[pa.Table]:
-    for name in names:
-        with files.open_input_file(name) as opened, pq.ParquetFile(opened) as parquet:
+    for file in files:
+        with open_data_file(folder, file["path"], file["size"]) as parquet:
             for batch in parquet.iter_batches(_READ_ROWS, columns=keys.names, use_threads=False):
                 yield pa.Table.from_batches([batch]).select(keys.names).cast(keys)

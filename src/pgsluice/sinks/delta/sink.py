@@ -11,8 +11,10 @@ from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.local_handle import LocalHandle
-from pgsluice.sinks.delta.log import local_folder, newest_snapshot
+from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.snapshot import no_table
+from pgsluice.stores.contract import Folder, StoreError
+from pgsluice.stores.places import folder_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class DeltaSink:
             head += before + encoded[field]
         return head + rest
 
+    def folder(self, namespace: str, name: str) -> Folder:
+        """The folder of a table."""
+        return folder_at(self.location(namespace, name), self.storage_options)
+
     def configured_merge(self, table: TargetTable) -> Merge:
         """How changes get into a table, as the configuration says it."""
         return self.merge_tables.get(table.title, self.merge)
@@ -56,11 +62,11 @@ class DeltaSink:
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, whether it exists or not."""
         way = self.configured_merge(table)
-        folder = local_folder(self.location(table.namespace, table.name))
-        if folder is None:
-            return DeltaHandle(self, table, identity)
+        folder = self.folder(table.namespace, table.name)
         try:
             snapshot = newest_snapshot(folder) or no_table(folder)
+        except StoreError:
+            raise
         except PgsluiceError:
             if way == "on_read":
                 raise

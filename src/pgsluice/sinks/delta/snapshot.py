@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.stores.contract import Folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +49,44 @@ class DataFile:
         text = self.action.get("stats")
         return json.loads(text) if text else {}
 
-    def rows(self, folder: Path) -> int:
+    def rows(self, folder: Folder) -> int:
         """How many rows the file has, dead ones included."""
         if self.recorded_rows is not None:
             return self.recorded_rows
         with self.open(folder) as parquet:
             return int(parquet.metadata.num_rows)
 
-    def open(self, folder: Path) -> pq.ParquetFile:
+    def open(self, folder: Folder) -> AbstractContextManager[pq.ParquetFile]:
         """Open the file, as :func:`open_data_file` does."""
-        return open_data_file(folder, self.name)
+        return open_data_file(folder, self.name, self.action.get("size"))
 
-    def share_of_dead(self, folder: Path) -> float:
+    def share_of_dead(self, folder: Folder) -> float:
         """How large a part of the rows is dead."""
         return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
 
 
-def open_data_file(folder: Path, name: str) -> pq.ParquetFile:
-    """Open a data file of a table.
+@contextmanager
+def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
+    """A data file of a table, opened.
 
     Args:
         folder: the table's.
         name: the file's path inside of it.
+        size: in bytes, if it is known.
 
     Raises:
         PgsluiceError: it is gone.
     """
     try:
-        return pq.ParquetFile(folder / name)
+        source = folder.open(name, size)
     except FileNotFoundError:
         raise PgsluiceError(
-            f"a data file of the Delta table in {folder} is not found: {name}",
+            f"a data file of the Delta table in {folder.uri} is not found: {name}",
             hint="restore the file; or copy the table again",
-            location=str(folder),
+            location=folder.uri,
         ) from None
+    with source, pq.ParquetFile(source) as parquet:
+        yield parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +114,10 @@ class Snapshot:
         transactions: the ``txn`` actions, identifier -> version.
         removed: files of data and of vectors that are not live and may still be there, by their
             paths inside of the table's folder.
-        stamp: tells the newest commit's file from another one with its name.
+        tag: tells the newest commit's file from another one with its name.
     """
 
-    folder: Path
+    folder: Folder
     version: int
     protocol: Mapping[str, Any]
     metadata: Mapping[str, Any]
@@ -120,7 +125,7 @@ class Snapshot:
     files: Mapping[str, DataFile]
     transactions: Mapping[str, int]
     removed: Mapping[str, Removed] = field(repr=False)
-    stamp: tuple[int, ...] | None = field(default=None, compare=False)
+    tag: Hashable = field(default=None, compare=False)
 
     def transaction_version(self, name: str) -> int | None:
         """The version of a transaction identifier; None: no commit had it."""
@@ -139,6 +144,6 @@ class Snapshot:
         return "deletionVectors" in listed and wanted == "true"
 
 
-def no_table(folder: Path) -> Snapshot:
+def no_table(folder: Folder) -> Snapshot:
     """The place where a table will be made, as its version -1."""
     return Snapshot(folder, -1, {}, {}, pa.schema([]), {}, {}, {})

@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap
@@ -30,6 +29,7 @@ from pgsluice.sinks.delta.log import after_commit
 from pgsluice.sinks.delta.net_merge import Merged, NetMerge
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 from pgsluice.sinks.delta.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
+from pgsluice.stores.contract import Folder, StoreError
 
 
 def stage_changes(
@@ -95,16 +95,15 @@ def commit_actions(
     return actions, sum(file["size"] for file in written)
 
 
-def discard_changes(folder: Path, staged: Iterable[StagedChanges]) -> None:
+def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
     """Delete staged files that nobody commits, as far as that is possible now.
 
     Args:
         folder: the table's.
     """
-    for part in staged:
-        for action in _Share.decode(part.payload).new:
-            with suppress(OSError):
-                (folder / action["path"]).unlink()
+    new = [action for part in staged for action in _Share.decode(part.payload).new]
+    with suppress(OSError, StoreError):
+        folder.delete(*(action["path"] for action in new))
 
 
 def forget_sidecars(
@@ -263,5 +262,4 @@ def _vector_files(snapshot: Snapshot, files: Iterable[DataFile]) -> set[str]:
 
 
 def _delete(snapshot: Snapshot, names: Iterable[str]) -> None:
-    for name in names:
-        (snapshot.folder / name).unlink(missing_ok=True)
+    snapshot.folder.delete(*names)

@@ -11,19 +11,15 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake import Schema as DeltaSchema
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from pgsluice.failpoints import failpoint
@@ -31,8 +27,8 @@ from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.delta.attempt import attempt, writes
 from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.log import local_folder
 from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
+from pgsluice.stores.contract import Folder
 
 ROWS_IN_A_GROUP = 64 * 1024
 """Rows of one row group: what is read where single rows of a file are wanted."""
@@ -58,17 +54,16 @@ property ``dataSkippingNumIndexedCols``), and those of the key. Those of all col
 fifth of the CPU of writing rows of 200 columns."""
 
 
-def stage(
-    uri: str, schema: pa.Schema, rows: CopiedRows, storage_options: Mapping[str, str] | None
-) -> StagedRows:
+def stage(folder: Folder, schema: pa.Schema, rows: CopiedRows) -> StagedRows:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
-        uri: the table's folder; it need not exist.
+        folder: the table's; it need not exist.
         schema: the rows' columns, in Delta's types.
     """
     with attempt():
-        added = write_files(files_at(uri, storage_options), schema, rows)
+        added = write_files(folder, schema, rows)
+        folder.settle()
     return StagedRows(
         rows=rows.rows,
         bytes_written=sum(file["size"] for file in added),
@@ -76,43 +71,22 @@ def stage(
     )
 
 
-def discard(
-    uri: str, staged: Sequence[StagedRows], storage_options: Mapping[str, str] | None
-) -> None:
+def discard(folder: Folder, staged: Sequence[StagedRows]) -> None:
     """Delete staged files that nobody commits.
 
     Raises:
-        OSError: one cannot be deleted; the others are not tried: each try may wait for a store that
-            is away.
+        OSError, StoreError: one cannot be deleted.
     """
-    folder = files_at(uri, storage_options)
-    for part in staged:
-        for file in json.loads(part.payload or "[]"):
-            with suppress(FileNotFoundError):
-                folder.delete_file(file["path"])
-
-
-def files_at(uri: str, storage_options: Mapping[str, str] | None) -> pyarrow.fs.FileSystem:
-    """A table's folder, which is made on a disk."""
-    folder = local_folder(uri)
-    if folder is None:
-        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options or {})))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder_of_files(folder)
-
-
-def folder_of_files(folder: Path) -> pyarrow.fs.FileSystem:
-    """A table's folder on a disk, as files are written into it."""
-    return pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+    folder.delete(*(file["path"] for part in staged for file in json.loads(part.payload or "[]")))
 
 
 def write_files(
-    folder: pyarrow.fs.FileSystem, schema: pa.Schema, rows: Iterable[pa.RecordBatch]
+    folder: Folder, schema: pa.Schema, rows: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
-        folder: the table's, which has to exist.
+        folder: the table's; the files are durable after its ``settle``.
 
     Returns:
         for each file its ``path``, ``size`` in bytes and statistics (``stats``).
@@ -183,7 +157,7 @@ def statistics_text(statistics: Mapping[str, Any]) -> str:
 
 
 def _write_file(
-    files: pyarrow.fs.FileSystem,
+    folder: Folder,
     schema: pa.Schema,
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
@@ -199,10 +173,10 @@ def _write_file(
         give_back_freed_memory()
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
-    writes(partial(files.delete_file, path))
+    writes(partial(folder.delete, path))
     statistics = _Statistics(schema)
     with (
-        files.open_output_stream(path) as stream,
+        folder.write(path) as stream,
         pq.ParquetWriter(
             stream,
             schema,

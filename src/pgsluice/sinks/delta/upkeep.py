@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +24,12 @@ from pgsluice.sinks.delta import commit_marker, maintenance, staging
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
-from pgsluice.sinks.delta.durability import sync
 from pgsluice.sinks.delta.features import definition_without_vectors
 from pgsluice.sinks.delta.log import remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED, ORPHAN_AGE, TARGET_FILE_BYTES
 from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
+from pgsluice.stores.contract import Folder
+from pgsluice.stores.local import TEMPORARY_FOLDER
 
 FILES_OF_A_SIZE = 6
 """So many small files of about one size are joined. Readers pay for each file that has a vector."""
@@ -108,7 +108,7 @@ def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, A
 def write_live_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """Write the live rows of files to new files, as :func:`.staging.write_files` returns them."""
     rows = live_rows(snapshot, files)
-    return staging.write_files(staging.folder_of_files(snapshot.folder), snapshot.schema, rows)
+    return staging.write_files(snapshot.folder, snapshot.schema, rows)
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -164,12 +164,12 @@ def _still_ours(snapshot: Snapshot) -> dict[str, int]:
 def _write_checkpoint(snapshot: Snapshot, log_hours: int) -> None:
     """Write a checkpoint and delete what is older than the log has to be."""
     with suppress(DeltaError):  # others commit or clean up; the next time will do
-        table = DeltaTable(str(snapshot.folder))
+        table = DeltaTable(snapshot.folder.uri, storage_options=snapshot.folder.storage_options())
         maintenance.keep_log(table, log_hours)
         table.create_checkpoint()
         # The commits before it are deleted next.
-        log = snapshot.folder / "_delta_log"
-        sync(log / f"{table.version():020}.checkpoint.parquet", log / "_last_checkpoint", log)
+        written = (f"{table.version():020}.checkpoint.parquet", "_last_checkpoint")
+        snapshot.folder.settle(f"_delta_log/{name}" for name in written)
         table.cleanup_metadata()
 
 
@@ -182,7 +182,7 @@ def _delete_files(snapshot: Snapshot, keep: set[int], history_retention_s: float
     live = _live_names(snapshot)
     kept_versions = {*keep, snapshot.version - 1}
     oldest_ms = (time.time() - history_retention_s) * 1000
-    remaining = {}
+    remaining, gone = {}, []
     for name, file in snapshot.removed.items():
         is_needed = any(file.since <= version < file.until for version in kept_versions)
         if name in live:
@@ -190,7 +190,8 @@ def _delete_files(snapshot: Snapshot, keep: set[int], history_retention_s: float
         if is_needed or file.time_ms > oldest_ms:
             remaining[name] = file
         else:
-            (folder / name).unlink(missing_ok=True)
+            gone.append(name)
+    folder.delete(*gone)
     last = snapshot.transaction_version(MAINTAINED) or 0
     if snapshot.version // maintenance.ORPHANS_EVERY > last // maintenance.ORPHANS_EVERY:
         _delete_orphans(folder, live | remaining.keys())
@@ -200,17 +201,17 @@ def _delete_files(snapshot: Snapshot, keep: set[int], history_retention_s: float
     return made
 
 
-def _delete_orphans(folder: Path, known: set[str]) -> None:
+def _delete_orphans(folder: Folder, known: set[str]) -> None:
     """Delete the files of attempts that were killed before their commit.
 
     Young ones stay: a running attempt may have written them.
     """
     oldest = time.time() - ORPHAN_AGE.total_seconds()
-    for path in (*folder.glob("*.parquet"), *(folder / FOLDER).glob("*")):
-        name = str(path.relative_to(folder))
-        with suppress(FileNotFoundError):
-            if name not in known and path.stat().st_mtime < oldest:
-                path.unlink()
+    data = [file for file in folder.entries() if file.name.endswith(".parquet")]
+    others = [*folder.entries(f"{FOLDER}/"), *folder.entries(f"{TEMPORARY_FOLDER}/")]
+    folder.delete(
+        *(f.name for f in (*data, *others) if f.name not in known and f.written_at < oldest)
+    )
 
 
 def _live_names(snapshot: Snapshot) -> set[str]:

@@ -28,6 +28,7 @@ from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.stores.local import LocalFolder
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
@@ -124,7 +125,7 @@ def sidecars(task: ApplyTables) -> list[str]:
 
 def live_files(task: ApplyTables) -> set[str]:
     """What the sidecars of the table's files are called."""
-    snapshot = newest_snapshot(Path(make_sink(task.sink).location("public", "orders")))
+    snapshot = newest_snapshot(LocalFolder(Path(make_sink(task.sink).location("public", "orders"))))
     assert snapshot is not None
     return {f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys" for name in snapshot.files}
 
@@ -305,7 +306,7 @@ def large_tasks(maker: SpoolMaker, folder: Path) -> Iterator[tuple[ApplyTables, 
         yield task, work(end), Path(make_sink(task.sink).location("public", "orders"))
 
 
-@pytest.mark.parametrize("place", ["delta.sync", "delta.before_commit"])
+@pytest.mark.parametrize("place", ["store.sync", "delta.before_commit"])
 def test_a_large_batch_whose_commit_fails_before_it_begins_leaves_no_files(
     maker: SpoolMaker, tmp_path: Path, place: str
 ) -> None:
