@@ -22,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import PgsluiceError, TargetUnreachable
 
 
-class StoreError(PgsluiceError):
+class StoreError(TargetUnreachable):
     """An object store does not answer, or refuses; ``hint`` says what ends it."""
 
 
@@ -108,11 +108,15 @@ class Folder(ABC):
     def create(self, name: str, data: bytes) -> Hashable:
         """Create a named file, durably when this returns.
 
+        Its content has to differ from that of other writers, as by a UUID: after a lost answer
+        this is how a writer knows its own file.
+
         Returns:
             its tag.
 
         Raises:
-            NameTaken: another writer has created it.
+            NameTaken: another writer has created it. After any other error the file may be there,
+                or be there later.
         """
 
     @abstractmethod
@@ -136,7 +140,11 @@ class Folder(ABC):
     @abstractmethod
     def settle(self, names: Iterable[str] = ()) -> None:
         """Wait until files are durable: these, whoever has written them, and all that this thread
-        has written here. Those that are not there any more are left out."""
+        has written here. Those that are not there any more are left out.
+
+        In an object store only this process's own files can be waited for. So a task that hands
+        names on to another process settles them before.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes:

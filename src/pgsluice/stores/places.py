@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
+from pgsluice.errors import ConfigError
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.local import LocalFolder
 
@@ -24,8 +25,18 @@ def folder_at(uri: str, options: Mapping[str, str] = MappingProxyType({})) -> Fo
 
     Args:
         options: of an object store, by the names that deltalake has for them.
+
+    Raises:
+        ConfigError: the URL is none of a place that we know, or its client is not installed.
     """
     path = local_path(uri)
     if path is None:
-        raise NotImplementedError(uri)
+        try:
+            from pgsluice.stores.remote import RemoteFolder
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"{uri} needs a package that is not installed: {error.name}",
+                hint="pip install 'pgsluice[stores]'",
+            ) from error
+        return RemoteFolder(uri, options)
     return LocalFolder(path)

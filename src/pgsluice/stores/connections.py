@@ -1,0 +1,96 @@
+"""The clients of stores that this process has open: one for each bucket and its options.
+
+A client has threads of its own, which a fork does not take along: a child that was forked after
+its parent used one would wait for ever. So a client is opened when it is first used, and a child
+of such a parent is refused with words. Spark's daemon, which forks Python workers, uses none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from pgsluice.stores.addresses import Address
+from pgsluice.stores.contract import StoreError
+from pgsluice.stores.errors import in_words
+from pgsluice.stores.options import client_settings
+
+Client = S3Store | GCSStore | AzureStore
+_KINDS: dict[str, Callable[..., Any]] = {
+    "s3": S3Store.from_url,
+    "gcs": GCSStore.from_url,
+    "azure": AzureStore.from_url,
+}
+
+
+class Place(NamedTuple):
+    """A bucket and how to get at it.
+
+    Attributes:
+        address: its prefix says nothing here.
+        options: as the user has set them, sorted.
+    """
+
+    address: Address
+    options: tuple[tuple[str, str], ...]
+
+
+class _Process:
+    """What this process has open."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clients: dict[tuple[str, tuple[tuple[str, str], ...]], Client] = {}
+        self.has_lost_threads = False
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+        self.has_lost_threads |= bool(self.clients)
+
+
+_here = _Process()
+os.register_at_fork(after_in_child=_here.after_fork)
+
+
+def client_of(place: Place) -> Client:
+    """The client of a bucket, which is opened at its first use.
+
+    Raises:
+        StoreError: its options are wrong, or this process was forked after its parent used one.
+    """
+    if _here.has_lost_threads:
+        raise StoreError(
+            f"this process was forked from one that had used {place.address.root}, so it cannot",
+            hint="start it in another way, or use the store after the fork only",
+        )
+    key = place.address.root, place.options
+    with _here.lock:
+        if key not in _here.clients:
+            _here.clients[key] = _opened(place.address, dict(place.options))
+        return _here.clients[key]
+
+
+def _opened(address: Address, options: Mapping[str, str]) -> Client:
+    with in_words(address, "open"):
+        config, client, retries, keys = client_settings(address.cloud, options)
+        try:
+            made: Client = _KINDS[address.cloud](
+                address.root,
+                config=config,
+                client_options=client,
+                retry_config={
+                    "max_retries": int(retries["max_retries"]),
+                    "retry_timeout": timedelta(seconds=retries["retry_timeout"]),
+                    "backoff": {"max_backoff": timedelta(seconds=5)},
+                },
+                **({} if keys is None else {"credential_provider": keys}),
+            )
+        except (ValueError, TypeError) as error:
+            raise BaseError(str(error)) from None
+        return made

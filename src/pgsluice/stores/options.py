@@ -1,0 +1,143 @@
+"""``storage_options``: what a store's client needs besides its URL, as deltalake names it.
+
+A value ``env:NAME`` is that of an environment variable, on the machine that uses the store. What
+the options do not name, the clouds' own conventions do: environment variables, AWS's profiles, web
+identities, and the roles of instances and containers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pgsluice.stores.addresses import Cloud
+from pgsluice.stores.aws_profiles import StaticKeys, profile_of
+from pgsluice.stores.contract import StoreError
+
+_ENVIRONMENT = "env:"
+_PREFIXES = {"s3": "aws_", "gcs": "google_", "azure": "azure_"}
+_CLIENT = frozenset(
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only"),
+        *("http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url"),
+        *("proxy_ca_certificate", "proxy_excludes", "timeout", "user_agent"),
+    )
+)
+_RETRIES = frozenset(("max_retries", "retry_timeout"))
+_OF_DELTALAKE = ("s3_allow_unsafe_rename", "allow_unsafe_rename", "s3_locking_provider", "dynamo_")
+"""Beginnings of options that say how deltalake commits: not so, here."""
+
+# A request may carry 32 MiB; a small one that hangs is sent again, or its outcome is looked at.
+_CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s"}
+_RETRY_DEFAULTS = {"max_retries": "6", "retry_timeout": "90"}
+
+
+class ClientSettings(NamedTuple):
+    """What a store's client is made with.
+
+    Attributes:
+        config: of the cloud.
+        client: of its HTTP client.
+        retries: how often, and for how many seconds, a request is repeated.
+        keys: AWS's, where they are known; the client's own search finds others.
+    """
+
+    config: dict[str, str]
+    client: dict[str, Any]
+    retries: dict[str, float]
+    keys: Any
+
+
+def resolved(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with the values of the environment variables that they name.
+
+    Raises:
+        StoreError: a variable is not set on this machine.
+    """
+    return {key: _value(key, value) for key, value in options.items()}
+
+
+def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
+    """What the client of a store is made with, on this machine.
+
+    Raises:
+        StoreError: an environment variable or a profile that they name is not there.
+    """
+    config: dict[str, str] = {}
+    client: dict[str, str] = dict(_CLIENT_DEFAULTS)
+    retries = dict(_RETRY_DEFAULTS)
+    profile: str | None = None
+    for name, value in resolved(options).items():
+        key = name.lower()
+        bare = key.removeprefix(_PREFIXES[cloud])
+        if bare in _CLIENT:
+            client[bare] = value
+        elif bare in _RETRIES:
+            retries[bare] = value.removesuffix("s")
+        elif bare == "profile" and cloud == "s3":
+            profile = value
+        elif not bare.startswith(_OF_DELTALAKE) and not key.startswith("delta_dynamo"):
+            config[key] = value
+    keys = _aws_keys(config, profile) if cloud == "s3" else None
+    return ClientSettings(config, client, {k: float(v) for k, v in retries.items()}, keys)
+
+
+def deltalake_options(cloud: Cloud, options: Mapping[str, str]) -> dict[str, str]:
+    """The options as deltalake takes them, which knows neither references nor our profiles.
+
+    Raises:
+        StoreError: as :func:`client_settings`.
+    """
+    keys = client_settings(cloud, options).keys
+    profiles = ("profile", "aws_profile")
+    known = {key: value for key, value in resolved(options).items() if key.lower() not in profiles}
+    if keys is None or "access_key_id" in {key.lower().removeprefix("aws_") for key in known}:
+        return known
+    found = keys()
+    known |= {f"aws_{name}": found[name] for name in ("access_key_id", "secret_access_key")}
+    return known | ({"aws_session_token": found["token"]} if found.get("token") else {})
+
+
+def _value(key: str, value: str) -> str:
+    if not value.startswith(_ENVIRONMENT):
+        return value
+    variable = value.removeprefix(_ENVIRONMENT)
+    try:
+        return os.environ[variable]
+    except KeyError:
+        raise StoreError(
+            f"{key} of storage_options is the environment variable {variable}, which is not set",
+            hint="set it for every process of pgsluice, also on Spark's executors",
+        ) from None
+
+
+def _aws_keys(config: dict[str, str], profile: str | None) -> Any:
+    """AWS's keys of the options or of a profile; None: the client searches for them itself.
+
+    Keys of the options never mix with a session token of the environment.
+    """
+    bare = {key.removeprefix(_PREFIXES["s3"]): key for key in config}
+    names = [bare.get(key) for key in ("access_key_id", "secret_access_key")]
+    if all(names):
+        token = next((bare[key] for key in ("session_token", "token") if key in bare), None)
+        access, secret = (config.pop(name) for name in names if name)
+        return StaticKeys(access, secret, config.pop(token) if token else None)
+    if profile is None and (
+        any(names)
+        or _is_set("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
+        or _is_set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+        or not bare.keys().isdisjoint(("skip_signature", "web_identity_token_file"))
+    ):
+        return None
+    found = profile_of(profile)
+    if found is None:
+        return None
+    has_region = bare.keys() & {"region", "default_region"}
+    if found.region and not has_region and not _is_set("AWS_REGION", "AWS_DEFAULT_REGION"):
+        config["aws_region"] = found.region
+    return found.keys
+
+
+def _is_set(*variables: str) -> bool:
+    return any(os.environ.get(variable) for variable in variables)

@@ -1,0 +1,58 @@
+"""A large file of a store for random access, as Arrow and Parquet read it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+_LEAST_BYTES = 1 << 20
+"""A smaller read fetches as much, so that those behind it need no request."""
+
+
+class RangedFile(io.RawIOBase):
+    """Fetches what is read, and a bit behind it.
+
+    Args:
+        fetch: gets a part by its start and length.
+        size: of the file, in bytes.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._size = size
+        self._at = 0
+        self._start = 0
+        self._ahead: bytes | memoryview = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, origin + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        rest = max(0, self._size - self._at)
+        length = rest if size is None or size < 0 else min(size, rest)
+        if not length:
+            return b""
+        if not self._start <= self._at <= self._at + length <= self._start + len(self._ahead):
+            data = self._fetch(self._at, min(max(length, _LEAST_BYTES), rest))
+            if length >= _LEAST_BYTES:
+                self._at += len(data)
+                return data
+            self._start, self._ahead = self._at, data
+        begin = self._at - self._start
+        self._at += length
+        return bytes(self._ahead[begin : begin + length])

@@ -1,0 +1,310 @@
+"""A folder in an object store: S3 and what is compatible with it, Google Cloud Storage, Azure.
+
+A name is created by a conditional write (``If-None-Match: *``, or the first generation), so one
+writer makes it. The answer may be lost, and the client may repeat the request and then see its own
+file as another's: so *every* error of a create or a replacement is followed by a look at the name.
+Our bytes there: it is ours. Others: another's. None: once more. Therefore what is created under a
+name has to differ between writers, as commits do by their UUID. Unless :class:`NameTaken` or
+:class:`Changed` is raised, a failed create may still come into being.
+
+What has returned is durable: there is nothing to write out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+from pgsluice.failpoints import failpoint
+from pgsluice.stores.addresses import Address, address_of
+from pgsluice.stores.caches import FILE_BYTES, ByteCache
+from pgsluice.stores.connections import Client, Place, client_of
+from pgsluice.stores.contract import Changed, Folder, NameTaken, Span, Stored
+from pgsluice.stores.errors import in_words
+from pgsluice.stores.options import deltalake_options
+from pgsluice.stores.ranged_files import RangedFile
+from pgsluice.stores.uploads import PART_BYTES, Uploads, UploadStream
+
+WHOLE_READ_BYTES = 16 << 20
+"""Files up to this size are fetched as a whole when they are opened."""
+_MERGED_GAP_BYTES = 1 << 20
+"""Spans that lie nearer than this are fetched by one request."""
+_ATTEMPTS = 5
+_ATTEMPTS_S = 240.0
+_PAUSE_S = 0.2
+_PART_CONCURRENCY = 3
+
+_REFUSALS = (PermissionDeniedError, UnauthenticatedError)
+
+_uploads = Uploads()
+_cache = ByteCache()
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class RemoteFolder(Folder):
+    """A folder below a prefix of a bucket; it pickles, and opens its client when it is used.
+
+    Attributes:
+        url: as the user has written it.
+        options: of the store, by the names that deltalake has for them; some are secret.
+    """
+
+    url: str
+    options: Mapping[str, str] = field(repr=False)
+    _place: Place = field(repr=False)
+
+    def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Nothing is asked of the store yet.
+
+        Raises:
+            ConfigError: the URL is none of an object store that we know.
+        """
+        object.__setattr__(self, "url", url.rstrip("/"))
+        object.__setattr__(self, "options", dict(options))
+        place = Place(address_of(url), tuple(sorted(options.items())))
+        object.__setattr__(self, "_place", place)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteFolder) and self._place == other._place
+
+    def __hash__(self) -> int:
+        return hash(self._place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteFolder, (self.url, dict(self.options))
+
+    @property
+    def uri(self) -> str:
+        return self.url
+
+    @property
+    def path(self) -> Path | None:
+        return None
+
+    def storage_options(self) -> dict[str, str]:
+        return deltalake_options(self._address.cloud, self.options)
+
+    def create(self, name: str, data: bytes) -> Hashable:
+        def put(client: Client, key: str) -> Any:
+            return client.put(key, data, mode="create", use_multipart=False)
+
+        return self._put_once(name, data, put, None)
+
+    def replace(self, name: str, data: bytes, tag: Hashable | None) -> Hashable:
+        if tag is None:
+            try:
+                return self.create(name, data)
+            except NameTaken as error:
+                raise Changed(error.what) from None
+
+        def put(client: Client, key: str) -> Any:
+            version: Any = {"e_tag": f'"{tag}"'}
+            if self._address.cloud == "gcs":  # its condition is a generation, which no listing has
+                found = client.head(key)
+                if _tag(found) != tag:
+                    raise Changed(f"another writer has replaced {self._named(name)}")
+                version = {"e_tag": found["e_tag"], "version": found["version"]}
+            return client.put(key, data, mode=version, use_multipart=False)
+
+        return self._put_once(name, data, put, tag)
+
+    def write(self, name: str) -> UploadStream:
+        def send(data: bytes | Iterator[bytes]) -> None:
+            failpoint("store.upload")
+            with in_words(self._address, "write to", name):
+                self._client().put(
+                    self._key(name),
+                    data,
+                    use_multipart=not isinstance(data, bytes),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=_PART_CONCURRENCY,
+                )
+            if isinstance(data, bytes):
+                _cache.put((self._place, name), data)
+
+        self._client()  # in a forked child there is nobody to send it: said before anything waits
+        return UploadStream(_uploads, self._place, name, send)
+
+    def settle(self, names: Iterable[str] = ()) -> None:
+        _uploads.settle(self._place, names)
+
+    def read(self, name: str) -> bytes:
+        with in_words(self._address, "read from", name):
+            return bytes(self._client().get(self._key(name)).bytes())
+
+    def open(self, name: str, size: int | None = None) -> Any:
+        _uploads.await_one(self._place, name)
+        if (kept := _cache.get((self._place, name))) is not None:
+            return pa.BufferReader(kept)
+        if size is None or size <= WHOLE_READ_BYTES:
+            with in_words(self._address, "read from", name):
+                found = self._client().get(self._key(name))
+                size = found.meta["size"]
+                if size <= WHOLE_READ_BYTES:
+                    data = pa.py_buffer(found.bytes())
+                    if size <= FILE_BYTES:
+                        _cache.put((self._place, name), data.to_pybytes())
+                    return pa.BufferReader(data)
+        return pa.PythonFile(RangedFile(lambda *span: self._fetch(name, *span), size), mode="r")
+
+    def read_spans(self, name: str, spans: Sequence[Span]) -> list[bytes]:
+        _uploads.await_one(self._place, name)
+        if (kept := _cache.get((self._place, name))) is not None:
+            return [kept[start : start + length] for start, length in spans]
+        found: dict[Span, bytes] = {}
+        missing = []
+        for span in spans:
+            part = _cache.get((self._place, name, span))
+            if part is None:
+                missing.append(span)
+            else:
+                found[span] = part
+        for merged, members in _merged(missing):
+            data = self._fetch(name, *merged)
+            for span in members:
+                begin = span.start - merged.start
+                found[span] = data[begin : begin + span.length]
+                _cache.put((self._place, name, span), found[span])
+        return [found[span] for span in spans]
+
+    def entries(self, under: str = "", after: str = "") -> list[Stored]:
+        folder = self._key(under)
+        with in_words(self._address, "list"):
+            client = self._client()
+            if after > under:
+                # Some stores leave the offset out: the names are compared again here.
+                pages: Any = client.list(folder, offset=self._key(after), chunk_size=1000)
+                found = [meta for page in pages for meta in page]
+            else:
+                found = [*client.list_with_delimiter(folder)["objects"]]
+        start = len(self._address.prefix)
+        named = sorted(
+            (self._stored(meta["path"][start:], meta) for meta in found if meta["path"] != folder),
+            key=lambda stored: stored.name,
+        )
+        return [
+            stored
+            for stored in named
+            if stored.name.startswith(under)
+            and "/" not in stored.name[len(under) :]
+            and stored.name > after
+        ]
+
+    def stat(self, name: str) -> Stored | None:
+        try:
+            with in_words(self._address, "read from", name):
+                return self._stored(name, self._client().head(self._key(name)))
+        except FileNotFoundError:
+            return None
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            _uploads.await_one(self._place, name, forget=True)
+            _cache.drop((self._place, name))
+        if not names:
+            return
+        client = self._client()
+        keys = [self._key(name) for name in names]
+        with in_words(self._address, "delete from"):
+            try:
+                client.delete(keys)
+                return
+            except FileNotFoundError:
+                pass  # of one, and some stores then leave the others where they are
+        for key in keys:
+            with suppress(FileNotFoundError), in_words(self._address, "delete from"):
+                client.delete(key)
+
+    @property
+    def _address(self) -> Address:
+        return self._place.address
+
+    def _client(self) -> Client:
+        return client_of(self._place)
+
+    def _key(self, name: str) -> str:
+        return f"{self._address.prefix}{name}"
+
+    def _named(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+    def _stored(self, name: str, meta: Any) -> Stored:
+        return Stored(name, meta["size"], meta["last_modified"].timestamp(), _tag(meta))
+
+    def _fetch(self, name: str, start: int, length: int) -> bytes:
+        """A part of a file; shorter or empty, where the file ends before."""
+        with in_words(self._address, "read from", name):
+            try:
+                return bytes(self._client().get_range(self._key(name), start=start, length=length))
+            except BaseError as error:
+                if "416" not in str(error) and "InvalidRange" not in str(error):
+                    raise
+                return b""
+
+    def _put_once(
+        self, name: str, data: bytes, put: Callable[[Client, str], Any], replaced: Hashable | None
+    ) -> Hashable:
+        """Put a named file, and find out what became of it after any error.
+
+        Args:
+            replaced: the tag of the content to replace; None: there must be none.
+        """
+        client, key = self._client(), self._key(name)
+        deadline = time.monotonic() + _ATTEMPTS_S
+        for attempt in range(_ATTEMPTS):
+            failpoint("store.put")
+            try:
+                return _tag(put(client, key))
+            except (BaseError, FileNotFoundError) as error:
+                failed = error
+            found = self._content(client, key, name)
+            if found is not None and found[0] == data:
+                return found[1]
+            if found is not None and found[1] != replaced:
+                if replaced is None:
+                    raise NameTaken(f"another writer has created {self._named(name)}")
+                raise Changed(f"another writer has replaced {self._named(name)}")
+            if found is None and replaced is not None:
+                raise Changed(f"{self._named(name)} is not there any more")
+            if time.monotonic() > deadline or isinstance(failed, _REFUSALS):
+                break
+            time.sleep(_PAUSE_S * 2**attempt)
+        with in_words(self._address, "write to", name):
+            raise BaseError(f"{type(failed).__name__}: {failed}")
+
+    def _content(self, client: Client, key: str, name: str) -> tuple[bytes, Hashable] | None:
+        """The bytes and the tag of a name; None: there is no such file."""
+        try:
+            with in_words(self._address, "read from", name):
+                found = client.get(key)
+                return bytes(found.bytes()), _tag(found.meta)
+        except FileNotFoundError:
+            return None
+
+
+def _tag(meta: Any) -> str:
+    # Listings of some stores have it without quotes.
+    return str(meta["e_tag"]).strip('"')
+
+
+def _merged(spans: Sequence[Span]) -> list[tuple[Span, list[Span]]]:
+    """Spans that lie near each other as one, each with its members."""
+    merged: list[tuple[Span, list[Span]]] = []
+    for span in sorted(set(spans)):
+        if merged:
+            last, members = merged[-1]
+            end = last.start + last.length
+            if span.start <= end + _MERGED_GAP_BYTES:
+                length = max(end, span.start + span.length) - last.start
+                merged[-1] = Span(last.start, length), [*members, span]
+                continue
+        merged.append((span, [span]))
+    return merged
