@@ -68,7 +68,7 @@ def test_a_key_that_rows_share_deletes_nothing(
     with monkeypatch.context() as old:
         only = "public.earlier"
         old.setattr(
-            "pgsluice.sinks.delta.local_handle.refuse_shared_keys",
+            "pgsluice.sinks.delta.handle.refuse_shared_keys",
             lambda files, table, *others: (
                 table.title == only or refuse_shared_keys(files, table, *others)
             ),

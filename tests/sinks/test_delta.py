@@ -26,7 +26,6 @@ from tests.support.waiting import HANGS_S
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
-from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
@@ -258,8 +257,7 @@ def test_a_store_that_does_not_answer_is_waited_for() -> None:
     with pytest.raises(TargetUnreachable) as caught:
         load(away, row(1))
     assert caught.value.what.isprintable()
-    assert "Generic S3 error" in caught.value.what
-    assert "Connection refused" in caught.value.what
+    assert "s3://bucket cannot be reached" in caught.value.what
 
 
 def test_a_data_file_that_is_gone_is_an_error_of_its_table(sink: DeltaSink) -> None:
@@ -294,13 +292,12 @@ def test_three_attempts_of_one_task_make_one_commit(
 def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sink, row(1), row(2))
     opens: list[str] = []
-    open_delta = DeltaHandle._open
 
-    def counted(handle: DeltaHandle) -> DeltaTable | None:
-        opens.append(handle.location)
-        return open_delta(handle)
+    def counted(uri: str, **options: Any) -> DeltaTable:
+        opens.append(uri)
+        return DeltaTable(uri, **options)
 
-    monkeypatch.setattr(DeltaHandle, "_open", counted)
+    monkeypatch.setattr("pgsluice.sinks.delta.ruled_handle.DeltaTable", counted)
     writer = writer_of(sink)
     assert writer.position() == 100
     assert (writer.copy_number(), writer.version()) == (1, 0)
@@ -641,7 +638,8 @@ def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> Non
         bounds += _columns_with_bounds(sink)
     maintain(DeltaTable(location(sink)), LocalFolder(Path(location(sink))), [])
     assert len(DeltaTable(location(sink)).file_uris()) == 1
-    assert {tuple(names) for names in [*bounds, *_columns_with_bounds(sink)]} == {("id", "short")}
+    found = {tuple(names) for names in [*bounds, *_columns_with_bounds(sink)]}
+    assert found == {("id",), ("id", "short")}, "those of copies, and those of deltalake's files"
     codecs = {
         pq.ParquetFile(path).metadata.row_group(0).column(0).compression
         for path in Path(location(sink)).glob("*.parquet")
@@ -679,7 +677,7 @@ class TestRulesOfOthers:
             {"id": 1, "a": 5},
         ]
 
-    def test_a_log_in_another_form_is_left_to_deltalake(self, sink: DeltaSink) -> None:
+    def test_a_checkpoint_in_parts_is_read(self, sink: DeltaSink) -> None:
         load(sink, row(1))
         insert(sink, 2, 110)
         DeltaTable(location(sink)).create_checkpoint()

@@ -98,7 +98,7 @@ class TestContractWhereTheSizeDecides(SinkContract):
 
     @pytest.fixture
     def sink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
-        monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.handle.LARGE_BYTES", 1)
         return DeltaSink(
             f"{tmp_path}/lake/{{schema}}/{{table}}", merge="auto", cache_dir=f"{tmp_path}/keys"
         )
@@ -302,7 +302,7 @@ class TestForeignCommits:
 def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     sink: DeltaSink, merge: Merge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
+    monkeypatch.setattr("pgsluice.sinks.delta.handle.LARGE_BYTES", 1)
     monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
     sink = replace(sink, merge=merge)
     table = pa.Table.from_pylist([row(1), row(2), row(3)], SCHEMA)
@@ -355,7 +355,7 @@ class TestAuto:
     def test_the_size_of_the_first_copy_decides(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
     ) -> None:
-        limit = "pgsluice.sinks.delta.local_handle.LARGE_BYTES"
+        limit = "pgsluice.sinks.delta.handle.LARGE_BYTES"
         monkeypatch.setattr(limit, 1 if is_large else 10**9)
         load(sink, row(1), row(2))
         assert has_vectors(sink) is is_large
@@ -371,7 +371,7 @@ class TestAuto:
     def test_a_table_that_only_takes_inserts_has_no_vectors(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.local_handle.LARGE_BYTES", 1)
+        monkeypatch.setattr("pgsluice.sinks.delta.handle.LARGE_BYTES", 1)
         schema = pa.schema([field.with_nullable(True) for field in SCHEMA])
         table = TargetTable("public", "t", schema, ())
         TableWriter(sink, table, identity()).load(batches(row(1), schema=schema), Lsn(100))
@@ -450,7 +450,7 @@ class TestLog:
         single.rename(logs / f"{0:020}.checkpoint.{1:010}.{2:010}.parquet")
         (Path(location(sink)) / commit_name(0)).unlink()
         _known.clear()
-        with pytest.raises(PgsluiceError, match="no checkpoint in a single file"):
+        with pytest.raises(PgsluiceError, match="no whole classic checkpoint"):
             load(sink, row(2))
 
     def test_another_table_in_the_same_place_is_noticed(self, sink: DeltaSink) -> None:

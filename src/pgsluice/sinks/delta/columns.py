@@ -115,20 +115,26 @@ def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
         )
 
 
-def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> None:
-    """Add the feature "timestampNtz" to a table that a new schema gives its first such column."""
+def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> bool:
+    """Add the feature "timestampNtz" to a table that a new schema gives its first such column.
+
+    Returns:
+        whether that was needed, and is committed.
+    """
     has_naive = any(
         pa.types.is_timestamp(kind) and kind.tz is None
         for field in schema
         for kind in nested_types(field.type)
     )
     listed = handle.protocol().writer_features or []
-    if has_naive and "timestampNtz" not in listed:
-        handle.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone,
-            allow_protocol_versions_increase=True,
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
+    if not has_naive or "timestampNtz" in listed:
+        return False
+    handle.alter.add_feature(
+        TableFeatures.TimestampWithoutTimezone,
+        allow_protocol_versions_increase=True,
+        commit_properties=CommitProperties(max_commit_retries=0),
+    )
+    return True
 
 
 def nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
@@ -151,17 +157,22 @@ def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     )
 
 
-def list_invariants(handle: DeltaTable) -> None:
+def list_invariants(handle: DeltaTable) -> bool:
     """Add the feature "invariants" to a table that has NOT NULL columns and lists its features.
 
     Delta on Spark treats NOT NULL as an invariant. If a table's protocol lists features (it
     does as soon as there is a timestamp without time zone), Spark refuses the table unless
     this feature is among them. deltalake lists only the features that it needs itself.
+
+    Returns:
+        whether that was needed, and is committed.
     """
     listed = handle.protocol().writer_features
     if listed is None or "invariants" in listed:
-        return
-    if any(not field.nullable for field in handle.schema().fields):
-        handle.alter.add_feature(
-            TableFeatures.Invariants, commit_properties=CommitProperties(max_commit_retries=0)
-        )
+        return False
+    if all(field.nullable for field in handle.schema().fields):
+        return False
+    handle.alter.add_feature(
+        TableFeatures.Invariants, commit_properties=CommitProperties(max_commit_retries=0)
+    )
+    return True

@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +30,8 @@ from pgsluice.stores.contract import Folder, Stored
 
 _LOG = "_delta_log/"
 _NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
+_CHECKPOINT = re.compile(r"checkpoint\.(?:\d{10}\.(\d{10})\.)?parquet")
+"""In one file, or in so many parts."""
 _READ = ["add", "remove", "protocol", "metaData", "txn"]
 _KEPT_TABLES = 2000
 """Tables whose state a process keeps."""
@@ -115,10 +118,10 @@ def read_snapshot(folder: Folder) -> Snapshot | None:
     if listed.is_empty:
         return None
     if listed.checkpoint is not None:
-        start = listed.checkpoint
-        actions = _checkpoint_actions(folder, f"{_LOG}{start:020}.checkpoint.parquet")
+        start, names = listed.checkpoint
+        actions = chain.from_iterable(_checkpoint_actions(folder, name) for name in names)
     else:
-        start, actions = 0, iter(_commit(folder, 0))
+        start, actions = 0, chain(_commit(folder, 0))
     began = _Building(folder).applied(actions, start)
     return _advanced(began.snapshot(start, listed.tags.get(start)), listed)
 
@@ -156,7 +159,7 @@ def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
     if actions is None:
         raise PgsluiceError(
             f"the log of the Delta table in {folder.uri} lacks version {version}, and there is no"
-            " checkpoint in a single file after it",
+            " whole classic checkpoint after it",
             hint="restore the file, or write a checkpoint; or move the table away and copy it"
             " again",
             location=folder.uri,
@@ -170,12 +173,13 @@ class _Listed:
 
     Attributes:
         newest: the highest version that has a commit or a checkpoint; -1: none has.
-        checkpoint: the newest checkpoint in a single file; None: there is none.
+        checkpoint: the newest classic checkpoint that is whole, with its files; None: there is
+            none.
         tags: of the commits' files, by version.
     """
 
     newest: int
-    checkpoint: int | None
+    checkpoint: tuple[int, list[str]] | None
     tags: Mapping[int, Hashable]
 
     @property
@@ -186,16 +190,18 @@ class _Listed:
     @classmethod
     def of(cls, entries: Iterable[Stored]) -> _Listed:
         """From the files of a log."""
-        newest, single, tags = -1, [], {}
+        newest, tags = -1, dict[int, Hashable]()
+        parts = dict[tuple[int, int], list[str]]()
         for entry in entries:
             if match := _NUMBERED.fullmatch(entry.name, len(_LOG)):
                 number, kind = int(match[1]), match[2]
                 newest = max(newest, number)
                 if kind == "json":
                     tags[number] = entry.tag
-                elif kind == "checkpoint.parquet":
-                    single.append(number)
-        return cls(newest, max(single, default=None), tags)
+                elif part := _CHECKPOINT.fullmatch(kind):
+                    parts.setdefault((number, int(part[1] or 1)), []).append(entry.name)
+        whole = [(number, names) for (number, count), names in parts.items() if len(names) == count]
+        return cls(newest, max(whole, default=None), tags)
 
 
 class _Building:

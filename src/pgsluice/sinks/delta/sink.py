@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.local_handle import LocalHandle
 from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.ruled_handle import RuledHandle
 from pgsluice.sinks.delta.snapshot import no_table
-from pgsluice.stores.contract import Folder, StoreError
+from pgsluice.stores.contract import Folder
 from pgsluice.stores.places import folder_at
 
 
@@ -63,19 +62,13 @@ class DeltaSink:
         """Open a table at its newest version, whether it exists or not."""
         way = self.configured_merge(table)
         folder = self.folder(table.namespace, table.name)
-        try:
-            snapshot = newest_snapshot(folder) or no_table(folder)
-        except StoreError:
-            raise
-        except PgsluiceError:
-            if way == "on_read":
-                raise
-            return DeltaHandle(self, table, identity)  # it reads logs that we do not
-        if way == "auto" and snapshot.version >= 0:
+        snapshot = newest_snapshot(folder) or no_table(folder)
+        is_there = snapshot.version >= 0
+        if way == "auto" and is_there:
             way = "on_read" if was_merged_on_read(snapshot.configuration) else "on_write"
-        if way == "on_write" and has_rules_of_others(snapshot):
-            return DeltaHandle(self, table, identity)
-        return LocalHandle(self, table, identity, snapshot, way)
+        is_ruled = is_there and way == "on_write" and has_rules_of_others(snapshot)
+        kind = RuledHandle if is_ruled else DeltaHandle
+        return kind(self, table, identity, snapshot, way)
 
 
 def encode_name(name: str) -> str:

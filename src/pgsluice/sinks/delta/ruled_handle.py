@@ -1,0 +1,224 @@
+"""A Delta table with rules of others: constraints, generated columns, a change data feed.
+
+deltalake knows these rules, and merges by its MERGE. It rewrites files and reads the keys of the
+whole table, so all other tables are merged by our own commits (:mod:`.handle`).
+
+Each write names the version that it makes and lets deltalake not retry it, so it fails when
+another commit made that version first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from pgsluice.changes.net import NetChanges
+from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.hints import copy_again
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, StagedRows
+from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
+from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta.durability import settle_through
+from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.log import newest_snapshot, newest_version
+from pgsluice.sinks.delta.merge import merge
+from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve, refuse_shared
+from pgsluice.sinks.delta.statistics import writer_properties
+from pgsluice.sinks.delta.store_errors import store_error
+
+
+class RuledHandle(DeltaHandle):
+    """A table that exists, at one version, whose rules deltalake enforces."""
+
+    _delta: DeltaTable | None = None
+
+    def alter(
+        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
+    ) -> Applied:
+        """Columns that are NULL in all rows need no file. Otherwise the table is written anew from
+        itself, in files that no version refers to before the commit.
+        """
+        delta, title = self._opened(), self._table.title
+        if not widened and not any(column.value.is_valid for column in added):
+            fields = [column.field for column in added]
+            commit = self._marked(position)
+            self._write(lambda: columns.add_empty_columns(delta, fields, title, commit))
+            self._write(lambda: columns.list_invariants(delta))
+            return Applied(version=self.version)
+        schema = self.target_types(columns.altered_schema(self._snapshot.schema, added, widened))
+        rows = CopiedRows(columns.altered_rows(delta, schema, added), schema, title)
+        staged = staging.stage(self._snapshot.folder, schema, rows)
+        made = self._replace(schema, [staged], position, "REPLACE COLUMNS")
+        return replace(made, rows_inserted=0)
+
+    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
+        net, delta, before = changes, self._opened(), self._snapshot.files
+        lacking = 0
+        if net.unproved is not None:
+            refuse_shared(delta, net.unproved, self._table.title)
+        if len(net.rekeyed):
+            net, lacking = read_and_resolve(delta, net)
+        metrics: dict[str, Any] = {}
+        self._write(lambda: metrics.update(self._commit_changes(delta, net, position)))
+        inserted = int(metrics.get("num_target_rows_inserted", 0))
+        updated = int(metrics.get("num_target_rows_updated", 0))
+        deleted = int(metrics.get("num_target_rows_deleted", 0))
+        lacking += len(net.rows) - inserted - updated + max(0, net.expected_deletes - deleted)
+        new = (file for name, file in self._snapshot.files.items() if name not in before)
+        self._bytes_written = sum(file.size for file in new)
+        return Applied(
+            version=self.version,
+            rows_inserted=inserted,
+            rows_updated=updated,
+            rows_deleted=deleted,
+            rows_skipped=net.skipped + lacking,
+            bytes_written=self._bytes_written,
+        )
+
+    def can_stage_changes(self) -> bool:
+        return False
+
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        delta = self._opened()
+        commits = self.version - (delta.transaction_version(maintenance.MAINTAINED) or 0)
+        sizes = [file.size for file in self._snapshot.files.values()]
+        if not maintenance.is_due(commits, self._bytes_written, sizes):
+            return False
+        sink, folder = self._sink, self._snapshot.folder
+        history_s = sink.history_retention_s
+        maintenance.keep_log(delta, maintenance.log_hours(sink.cut_retention_s, history_s))
+        hours = maintenance.whole_hours(history_s)
+        maintenance.maintain(delta, folder, keep_versions, history_hours=hours)
+        return True
+
+    def _opened(self) -> DeltaTable:
+        """The table at the handle's version."""
+        folder = self._snapshot.folder
+        options = folder.storage_options() or None
+        try:
+            if self._delta is None:
+                self._delta = DeltaTable(folder.uri, storage_options=options)
+            if self._delta.version() != self.version:
+                self._delta.load_as_version(self.version)
+        except (DeltaError, OSError) as error:
+            raise store_error(error, self._table.title, folder.uri) or error from None
+        return self._delta
+
+    def _commit_changes(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> dict[str, Any]:
+        commit = self._marked(position)
+        if net.is_empty:
+            return self._commit_position(delta, commit)
+        if net.truncated or self._may_append(net):
+            mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
+            rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
+            write_deltalake(
+                delta,
+                rows,
+                mode=mode,
+                writer_properties=writer_properties(rows.schema),
+                commit_properties=commit,
+            )
+            return {"num_target_rows_inserted": len(rows)}
+        before = delta.version()
+        metrics = merge(delta, net, commit)
+        if delta.version() == before:  # deltalake commits nothing where no row matches
+            return self._commit_position(delta, commit)
+        return metrics
+
+    def _commit_position(self, delta: DeltaTable, commit: CommitProperties) -> dict[str, Any]:
+        """Move the position alone, so that target and record agree."""
+        delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
+        return {}
+
+    def _may_append(self, net: NetChanges) -> bool:
+        """Whether rows can be added without a MERGE, which would read every key of the table.
+
+        Where others may change the data, only a MERGE makes sure that no key comes twice.
+        """
+        return not net.key or (net.only_new and self._sink.foreign_writes == "park")
+
+    def _replace(
+        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
+    ) -> Applied:
+        """Make staged files the whole content; deltalake refuses what the rules do not allow."""
+        now_ms = int(time.time() * 1000)
+        files = [file for part in staged for file in json.loads(part.payload or "[]")]
+        actions = [
+            AddAction(
+                path=file["path"],
+                size=file["size"],
+                partition_values={},
+                modification_time=now_ms,
+                data_change=True,
+                stats=staging.statistics_text(file["stats"]),
+            )
+            for file in files
+        ]
+        feature = self._opened()
+        self._write(lambda: columns.list_timestamp_feature(feature, schema))
+        delta, commit = self._opened(), self._marked(position)
+        delta_schema = DeltaSchema.from_arrow(schema)
+        self._write(
+            lambda: delta.create_write_transaction(
+                [*actions], "overwrite", delta_schema, commit_properties=commit
+            )
+        )
+        self._bytes_written = sum(file["size"] for file in files)
+        rows = sum(part.rows for part in staged)
+        return Applied(version=self.version, rows_inserted=rows, bytes_written=self._bytes_written)
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Run one commit, and say so when another one came first.
+
+        Args:
+            write: returns False if there was nothing to commit.
+
+        Raises:
+            Overtaken: another commit made the version that this one was to make.
+        """
+        folder, version = self._snapshot.folder, self.version + 1
+        try:
+            is_made = write() is not False
+        except (DeltaError, OSError, ValueError) as error:
+            if isinstance(error, CommitFailedError) or newest_version(folder) >= version:
+                raise Overtaken(
+                    f"another commit came first in {self._table.title}", table=self._table.title
+                ) from None
+            raise _without_rows(error, self._table.title, folder.uri) from None
+        if not is_made:
+            return
+        settle_through(folder, version)
+        made = newest_snapshot(folder)
+        assert made is not None
+        self._snapshot = made
+
+    def _marked(self, position: Lsn) -> CommitProperties:
+        """What marks the next commit; it makes the next version, or fails."""
+        return commit_marker.commit_properties(self._identity, position, self.version + 1)
+
+
+def _without_rows(error: Exception, table: str, uri: str) -> Exception:
+    """An error of deltalake without the rows that its text may show."""
+    if (unreachable := store_error(error, table, uri)) is not None:
+        return unreachable
+    text = str(error)
+    if "failed validation check" in text or "Invalid data found" in text:
+        return TableError(
+            f"rows for {table} have NULL in a column that may not be NULL, or break a constraint of"
+            " the Delta table",
+            hint=f"take the constraint from it, or copy the table again: {copy_again(table)}",
+            table=table,
+        )
+    if "\n" in text:
+        return PgsluiceError(f"writing {table} failed: {text.splitlines()[0]}", table=table)
+    return error
