@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, Transaction
 
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
@@ -117,21 +117,6 @@ def read_marker(handle: TransactionVersions, identity: TargetIdentity) -> Commit
         return None
     lsn = handle.transaction_version(application_id(replace(identity, copy_number=copy_number)))
     return CommitMarker(owner, copy_number, None if lsn is None else Lsn(lsn))
-
-
-def check_foreign_writes(handle: DeltaTable, table: str) -> None:
-    """Refuse a table whose data others changed since our last commit.
-
-    Raises:
-        TableError: they did, or the log no longer shows whether they did.
-    """
-    refuse_foreign_changes(
-        table,
-        handle.table_uri,
-        ours=handle.transaction_version(VERSION),
-        current=handle.version(),
-        operations=lambda count: [str(h.get("operation")) for h in handle.history(count)],
-    )
 
 
 def refuse_foreign_changes(
