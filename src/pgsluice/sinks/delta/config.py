@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.config.path_words import why_no_path
 from pgsluice.errors import ConfigError
-from pgsluice.sinks.delta import hard_links
+from pgsluice.stores.addresses import why_no_address
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
 
 Merge = Literal["auto", "on_read", "on_write"]
 
-_SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
-"""Of URLs that deltalake writes by itself, and commits to without overwriting another commit."""
 SLOW_MERGE_S = 0.2
 """Merges that take longer are named with what would make them cheaper."""
+
+
+def _option_text(value: Any) -> Any:
+    """A value as deltalake takes it: text, also where TOML has true or a number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+_OptionText = Annotated[str, BeforeValidator(_option_text)]
 
 
 class DeltaSinkConfig(SinkConfig):
@@ -37,6 +44,8 @@ class DeltaSinkConfig(SinkConfig):
             table's size when the table is made.
         merge_tables: the same for single tables, by ``schema.table``.
         cache_dir: a folder of each executor, for what finds the rows of keys.
+        storage_options: of the object store: keys, region, endpoint and more, as deltalake names
+            them. ``"env:NAME"`` stands for an environment variable.
     """
 
     type: Literal["delta"] = "delta"
@@ -45,16 +54,13 @@ class DeltaSinkConfig(SinkConfig):
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
+    storage_options: dict[str, _OptionText] = Field(default_factory=dict, repr=False)
 
     @_field_validator("path")
     @classmethod
     def _is_a_known_store(cls, path: str) -> str:
-        scheme, separator, _ = path.partition("://")
-        if separator and scheme.lower() not in _SCHEMES:
-            raise ValueError(
-                f'is a URL of "{scheme}", where Delta tables cannot be written; it can be a folder '
-                f"or a URL of {', '.join(_SCHEMES)}"
-            )
+        if why := why_no_address(path):
+            raise ValueError(why)
         return path
 
     @_field_validator("cache_dir")
@@ -80,15 +86,10 @@ class DeltaSinkConfig(SinkConfig):
         return tuple(self.merge_tables)
 
     def why_unreachable(self) -> str | None:
-        """Why the object store does not answer, or why a folder cannot have Delta tables."""
-        if "://" not in self.path:
-            fixed = self.path.partition("{")[0].rpartition("/")[0]
-            return hard_links.WHY if hard_links.are_refused(Path(fixed or "/")) else None
-        try:
-            from pgsluice.sinks.delta.reach import why_unreachable
-        except ModuleNotFoundError:
-            return None  # what is not installed is another check
-        return why_unreachable(self.path)
+        """Why the object store cannot have the tables, or why a folder cannot."""
+        from pgsluice.stores.probe import why_unfit
+
+        return why_unfit(self.path, self.storage_options)
 
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
         """What merging on read would gain for a table whose merges take long."""
@@ -123,4 +124,5 @@ class DeltaSinkConfig(SinkConfig):
             merge=self.merge,
             merge_tables=self.merge_tables,
             cache_dir=self.cache_dir,
+            storage_options=self.storage_options,
         )
