@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.stores.conftest import MakeFolder
 from tests.support.object_stores import SECRET, ObjectStore
+from tests.support.store_proxy import StoreProxy
 
 from pgsluice.errors import ConfigError
 from pgsluice.stores.contract import Folder, StoreError
@@ -103,6 +104,38 @@ def test_a_key_that_the_store_does_not_know(azure_store: ObjectStore) -> None:
 )
 def test_options_that_do_not_fit(s3_folder: MakeFolder, options: dict[str, str], what: str) -> None:
     assert _says(s3_folder(**options)).startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "what"),
+    [
+        (403, "AccessDenied", "the credentials of {machine} may not"),
+        (403, "InvalidAccessKeyId", "the store does not accept the credentials for s3://lake"),
+        (403, "SignatureDoesNotMatch", "the store does not accept the credentials for s3://lake"),
+        (400, "ExpiredToken", "the store does not accept the credentials for s3://lake"),
+        (404, "XAdminUserNotFound", "the store does not accept the credentials for s3://lake"),
+        (400, "AuthorizationHeaderMalformed", "s3://lake lies in another region"),
+        (301, "PermanentRedirect", "s3://lake lies in another region"),
+        (403, "RequestTimeTooSkewed", "the clock of {machine} differs too much"),
+        (403, "QuotaExceeded", "no room is left in s3://lake"),
+        (503, "SlowDown", "the store of s3://lake takes no more requests for now"),
+        (500, "InternalError", "the store of s3://lake fails"),
+        (418, "Teapot", "pgsluice could not"),
+    ],
+)
+def test_what_a_store_refuses_with(
+    s3_folder: MakeFolder, proxy: StoreProxy, status: int, code: str, what: str
+) -> None:
+    proxy.refusal = status, code
+    folder = s3_folder(aws_endpoint_url=proxy.endpoint, max_retries="0")
+    with pytest.raises(StoreError) as caught:
+        folder.create("1", b"one")
+    assert str(caught.value).startswith(what.format(machine=socket.gethostname()))
+    # A redirect that leads nowhere is an error of the client itself, without the store's words.
+    assert status == 301 or f"{code}: A message." in caught.value.details
+    for read in (folder.entries, lambda: folder.read("1"), lambda: folder.delete("1")):
+        with pytest.raises(StoreError):
+            read()
 
 
 def test_a_value_may_name_an_environment_variable(

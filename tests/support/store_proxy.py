@@ -49,6 +49,7 @@ class StoreProxy:
         endpoint: its URL.
         choose: a fault for each request; None: none.
         delay_s: added to each request.
+        refusal: a status and a code that answer each request, which the store does not get.
         left_out: headers, in small letters, that the store does not get.
         hang_s: how long a hanging request is held before its connection is closed.
         requests: those so far.
@@ -61,6 +62,7 @@ class StoreProxy:
         self.choose: Choose | None = None
         self.delay_s = 0.0
         self.hang_s = 30.0
+        self.refusal: tuple[int, str] | None = None
         self.left_out: frozenset[str] = frozenset()
         self.requests: list[Request] = []
         self.faults: list[tuple[Request, Fault]] = []
@@ -93,6 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
             proxy.faults.append((request, fault))
         if proxy.delay_s:
             proxy.closing.wait(proxy.delay_s)
+        if proxy.refusal is not None:
+            status, code = proxy.refusal
+            text = f"<Error><Code>{code}</Code><Message>A message.</Message></Error>"
+            self._answer(status, {}, text.encode())
+            return
         match fault:
             case Fault.DROP_BEFORE:
                 self.close_connection = True

@@ -168,7 +168,7 @@ class Folder(ABC):
 
         Args:
             under: the folder inside of this one, with ``/`` at its end.
-            after: only files whose whole name is greater than this one; begins with ``under``.
+            after: only files whose whole name is greater; it begins with ``under``.
         """
 
     @abstractmethod

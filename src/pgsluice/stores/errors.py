@@ -7,6 +7,7 @@ and message are taken from it.
 from __future__ import annotations
 
 import errno
+import html
 import re
 import socket
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ _TROUBLES = (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|TokenRefreshRequired"
         r"|AuthenticationFailed|InvalidAuthenticationInfo|invalid_grant|InvalidSecurity|DecodeKey"
         r"|InvalidAccessKey|DecodeCredentials|failed to authenticate|UnauthenticatedError"
+        r"|AdminUserNotFound"
         r"|status code: 401",
         "the store does not accept the credentials for {root} of {machine}",
         "check the keys, and that they have not expired",
@@ -110,7 +112,8 @@ _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _CONNECTION = re.compile(r'message: "([^"]*)"')
 _OPTION = re.compile(r"Configuration key: \S+|Duplicate key \S+|failed to parse|Account must")
-_ABSENT = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_NO_SUCH_FILE = ("NoSuchKey", "BlobNotFound", "ResourceNotFound", "NoSuchVersion")
+"""Codes of 404; others are of the bucket, of an upload or of keys. A HEAD has none."""
 
 
 @contextmanager
@@ -124,7 +127,8 @@ def in_words(address: Address, doing: str, name: str = "") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if not _ABSENT.search(str(error)):
+        code = _CODE.search(str(error))
+        if code is None or code[1] in _NO_SUCH_FILE:
             place = f"{address.root}/{address.prefix}{name}"
             raise FileNotFoundError(errno.ENOENT, "no such file", place) from None
         raise _in_words(error, address, doing) from None
@@ -139,8 +143,8 @@ def _in_words(error: Exception, address: Address, doing: str) -> StoreError:
     words = {"root": address.root, "doing": doing, "machine": socket.gethostname()}
     if trouble is None:
         first = str(error).partition("\n")[0]
-        what, hint = "{root} could not be used ({doing})", ""
-        details = [_without_queries(first)]
+        what, hint = "pgsluice could not {doing} {root}", ""
+        details = _of_the_store(text) or [_without_queries(first)]
     else:
         what, hint = trouble.what, trouble.hint
         details = _of_the_store(text)
@@ -152,7 +156,7 @@ def _of_the_store(text: str) -> list[str]:
     if code := _CODE.search(text):
         message = _MESSAGE.search(text)
         parts = [part.group(1).strip() for part in (code, message) if part]
-        return [_without_queries(": ".join(parts))]
+        return [_without_queries(html.unescape(": ".join(parts)))]
     if status := re.search(r"status code: (\d+ [A-Za-z ]+)", text):
         return [status.group(1)]
     if key := re.search(
