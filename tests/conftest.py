@@ -274,7 +274,7 @@ def _is_quick(item: pytest.Item) -> bool:
     return (
         not {"servers", "database", "spark", "make_pair"} & set(getattr(item, "fixturenames", ()))
         and item.get_closest_marker("xdist_group") is None
-        and _folder(item) not in {"architecture", "docs", "embedded"}
+        and _folder(item) not in {"architecture", "docs", "embedded", "stores"}
     )
 
 

@@ -17,6 +17,22 @@ def test_delta_is_written_natively() -> None:
     assert pickle.loads(pickle.dumps(sink)) == sink
 
 
+def test_options_of_a_store_are_text_and_are_not_shown() -> None:
+    options = {"allow_http": True, "max_retries": 3, "aws_secret_access_key": "s3cret"}
+    sink = make_sink({"type": "delta", "path": "s3://a/{table}", "storage_options": options})
+    assert isinstance(sink, DeltaSink)
+    assert sink.storage_options == {
+        "allow_http": "true",
+        "max_retries": "3",
+        "aws_secret_access_key": "s3cret",
+    }
+    assert "s3cret" not in repr(sink)
+    wrong = {"aws_secret_access_key": ["s3cret"]}
+    with pytest.raises(ConfigError) as caught:
+        make_sink({"type": "delta", "path": "s3://a/{table}", "storage_options": wrong})
+    assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

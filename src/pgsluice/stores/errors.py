@@ -110,6 +110,7 @@ _TROUBLES = (
 )
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_ENDPOINT = re.compile(r"(https?://[^/\s?@]+)/")
 _CONNECTION = re.compile(r'message: "([^"]*)"')
 _OPTION = re.compile(r"Configuration key: \S+|Duplicate key \S+|failed to parse|Account must")
 _NO_SUCH_FILE = ("NoSuchKey", "BlobNotFound", "ResourceNotFound", "NoSuchVersion")
@@ -163,7 +164,9 @@ def _of_the_store(text: str) -> list[str]:
         r"Configuration key: \S+|Duplicate key \S+|failed to parse|Account must", text
     ):
         return [one_line(text[key.start() :].partition("\n")[0])]
-    return [match.group(1) for match in [_CONNECTION.search(text)] if match]
+    endpoint, cause = _ENDPOINT.search(text), _CONNECTION.search(text)
+    words = ": ".join(match.group(1) for match in (endpoint, cause) if match)
+    return [words] if words else []
 
 
 def _without_queries(text: str) -> str:
