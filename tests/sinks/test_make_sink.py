@@ -42,10 +42,6 @@ def test_options_of_a_store_are_text_and_are_not_shown() -> None:
             {"type": "delta", "path": "x/{table}", "engine": "spark"},
             'sink: unknown key "engine"',
         ),
-        (
-            {"type": "delta", "path": "s3://lake/{table}", "merge": "on_read"},
-            '"merge" = "on_read" needs a path on a disk',
-        ),
         ({"type": "delta", "path": "lake"}, 'sink: "path" has to contain {table}'),
         ({"type": "delta"}, 'sink: "path" is missing'),
         ({"type": "delta", "path": "x/{table}", "pth": "y"}, 'sink: unknown key "pth"'),
