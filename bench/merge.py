@@ -25,9 +25,9 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.testing.changes import ChangesBuilder
 
 CHANGED = (500, 10_000)

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from pgsluice.sinks.delta.data_files import live_batches, whole_groups
-from pgsluice.sinks.delta.snapshot import DataFile
-from pgsluice.sinks.delta.staging import ROWS_IN_A_GROUP
+from pgsluice.sinks.lake.data_files import live_batches, whole_groups
+from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.sinks.lake.staging import ROWS_IN_A_GROUP
 from pgsluice.stores.local import LocalFolder
 
 MIB = 2**20

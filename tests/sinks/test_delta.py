@@ -29,8 +29,8 @@ from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, Targe
 from pgsluice.sinks.delta.log import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.staging import write_files
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake.staging import write_files
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -297,7 +297,7 @@ def test_a_batch_opens_its_table_once(sink: DeltaSink, monkeypatch: pytest.Monke
         opens.append(uri)
         return DeltaTable(uri, **options)
 
-    monkeypatch.setattr("pgsluice.sinks.delta.ruled_handle.DeltaTable", counted)
+    monkeypatch.setattr("pgsluice.sinks.delta.ruled.handle.DeltaTable", counted)
     writer = writer_of(sink)
     assert writer.position() == 100
     assert (writer.copy_number(), writer.version()) == (1, 0)
@@ -424,7 +424,7 @@ class TestSchema:
     ) -> None:
         load(sink, row(1))
         # One batch per file, so that a merge can skip files.
-        monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+        monkeypatch.setattr("pgsluice.sinks.lake.staging.TARGET_FILE_BYTES", 1)
         table = TargetTable("public", "t", self.TYPES, ("id",))
         rows = [
             {**self.ROW, "id": id_, "text": text} for id_, text in enumerate("aä😀\U0010ffff", 1)

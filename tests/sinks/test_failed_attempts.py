@@ -183,7 +183,7 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
     def full(*_: object) -> bytes:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("pgsluice.sinks.delta.sidecars._checksum", full)
+    monkeypatch.setattr("pgsluice.sinks.lake.sidecars._checksum", full)
     for _ in range(2):
         with pytest.raises(PgsluiceError, match="no room"):
             update(sink, 1, 110)

@@ -11,7 +11,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
-from pgsluice.sinks.delta.staging import write_files
+from pgsluice.sinks.lake.staging import write_files
 from pgsluice.stores.local import LocalFolder
 
 LONG = "long " * 10
@@ -73,7 +73,7 @@ def test_each_column_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Also beside columns that are several in the file, and in several groups of rows."""
     chance = random.Random(3)
     monkeypatch.setattr(
-        "pgsluice.sinks.delta.staging.pq.ParquetWriter.write_batch",
+        "pgsluice.sinks.lake.staging.pq.ParquetWriter.write_batch",
         lambda writer, rows: writer.write_table(pa.Table.from_batches([rows]), row_group_size=70),
     )
     numbers = [chance.choice([None, chance.randint(-(2**63), 2**63 - 1)]) for _ in range(500)]

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgsluice.sinks.delta import sidecars
-from pgsluice.sinks.delta.key_index import KeyIndex
-from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.sinks.lake import sidecars
+from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
 
 KEYS: dict[str, list[tuple[Any, ...]]] = {

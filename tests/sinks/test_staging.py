@@ -94,8 +94,8 @@ def test_a_huge_row_is_in_memory_four_times_at_most(tmp_path: Path) -> None:
 
 
 def test_a_huge_row_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.staging._HUGE_ROW_BYTES", 10_000)
-    monkeypatch.setattr("pgsluice.sinks.delta.staging._UNCOMPRESSED_BYTES", 100_000)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging._HUGE_ROW_BYTES", 10_000)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging._UNCOMPRESSED_BYTES", 100_000)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield from many_rows(3)

@@ -16,10 +16,10 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.data_files import _DECODED_BYTES, rows_at
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.snapshot import DataFile
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake.data_files import _DECODED_BYTES, rows_at
+from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity

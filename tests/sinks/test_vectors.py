@@ -36,11 +36,11 @@ from pgsluice.sinks.delta.deletion_vectors import (
     write_vectors,
 )
 from pgsluice.sinks.delta.log import _known, commit_name, newest_snapshot, read_commit, remember
-from pgsluice.sinks.delta.net_merge import LARGE_SHARE
-from pgsluice.sinks.delta.sidecars import OpenSidecars
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake.net_merge import LARGE_SHARE
+from pgsluice.sinks.lake.sidecars import OpenSidecars
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (
@@ -74,7 +74,7 @@ def large_share() -> float:
 
 @pytest.fixture(autouse=True)
 def _large_batches(large_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.net_merge.LARGE_SHARE", large_share)
+    monkeypatch.setattr("pgsluice.sinks.lake.net_merge.LARGE_SHARE", large_share)
 
 
 class TestContract(SinkContract):
@@ -158,7 +158,7 @@ def test_a_merge_rewrites_no_file_and_every_reader_sees_it(sink: DeltaSink) -> N
 def test_a_large_batch_rewrites_the_files_that_it_hits_much(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging.TARGET_FILE_BYTES", 1)
     many = pa.Table.from_pylist([row(id_) for id_ in range(100)], SCHEMA)
     writer_of(sink).load(many.to_batches(max_chunksize=25), Lsn(100))
     before = set(DeltaTable(location(sink)).file_uris())
@@ -303,14 +303,14 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     sink: DeltaSink, merge: Merge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgsluice.sinks.delta.handle.LARGE_BYTES", 1)
-    monkeypatch.setattr("pgsluice.sinks.delta.staging.TARGET_FILE_BYTES", 1)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging.TARGET_FILE_BYTES", 1)
     sink = replace(sink, merge=merge)
     table = pa.Table.from_pylist([row(1), row(2), row(3)], SCHEMA)
     writer_of(sink).load(table.to_batches(max_chunksize=1), Lsn(100))
     made = list(Path(f"{sink.cache_dir}").rglob("*.keys"))
     assert len(made) == (0 if merge == "on_write" else 3)
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", OpenSidecars())
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index.open_data_file", None)  # a call fails
+    monkeypatch.setattr("pgsluice.sinks.lake.key_index._OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.key_index.open_data_file", None)  # a call fails
     apply(sink, update(2, 5), 110)
     assert rows_of(sink) == [row(1), row(2, 5), row(3)]
 
@@ -322,7 +322,7 @@ def test_a_damaged_key_file_is_made_again(
     load(sink, row(1), row(2))
     apply(sink, update(2, 5), 110)
     apply(sink, update(1, 6), 120)
-    monkeypatch.setattr("pgsluice.sinks.delta.key_index._OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.key_index._OPENED", OpenSidecars())
     for path in Path(f"{sink.cache_dir}").rglob("*.keys"):
         data = bytearray(path.read_bytes())
         path.unlink()

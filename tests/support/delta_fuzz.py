@@ -29,9 +29,10 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
-from pgsluice.sinks.delta import key_index, log, maintenance, net_merge, sidecars, upkeep
+from pgsluice.sinks.delta import log, maintenance, upkeep
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake import key_index, net_merge, sidecars
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
 

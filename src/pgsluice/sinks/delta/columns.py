@@ -11,6 +11,7 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
 from pgsluice.sinks.contract import AddedColumn
+from pgsluice.sinks.lake.copied_rows import altered_batch
 
 _ROWS = 64 * 1024
 """Rows that are in memory at a time while a table is written anew."""
@@ -60,15 +61,6 @@ def add_empty_columns(
     )
 
 
-def altered_schema(
-    schema: pa.Schema, added: Sequence[AddedColumn], widened: Sequence[pa.Field]
-) -> pa.Schema:
-    """A table's columns, some in other types, and new ones after them."""
-    types = {field.name: field.type for field in widened}
-    fields = [field.with_type(types.get(field.name, field.type)) for field in schema]
-    return pa.schema([*fields, *(column.field for column in added)])
-
-
 def altered_rows(
     handle: DeltaTable, schema: pa.Schema, added: Sequence[AddedColumn]
 ) -> Iterator[pa.RecordBatch]:
@@ -82,20 +74,6 @@ def altered_rows(
     """
     for batch in _file_by_file(handle):
         yield altered_batch(batch, schema, added)
-
-
-def altered_batch(
-    batch: pa.RecordBatch, schema: pa.Schema, added: Sequence[AddedColumn]
-) -> pa.RecordBatch:
-    """Rows with other columns, as in :func:`altered_rows`."""
-    values = {column.field.name: column.value for column in added}
-    columns = [
-        pa.repeat(values[field.name].cast(field.type), len(batch))
-        if field.name in values
-        else batch.column(field.name).cast(field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
@@ -142,19 +120,6 @@ def nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
     yield kind
     for index in range(kind.num_fields):
         yield from nested_types(kind.field(index).type)
-
-
-def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of a table; a column that they lack is NULL."""
-    return pa.Table.from_arrays(
-        [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.schema.names
-            else pa.nulls(len(rows), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
 
 
 def list_invariants(handle: DeltaTable) -> bool:

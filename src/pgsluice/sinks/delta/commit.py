@@ -15,12 +15,11 @@ from typing import Any
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta.attempt import commits
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.durability import new_files, note_settled
 from pgsluice.sinks.delta.log import after_commit, commit_name, remember
-from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
-from pgsluice.sinks.delta.staging import statistics_text
+from pgsluice.sinks.lake.attempt import commits
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder, LinksRefused, NameTaken
 
 
@@ -138,3 +137,12 @@ def added(
         "stats": statistics_text(statistics),
     }
     return {"add": action}
+
+
+def statistics_text(statistics: Mapping[str, Any]) -> str:
+    """Statistics as the log has them: characters stand as they are.
+
+    deltalake reads an escaped one of the last plane (from U+100000 on) as another one, and then
+    skips the file that has the row.
+    """
+    return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))

@@ -25,7 +25,7 @@ from pyroaring import BitMap
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
-from pgsluice.sinks.delta.attempt import writes
+from pgsluice.sinks.lake.attempt import writes
 from pgsluice.stores.contract import Folder, Span
 from pgsluice.stores.places import local_path
 

@@ -17,7 +17,7 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
 from pgsluice.sinks.delta.columns import nested_types
-from pgsluice.sinks.delta.snapshot import Snapshot
+from pgsluice.sinks.lake.snapshot import Snapshot
 
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
 _PROPERTY = "delta.enableDeletionVectors"

@@ -31,12 +31,9 @@ from pgsluice.sinks.contract import (
     TargetIdentity,
     TargetTable,
 )
-from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
-from pgsluice.sinks.delta.attempt import attempt
+from pgsluice.sinks.delta import columns, commit_marker, maintenance
 from pgsluice.sinks.delta.commit import added, commit, removed
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import dead_rows, live_batches
 from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.features import (
     definition,
@@ -44,20 +41,29 @@ from pgsluice.sinks.delta.features import (
     refuse_unknown_rules,
     was_merged_on_read,
 )
-from pgsluice.sinks.delta.key_index import KeyIndex
-from pgsluice.sinks.delta.key_scan import KeyScan
 from pgsluice.sinks.delta.log import operations
-from pgsluice.sinks.delta.net_merge import FindsKeys, NetMerge, Rewrites
-from pgsluice.sinks.delta.shared_keys import refuse_shared_keys
-from pgsluice.sinks.delta.snapshot import Snapshot
-from pgsluice.sinks.delta.staged_changes import (
+from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up, live_rows
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.attempt import attempt
+from pgsluice.sinks.lake.copied_rows import (
+    CopiedRows,
+    altered_batch,
+    altered_schema,
+    with_all_columns,
+)
+from pgsluice.sinks.lake.data_files import dead_rows, live_batches
+from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.key_scan import KeyScan
+from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites
+from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
+from pgsluice.sinks.lake.snapshot import Snapshot
+from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
     commit_actions,
     discard_changes,
     forget_sidecars,
     stage_changes,
 )
-from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up, live_rows
 from pgsluice.stores.contract import Folder
 
 if TYPE_CHECKING:
@@ -183,14 +189,11 @@ class DeltaHandle(TableHandle):
         """
         old = self._snapshot
         refuse_unknown_rules(old, self._table.title)
-        schema = self.target_types(columns.altered_schema(old.schema, added, widened))
+        schema = self.target_types(altered_schema(old.schema, added, widened))
         if not widened and not any(column.value.is_valid for column in added):
             self._commit("ADD COLUMNS", self._definition(schema), position)
             return Applied(version=self.version)
-        rows = (
-            columns.altered_batch(batch, schema, added)
-            for batch in live_rows(old, old.files.values())
-        )
+        rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
         copied = CopiedRows(rows, schema, self._table.title)
         part = staging.stage(old.folder, schema, copied)
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
@@ -382,7 +385,7 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
     inserted = net.rows.filter(pa.array(net.inserted))
     skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
     schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
-    return columns.with_all_columns(inserted, schema), skipped
+    return with_all_columns(inserted, schema), skipped
 
 
 def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:

@@ -25,7 +25,7 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.delta.snapshot import DataFile, Removed, Snapshot
+from pgsluice.sinks.lake.snapshot import DataFile, Removed, Snapshot
 from pgsluice.stores.contract import Folder, Stored
 
 _LOG = "_delta_log/"

@@ -23,21 +23,19 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgsluice.sinks.delta.columns import existing_schema
 from pgsluice.sinks.delta.durability import settle_through
-from pgsluice.sinks.delta.statistics import writer_properties
+from pgsluice.sinks.delta.ruled.statistics import writer_properties
+from pgsluice.sinks.lake.attempt import ORPHAN_AGE
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
 
 MAINTAINED = "pgsluice.maintained"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _INTERVAL = re.compile(r"interval (\d+) hours")
 
-TARGET_FILE_BYTES = 16 * 2**20
-"""Small, so that a merge of few keys rewrites little of the table."""
-
 MANY_COMMITS = 50
 LITTLE_BYTES = 16 * 2**20
 MANY_SMALL_FILES = 8
 ORPHANS_EVERY = 1000
-ORPHAN_AGE = timedelta(hours=24)
 
 
 def whole_hours(seconds: float) -> int:

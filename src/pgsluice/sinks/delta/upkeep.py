@@ -20,14 +20,17 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta import commit_marker, maintenance, staging
+from pgsluice.sinks.delta import commit_marker, maintenance
 from pgsluice.sinks.delta.commit import added, commit, removed
-from pgsluice.sinks.delta.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import FOLDER
 from pgsluice.sinks.delta.features import definition_without_vectors
 from pgsluice.sinks.delta.log import remember
-from pgsluice.sinks.delta.maintenance import MAINTAINED, ORPHAN_AGE, TARGET_FILE_BYTES
-from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
+from pgsluice.sinks.delta.maintenance import MAINTAINED
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.attempt import ORPHAN_AGE
+from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.local import TEMPORARY_FOLDER
 

@@ -24,11 +24,11 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import Applied, StagedChanges
 from pgsluice.sinks.delta.commit import added, removed, with_vector
 from pgsluice.sinks.delta.deletion_vectors import Descriptor, read_vector, write_vectors
-from pgsluice.sinks.delta.key_index import KeyIndex
 from pgsluice.sinks.delta.log import after_commit
-from pgsluice.sinks.delta.net_merge import Merged, NetMerge
-from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
 from pgsluice.sinks.delta.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
+from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.net_merge import Merged, NetMerge
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder, StoreError
 
 

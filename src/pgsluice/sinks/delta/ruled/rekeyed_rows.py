@@ -17,7 +17,7 @@ from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
 from pgsluice.changes.unique import UnprovedKeys
-from pgsluice.sinks.delta.merge import quoted
+from pgsluice.sinks.delta.ruled.merge import quoted
 
 _LONGEST_LIST = 1000
 """Values in an IN list, at most."""

@@ -26,15 +26,17 @@ from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, StagedRows
-from pgsluice.sinks.delta import columns, commit_marker, maintenance, staging
-from pgsluice.sinks.delta.copied_rows import CopiedRows
+from pgsluice.sinks.delta import columns, commit_marker, maintenance
+from pgsluice.sinks.delta.commit import statistics_text
 from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import newest_snapshot, newest_version
-from pgsluice.sinks.delta.merge import merge
-from pgsluice.sinks.delta.rekeyed_rows import read_and_resolve, refuse_shared
-from pgsluice.sinks.delta.statistics import writer_properties
-from pgsluice.sinks.delta.store_errors import store_error
+from pgsluice.sinks.delta.ruled.merge import merge
+from pgsluice.sinks.delta.ruled.rekeyed_rows import read_and_resolve, refuse_shared
+from pgsluice.sinks.delta.ruled.statistics import writer_properties
+from pgsluice.sinks.delta.ruled.store_errors import store_error
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_schema, with_all_columns
 
 
 class RuledHandle(DeltaHandle):
@@ -55,7 +57,7 @@ class RuledHandle(DeltaHandle):
             self._write(lambda: columns.add_empty_columns(delta, fields, title, commit))
             self._write(lambda: columns.list_invariants(delta))
             return Applied(version=self.version)
-        schema = self.target_types(columns.altered_schema(self._snapshot.schema, added, widened))
+        schema = self.target_types(altered_schema(self._snapshot.schema, added, widened))
         rows = CopiedRows(columns.altered_rows(delta, schema, added), schema, title)
         staged = staging.stage(self._snapshot.folder, schema, rows)
         made = self._replace(schema, [staged], position, "REPLACE COLUMNS")
@@ -120,7 +122,7 @@ class RuledHandle(DeltaHandle):
             return self._commit_position(delta, commit)
         if net.truncated or self._may_append(net):
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
-            rows = columns.with_all_columns(net.rows, columns.existing_schema(delta))
+            rows = with_all_columns(net.rows, columns.existing_schema(delta))
             write_deltalake(
                 delta,
                 rows,
@@ -160,7 +162,7 @@ class RuledHandle(DeltaHandle):
                 partition_values={},
                 modification_time=now_ms,
                 data_change=True,
-                stats=staging.statistics_text(file["stats"]),
+                stats=statistics_text(file["stats"]),
             )
             for file in files
         ]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgsluice.changes.key_numbers import numbers_of
-from pgsluice.sinks.delta.key_entries import Hits, KeyEntries, Wanted
-from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.sinks.lake.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.contract import Folder
 
 

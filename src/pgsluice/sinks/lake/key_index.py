@@ -22,16 +22,16 @@ import pyarrow as pa
 
 from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.key_entries import Hits, Wanted
-from pgsluice.sinks.delta.maintenance import ORPHAN_AGE
-from pgsluice.sinks.delta.sidecars import (
+from pgsluice.sinks.lake.attempt import ORPHAN_AGE
+from pgsluice.sinks.lake.key_entries import Hits, Wanted
+from pgsluice.sinks.lake.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
     OpenSidecars,
     Sidecar,
     write_sidecar,
 )
-from pgsluice.sinks.delta.snapshot import DataFile, Snapshot, open_data_file
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot, open_data_file
 from pgsluice.small_files import TEMPORARY
 from pgsluice.stores.contract import Folder
 

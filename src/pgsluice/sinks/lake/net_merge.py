@@ -20,14 +20,13 @@ from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, with_values
-from pgsluice.sinks.delta import staging
-from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.commit import added, removed, with_vector
-from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.data_files import dead_rows, live_batches, rows_at, whole_groups
 from pgsluice.sinks.delta.deletion_vectors import write_vectors
-from pgsluice.sinks.delta.key_entries import Hits, Indexes
-from pgsluice.sinks.delta.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
+from pgsluice.sinks.lake.data_files import dead_rows, live_batches, rows_at, whole_groups
+from pgsluice.sinks.lake.key_entries import Hits, Indexes
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
 LARGE_SHARE = 0.2
 """A batch that hits a larger part of a table's rows rewrites the files that it hits so much."""

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
-from pgsluice.sinks.delta import staging
-from pgsluice.sinks.delta.columns import with_all_columns
 from pgsluice.sinks.delta.deletion_vectors import read_vector
-from pgsluice.sinks.delta.snapshot import DataFile
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.copied_rows import with_all_columns
+from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.contract import Folder
 
 _HELD_BYTES = 16 * 2**20

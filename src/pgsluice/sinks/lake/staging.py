@@ -8,9 +8,8 @@ them after a day, but not while the table is being copied.
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,18 +17,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
-from deltalake import Schema as DeltaSchema
-from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from pgsluice.failpoints import failpoint
 from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
-from pgsluice.sinks.delta.attempt import attempt, writes
-from pgsluice.sinks.delta.copied_rows import CopiedRows
-from pgsluice.sinks.delta.maintenance import TARGET_FILE_BYTES
+from pgsluice.sinks.lake.attempt import attempt, writes
+from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.stores.contract import Folder
 
+TARGET_FILE_BYTES = 16 * 2**20
+"""Small, so that a merge of few keys rewrites little of the table."""
 ROWS_IN_A_GROUP = 64 * 1024
 """Rows of one row group: what is read where single rows of a file are wanted."""
 _SAMPLED_ROWS = 16 * 1024
@@ -59,7 +56,7 @@ def stage(folder: Folder, schema: pa.Schema, rows: CopiedRows) -> StagedRows:
 
     Args:
         folder: the table's; it need not exist.
-        schema: the rows' columns, in Delta's types.
+        schema: the rows' columns, in the table's types.
     """
     with attempt():
         added = write_files(folder, schema, rows)
@@ -99,61 +96,6 @@ def write_files(
         failpoint("delta.written")
         following = following or list(islice(batches, 1))
     return written
-
-
-def commit(
-    target: str | DeltaTable,
-    schema: pa.Schema,
-    staged: Sequence[StagedRows],
-    *,
-    configuration: Mapping[str, str | None],
-    storage_options: Mapping[str, str] | None,
-    commit_properties: CommitProperties,
-) -> None:
-    """Make staged files the whole content of a table, in one commit.
-
-    Args:
-        target: the opened table; a URI makes a new one.
-        configuration: properties of a new table.
-        commit_properties: with the marker.
-    """
-    now_ms = int(time.time() * 1000)
-    actions = [
-        AddAction(
-            path=file["path"],
-            size=file["size"],
-            partition_values={},
-            modification_time=now_ms,
-            data_change=True,
-            stats=statistics_text(file["stats"]),
-        )
-        for part in staged
-        for file in json.loads(part.payload)
-    ]
-    columns = DeltaSchema.from_arrow(schema)
-    if isinstance(target, DeltaTable):
-        target.create_write_transaction(
-            [*actions], "overwrite", columns, commit_properties=commit_properties
-        )
-        return
-    create_table_with_add_actions(
-        target,
-        columns,
-        actions,
-        mode="error",
-        configuration=configuration,
-        storage_options=dict(storage_options) if storage_options else None,
-        commit_properties=commit_properties,
-    )
-
-
-def statistics_text(statistics: Mapping[str, Any]) -> str:
-    """Statistics as the log has them: characters stand as they are.
-
-    deltalake reads an escaped one of the last plane (from U+100000 on) as another one, and then
-    skips the file that has the row.
-    """
-    return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))
 
 
 def _write_file(

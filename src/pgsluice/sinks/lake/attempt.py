@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import timedelta
 
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
+
+ORPHAN_AGE = timedelta(hours=24)
+"""Files of a killed attempt that are older are deleted."""
 
 _deletions: ContextVar[list[Callable[[], object]] | None] = ContextVar("deletions", default=None)
 

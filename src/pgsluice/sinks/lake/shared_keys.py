@@ -17,7 +17,7 @@ from pgsluice.changes.shared_keys import count_shared_keys
 from pgsluice.changes.unique import shared_keys_error
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows, TargetTable
-from pgsluice.sinks.delta.snapshot import open_data_file
+from pgsluice.sinks.lake.snapshot import open_data_file
 from pgsluice.stores.contract import Folder
 
 _READ_ROWS = 2**16

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.delta.columns import existing_schema
-from pgsluice.sinks.delta.statistics import has_exact_bounds, writer_properties
+from pgsluice.sinks.delta.ruled.statistics import has_exact_bounds, writer_properties
 
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""

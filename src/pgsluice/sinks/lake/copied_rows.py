@@ -1,0 +1,84 @@
+"""Rows on their way into a table: they get its columns, and are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from pgsluice.errors import TableError
+from pgsluice.sinks.contract import AddedColumn
+
+
+class CopiedRows:
+    """The batches of a copy in the table's types, counted.
+
+    Keeps the error that ended them: deltalake passes on only its text.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str) -> None:
+        self.batches, self.schema, self.table = batches, schema, table
+        self.keys = [i for i, field in enumerate(schema) if not field.nullable]
+        self.rows = 0
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from map(self._checked, self.batches)  # which keeps no batch
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.rows += len(batch)
+        for index in self.keys:
+            if nulls := batch.column(index).null_count:
+                raise TableError(
+                    f"key column {self.schema.names[index]!r} of {self.table} is NULL in"
+                    f" {nulls} row(s) of the copy",
+                    hint="choose a key of columns that are never NULL",
+                    table=self.table,
+                    column=self.schema.names[index],
+                )
+        return batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+
+
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with all columns of a table; a column that they lack is NULL."""
+    return pa.Table.from_arrays(
+        [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(len(rows), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def altered_schema(
+    schema: pa.Schema, added: Sequence[AddedColumn], widened: Sequence[pa.Field]
+) -> pa.Schema:
+    """A table's columns, some in other types, and new ones after them."""
+    types = {field.name: field.type for field in widened}
+    fields = [field.with_type(types.get(field.name, field.type)) for field in schema]
+    return pa.schema([*fields, *(column.field for column in added)])
+
+
+def altered_batch(
+    batch: pa.RecordBatch, schema: pa.Schema, added: Sequence[AddedColumn]
+) -> pa.RecordBatch:
+    """Rows with other columns.
+
+    Args:
+        schema: the columns that the rows get.
+        added: those of them that the table lacks.
+    """
+    values = {column.field.name: column.value for column in added}
+    columns = [
+        pa.repeat(values[field.name].cast(field.type), len(batch))
+        if field.name in values
+        else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
