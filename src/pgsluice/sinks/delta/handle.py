@@ -233,7 +233,7 @@ class DeltaHandle(TableHandle):
     @attempt()
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         refuse_unknown_rules(self._snapshot, self._table.title)
-        return stage_changes(
+        staged = stage_changes(
             self._snapshot,
             self._index_of,
             pieces,
@@ -241,6 +241,8 @@ class DeltaHandle(TableHandle):
             searches_new=self._searches_new,
             keeps_vectors=self._is_merged_on_read,
         )
+        self._snapshot.folder.settle()
+        return staged
 
     def whole_attempt(
         self, delete: Callable[[], object] | None = None

@@ -1,0 +1,81 @@
+"""A program that overwrites our commits: Delta's jar for Spark does so in S3, without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.support.databases import MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.sinks.delta.config import DeltaSinkConfig
+
+pytestmark = pytest.mark.usefixtures("local_spark")
+
+
+@pytest.fixture(autouse=True)
+def confirmed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk whose writers are taken for those of S3."""
+    monkeypatch.setattr(DeltaSinkConfig, "confirms_after_s", 1.0)
+
+
+@pytest.fixture
+def one(database: MakeDatabase, pipeline: MakePipeline) -> Pipeline:
+    made = pipeline(shop := database())
+    made.write(spool='retention = "60s"')  # capture is a process of its own
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 50) i",
+    )
+    return made
+
+
+def overwrite(delta: DeltaTable) -> None:
+    """Put another program's OPTIMIZE in the place of the newest commit."""
+    table = Path(delta.table_uri.removeprefix("file:"))
+    path = table / "_delta_log" / f"{delta.version():020}.json"
+    path.unlink()
+    info = {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}
+    path.write_text(json.dumps({"commitInfo": info}) + "\n")
+
+
+def test_the_changes_of_an_overwritten_commit_are_applied_again(one: Pipeline) -> None:
+    """By the next batch, and without one."""
+    with one.live():
+        one.wait_applied()
+        for number in (1, 2):
+            one.database.execute(f"UPDATE t SET n = {number} WHERE id <= 10")
+            one.wait_applied()
+            delta = one.delta("t")
+            overwrite(delta)
+            if number == 1:
+                one.database.execute("INSERT INTO t VALUES (99, 1)")
+            one.wait_until(
+                lambda number=number: _values(one).get(1) == number,
+                why="the changes are there again",
+            )
+    one.once()
+    one.assert_equal("t")
+
+
+def test_a_table_is_copied_if_the_spool_has_not_kept_the_changes(one: Pipeline) -> None:
+    one.once()
+    one.database.execute("UPDATE t SET n = 1 WHERE id <= 10")
+    one.once()
+    delta = one.delta("t")
+    copies = one.table("t").copy_number
+    overwrite(delta)
+    one.write()
+    one.once()  # capture deletes what all tables have
+    one.database.execute("UPDATE t SET n = 2 WHERE id = 20")
+    one.once()
+    one.assert_equal("t")
+    assert one.table("t").copy_number == copies + 1
+
+
+def _values(one: Pipeline) -> dict[int, int]:
+    rows = one.delta("t").to_pyarrow_table().to_pylist()
+    return {row["id"]: row["n"] for row in rows}
