@@ -36,8 +36,6 @@ def show(status: Status, console: Console, config: str) -> None:
     """Print the status, why tables are parked, and what targets do not get.
 
     Args:
-        status: what is printed.
-        console: where to.
         config: the configuration's path, for commands in hints.
     """
     console.print(_source_line(status.source), soft_wrap=True, highlight=False)
