@@ -32,6 +32,11 @@ _TROUBLES = {
         "{} cannot be there: a part of its path is a file",
         "move that file away, or name another path",
     ),
+    errno.EEXIST: (
+        "{} is a file, or a link to a folder that is not there",
+        "mount the disk that the link names, or move the link away",
+    ),
+    errno.ESTALE: ("the network disk of {} is gone", "mount it again"),
     errno.EIO: ("the disk of {} fails", "look at the machine's log, and mend the disk"),
     errno.EFBIG: ("a file in {} is larger than allowed", "raise the limit (ulimit -f)"),
     errno.EMFILE: ("too many files are open for one more in {}", "raise the limit (ulimit -n)"),

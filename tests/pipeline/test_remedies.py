@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -51,6 +52,13 @@ def _move_away(one: Pipeline, text: str) -> None:
 def _remove_file(one: Pipeline, text: str) -> None:
     assert "move that file away" in text
     (one.lake / "public" / "walled").unlink()
+
+
+def _mount(one: Pipeline, text: str) -> None:
+    """The store comes back."""
+    assert "mount the disk that the link names" in text
+    place = find(re.compile(r": (\S+) is a file, or a link"), text)
+    Path(place).readlink().mkdir(parents=True)
 
 
 def _delete_twins(one: Pipeline, text: str) -> None:
@@ -129,6 +137,9 @@ TROUBLES = (
         "walled",
         "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)",
         paste=(_remove_file,),
+    ),
+    Trouble(
+        "away", "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)", paste=(_mount,)
     ),
     Trouble(
         "written", "CREATE TABLE {} (id int PRIMARY KEY); INSERT INTO {} VALUES (1)", _write_beside
@@ -230,6 +241,7 @@ def _prepare(one: Pipeline, shop: Database) -> None:
     )
     write_deltalake(one.lake / "public" / "occupied", pa.table({"id": [1]}))
     (one.lake / "public" / "walled").write_text("a file")
+    (one.lake / "public" / "away").symlink_to(one.folder / "unmounted" / "away")
     for trouble in TROUBLES:
         _execute(one, trouble.before, trouble)
 

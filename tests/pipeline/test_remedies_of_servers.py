@@ -25,6 +25,8 @@ from pgsluice.embedded import EmbeddedServer
 
 _NEAREST = re.compile(r'did you mean "(\w+)"')
 _SLOT = re.compile(r'(slot = "\w+")')
+_MEGABYTE = """INSERT INTO t (v) SELECT string_agg(md5(random()::text), '')
+    FROM generate_series(1, 32 * 1000) n GROUP BY n % 1000"""
 _DROP = re.compile(r"`pgsluice (drop .*?)`, move the targets' tables away, then start again")
 
 
@@ -50,6 +52,7 @@ def test_each_printed_remedy_ends_its_trouble(
     _name_another_slot(one, pgsluice)
     _give_the_password(one, pgsluice)
     _stop_another_reader(one, pgsluice)
+    _give_the_spool_more_room(one, pgsluice)
     _begin_anew(one, pgsluice)
 
 
@@ -134,6 +137,32 @@ def _stop_another_reader(one: Pipeline, pgsluice: Command) -> None:
     finally:
         reader.kill()
         reader.wait()
+    one.assert_equal("t")
+
+
+def _give_the_spool_more_room(one: Pipeline, pgsluice: Command) -> None:
+    """An open transaction is larger than the spool may be, beside a run."""
+    small = 'segment_bytes = "64 KiB"\nmax_bytes = "1 MiB"'
+    _replace(one, 'path = "spool"', f'path = "spool"\n{small}')
+    one.database.execute(
+        f"ALTER DATABASE {one.database.name} SET logical_decoding_work_mem = '64kB'"
+    )
+    texts: list[str] = []
+    with one.database.connect() as writer:
+        with one.live():
+            writer.execute("BEGIN")
+
+            def is_full() -> bool:
+                writer.execute(_MEGABYTE)
+                texts.append(pgsluice("status", one.path).out)
+                return "its rollback frees it; if it is to commit" in texts[-1]
+
+            one.wait_until(is_full, why="the spool is full")
+        key = find(re.compile(r"raise spool\.(\w+) and start again"), texts[-1])
+        writer.execute("COMMIT")
+    _replace(one, f'{key} = "1 MiB"', f'{key} = "1 GiB"')
+    outcome = pgsluice("run", one.path, "--once")
+    assert outcome.code == 0, outcome.err
     one.assert_equal("t")
 
 

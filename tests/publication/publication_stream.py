@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+from tests.publication.native import Sent, encoded
 from tests.support.databases import Database
-from tests.support.native import Sent, encoded
 from tests.support.segments import facts_message, segment
 
 from pgsluice import wire

@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.publication.native import Sent
 from tests.publication.publication_stream import Stream
 from tests.support.databases import Database, Servers
-from tests.support.native import Sent
 
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer

@@ -80,7 +80,7 @@ def test_every_function_gives_the_servers_values(
         # One comparison is needed; a refused pattern or unit is drawn again.
         for _ in range(TRIES):
             outcome = compare_values(oracle, maker.calling(signature))
-            assert outcome.verdict is not Verdict.DIFFERENT, outcome.detail
+            assert outcome.verdict is not Verdict.DIFFERENT, str(outcome)
             if outcome.verdict is Verdict.SAME:
                 break
         else:
@@ -113,7 +113,7 @@ def test_whole_columns_of_typed_values_give_what_the_server_does(
 
 def assert_same(outcomes: list[Outcome]) -> None:
     """No outcome differs, and nearly all expressions were compared."""
-    different = [outcome.detail for outcome in outcomes if outcome.verdict is Verdict.DIFFERENT]
+    different = [str(outcome) for outcome in outcomes if outcome.verdict is Verdict.DIFFERENT]
     assert not different, f"{len(different)} of {len(outcomes)}:\n" + "\n".join(different[:5])
     same = sum(outcome.verdict is Verdict.SAME for outcome in outcomes)
     assert same > 0.9 * len(outcomes)

@@ -171,6 +171,6 @@ def test_random_filters_through_the_binder(bench: Bench) -> None:
         except FilterNotExact:
             continue
         outcome = compare_truth(bench.oracle, bound, typed=number % 2 == 0)
-        assert outcome.verdict is not Verdict.DIFFERENT, outcome.detail
+        assert outcome.verdict is not Verdict.DIFFERENT, str(outcome)
         compared += outcome.verdict is Verdict.SAME
     assert compared > 0.7 * RANDOM

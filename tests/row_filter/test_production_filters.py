@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.filter_table import TABLE, FilterTable, Outcome, Verdict, insert_rows
+from tests.support.filter_oracle import Outcome, Verdict
+from tests.support.filter_table import TABLE, FilterTable, insert_rows
 
 from pgsluice.embedded import EmbeddedServer
 
@@ -82,5 +83,5 @@ def compared(table: FilterTable, texts: list[str]) -> list[Outcome]:
         texts = [text for text in texts if not any(newer in text for newer in NEWER)]
     outcomes = [table.compare(text) for text in texts]
     different = [outcome for outcome in outcomes if outcome.verdict is Verdict.DIFFERENT]
-    assert not different, "\n".join(f"{one.text}\n    {one.detail}" for one in different)
+    assert not different, "\n".join(map(str, different))
     return outcomes

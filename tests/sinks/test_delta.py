@@ -43,7 +43,8 @@ from pgsluice.testing.sink_contract import (
     net,
     row,
 )
-from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, days_from_civil
+from pgsluice.types.calendar import days_from_civil
+from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.delta_fuzz import DeltaFuzz
+from tests.sinks.delta_fuzz import DeltaFuzz
 
 
 @pytest.mark.parametrize(("seed", "kind"), [(1, "text"), (2, "composite")])

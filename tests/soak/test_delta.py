@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from tests.sinks.delta_fuzz import run_tables
 from tests.soak.report import Report
-from tests.support.delta_fuzz import run_tables
 from tests.support.delta_spark import delta_spark
 
 from pgsluice.lsn import Lsn

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.publication.native import Verdict
+from tests.publication.publish_cases import Compared
 from tests.soak.report import Report
 from tests.support.databases import fresh_database
-from tests.support.native import Verdict
-from tests.support.publish_cases import Compared
 
 from pgsluice.embedded import EmbeddedServer
 

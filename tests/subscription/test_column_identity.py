@@ -16,7 +16,7 @@ from pgsluice.schema_rules import KnownColumns, Slot, alignments
 from pgsluice.schema_rules.alignment import STORAGE
 from pgsluice.subscription.batches.tasks.column_identity import identified
 
-INT, TEXT, BIGINT = 23, 25, 20
+INT, TEXT = 23, 25
 DROPPED_INT, DROPPED_TEXT = Slot("", storage=(4, "i")), Slot("", storage=(-1, "i"))
 
 

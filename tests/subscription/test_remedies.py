@@ -82,6 +82,19 @@ def test_a_target_whose_folder_is_a_file_is_said_in_words(tmp_path: Path) -> Non
     )
 
 
+def test_a_target_whose_folder_is_a_link_to_a_missing_one_is_said_in_words(tmp_path: Path) -> None:
+    orders = tmp_path / "orders"
+    orders.symlink_to(tmp_path / "unmounted")
+    with pytest.raises(FileExistsError) as caught:
+        orders.mkdir(exist_ok=True)
+    failure = Failure.of(caught.value)
+    assert failure.message == (
+        f"{orders} is a file, or a link to a folder that is not there\n"
+        "  → mount the disk that the link names, or move the link away"
+    )
+    assert (failure.remedy, failure.is_of_target) == (Remedy.WAIT, True)
+
+
 @pytest.mark.parametrize("error", [OSError("no room"), TimeoutError("no answer")])
 def test_an_error_of_disk_or_network_parks_no_table(error: OSError) -> None:
     failure = Failure.of(error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -15,6 +17,7 @@ from psycopg import pq
 from tests.support.filter_cases import Expression
 
 from pgsluice.errors import EvaluationError
+from pgsluice.row_filter import FilterEvaluator
 from pgsluice.row_filter.errors import CannotCompute
 from pgsluice.row_filter.evaluate import plan_expression
 from pgsluice.row_filter.plan.batches import Batch
@@ -53,7 +56,7 @@ class Oracle:
     """One table on a server, and the same rows as Arrow columns."""
 
     def __init__(
-        self, connection: psycopg.Connection[Any], table: str, columns: dict[str, str]
+        self, connection: psycopg.Connection[Any], table: str, columns: Iterable[str]
     ) -> None:
         for setting in _SETTINGS:
             connection.execute(f"SET {setting}")
@@ -68,12 +71,14 @@ class Oracle:
         self.rows = len(next(iter(self.texts.values())))
 
     def _column(self, name: str) -> pa.Array:
-        return pa.array(self._select(name, ""), pa.large_string())
+        return pa.array(self._select(name), pa.large_string())
 
-    def _select(self, expression: str, where: str) -> list[str | None]:
+    def _select(self, expression: str, rows: int | None = None) -> list[str | None]:
+        """An expression's values for the table's first rows, or all; raises ServerError."""
         # Rows are computed in the order of the sub-select, whatever the table's own order is.
-        rows = f"(SELECT * FROM {self._table} {where} ORDER BY id OFFSET 0) AS ordered"
-        query = f"SELECT {expression} FROM {rows}"
+        limit = "ALL" if rows is None else rows
+        ordered = f"(SELECT * FROM {self._table} ORDER BY id LIMIT {limit} OFFSET 0) AS ordered"
+        query = f"SELECT {expression} FROM {ordered}"
         result = self._pg.exec_(query.encode())
         if result.status != pq.ExecStatus.TUPLES_OK:
             message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
@@ -81,15 +86,15 @@ class Oracle:
         raw = (result.get_value(row, 0) for row in range(result.ntuples))
         return [None if one is None else one.decode() for one in raw]
 
-    def server(self, expression: Expression, failing_row: int | None) -> Answer:
+    def server(self, expression: str, failing_row: int | None) -> Answer:
         """The server's answer; if it fails, for the rows before ``failing_row``."""
         try:
-            return Answer(tuple(self._select(expression.sql, "")))
+            return Answer(tuple(self._select(expression)))
         except ServerError as error:
             values: Sequence[str | None] = ()
             if failing_row:
                 with suppress(ServerError):  # it failed for an earlier row: there are no values
-                    values = self._select(expression.sql, f"WHERE id < {failing_row}")
+                    values = self._select(expression, failing_row)
             return Answer(tuple(values), str(error))
 
     def typed(self, types: dict[str, int]) -> dict[str, pa.Array]:
@@ -100,14 +105,12 @@ class Oracle:
             decoded = resolve_type(oid, self._typmods[name], {}).decode_text(
                 text.cast(pa.large_binary())
             )
-            is_list = pa.types.is_list(decoded.values.type)
-            fits = decoded.unfit is None and not is_list
+            fits = decoded.unfit is None and not pa.types.is_nested(decoded.values.type)
             made[name] = decoded.values if fits else text
         return made
 
-    def truth(self, expression: Expression, typed: bool = False) -> Answer:
+    def truth(self, evaluator: FilterEvaluator, typed: bool) -> Answer:
         """Our answer for a filter, as the server would print it."""
-        evaluator = plan_expression(expression.node)
         columns = self.typed(dict(evaluator.columns)) if typed else self.texts
         try:
             found = evaluator.evaluate(columns, self.rows)
@@ -166,59 +169,66 @@ def exact(value: Any) -> str:
 
 
 class Verdict(Enum):
-    """The outcome of a comparison."""
+    """The outcome of a comparison; of several of one filter, the last one counts."""
 
     SAME = "the same values, or the same error for the same row"
-    REFUSED = "not supported, and said so"
+    REFUSED = "the server takes it, pgsluice refuses it and says so"
+    BOTH_REFUSE = "neither takes it"
     CANNOT_KNOW = "the same up to a row of which only the server can know"
     DIFFERENT = "different"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A comparison: its verdict, and the difference if there is one."""
+    """The verdict on an expression; ``detail`` has the difference, or the reason of a refusal."""
 
     verdict: Verdict
+    text: str
     detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}\n    {self.detail}"
 
 
 def compare_values(oracle: Oracle, expression: Expression) -> Outcome:
     """Every value of an expression of any type."""
-    return _compare(oracle, expression, oracle.values, same_value)
+    try:
+        plan_expression(expression.node)
+    except CannotCompute:
+        return Outcome(Verdict.REFUSED, expression.sql)
+    return _compare(
+        oracle, expression.sql, oracle.values(expression), partial(same_value, expression)
+    )
 
 
 def compare_truth(oracle: Oracle, expression: Expression, typed: bool) -> Outcome:
     """A filter's truth, from texts or from typed columns."""
-    return _compare(
-        oracle,
-        expression,
-        lambda one: oracle.truth(one, typed),
-        lambda _, text, truth: text == truth,
-    )
+    try:
+        evaluator = plan_expression(expression.node)
+    except CannotCompute:
+        return Outcome(Verdict.REFUSED, expression.sql)
+    return compare_filter(oracle, expression.sql, evaluator, typed)
+
+
+def compare_filter(oracle: Oracle, text: str, evaluator: FilterEvaluator, typed: bool) -> Outcome:
+    """A planned filter's truth, from texts or from typed columns."""
+    return _compare(oracle, text, oracle.truth(evaluator, typed), operator.eq)
 
 
 def _compare(
-    oracle: Oracle,
-    expression: Expression,
-    ours: Callable[[Expression], Answer],
-    is_same: Callable[[Expression, Any, Any], bool],
+    oracle: Oracle, text: str, mine: Answer, is_same: Callable[[Any, Any], bool]
 ) -> Outcome:
-    try:
-        plan_expression(expression.node)
-    except CannotCompute:
-        return Outcome(Verdict.REFUSED)
-    mine = ours(expression)
-    theirs = oracle.server(expression, len(mine.values) if mine.error else None)
+    def different(what: str) -> Outcome:
+        return Outcome(Verdict.DIFFERENT, text, what)
+
+    theirs = oracle.server(f"({text})", len(mine.values) if mine.error else None)
     if not mine.is_unknown and mine.error != plain(theirs.error):
-        return _different(expression, f"server: {theirs.error}; here: {mine}")
+        return different(f"server: {theirs.error}; here: {mine}")
     values = theirs.values[: len(mine.values)]
     if len(values) < len(mine.values):
-        return _different(expression, f"server, for an earlier row: {theirs.error}; here: {mine}")
-    for row, (text, value) in enumerate(zip(values, mine.values, strict=True)):
-        if not is_same(expression, text, value):
-            return _different(expression, f"row {row}: {text!r} on the server, {value!r} here")
-    return Outcome(Verdict.CANNOT_KNOW if mine.is_unknown else Verdict.SAME)
-
-
-def _different(expression: Expression, what: str) -> Outcome:
-    return Outcome(Verdict.DIFFERENT, f"{expression.sql}\n    {what}")
+        return different(f"server, for an earlier row: {theirs.error}; here: {mine}")
+    for row, (printed, value) in enumerate(zip(values, mine.values, strict=True)):
+        if not is_same(printed, value):
+            return different(f"row {row}: {printed!r} on the server, {value!r} here")
+    verdict = Verdict.CANNOT_KNOW if mine.is_unknown else Verdict.SAME
+    return Outcome(verdict, text, mine.error or "")

@@ -6,23 +6,18 @@ The server and pgsluice read the same text: ``CREATE PUBLICATION`` says whether 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from random import Random
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
-from tests.support.filter_oracle import plain
+from tests.support.filter_oracle import Oracle, Outcome, Verdict, compare_filter
 
 from pgsluice.catalog.tables.source_tables import source_catalog
-from pgsluice.errors import EvaluationError
 from pgsluice.publication import load_publications
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.row_filter import FilterNotExact, plan_filters
 from pgsluice.sql import SqlRefused
-from pgsluice.types import resolve_type
 
 ROWS = 60
 _WORDS = (
@@ -130,32 +125,6 @@ def _fitting(values: tuple[str, ...], codec: str) -> list[str]:
     return fitting if codec == "utf-8" else [value for value in fitting if "\\u" not in value]
 
 
-def connection_text(connection: psycopg.Connection[Any], query: str) -> list[str | None]:
-    """The texts of a query's only column."""
-    result = connection.pgconn.exec_(query.encode())
-    raw = (result.get_value(row, 0) for row in range(result.ntuples))
-    return [None if value is None else value.decode() for value in raw]
-
-
-class Verdict(Enum):
-    """The outcome of a filter."""
-
-    SAME = "the same truth, or the same error at the same row"
-    REFUSED = "the server takes it, pgsluice refuses it and says so"
-    BOTH_REFUSE = "neither takes it"
-    CANNOT_KNOW = "the same up to a row of which only the server can know"
-    DIFFERENT = "different"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A filter's verdict; ``detail`` has the difference, or the reason of a refusal."""
-
-    verdict: Verdict
-    text: str
-    detail: str = ""
-
-
 class FilterTable:
     """``orders`` on a server, and its rows as Arrow columns.
 
@@ -164,36 +133,14 @@ class FilterTable:
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        for setting in (
-            "client_encoding = UTF8", "datestyle = ISO", "timezone = UTC", "extra_float_digits = 3",
-        ):  # fmt: skip
-            connection.execute(f"SET {setting}")  # type: ignore[arg-type]
         self._connection = connection
         self.version = connection.info.server_version
         self._catalog = source_catalog(connection)
         table = self._catalog.visible("orders")
         assert table is not None
         self._table = table
-        self._texts = {column.name: self._printed(column.name) for column in table.columns}
-        self._typed = {column.name: self._decoded(column) for column in table.columns}
-        self.rows = len(self._texts["id"])
-
-    def _select(self, expression: str, where: str = "") -> list[Any]:
-        query = f"SELECT {expression} FROM (SELECT * FROM orders {where} ORDER BY id OFFSET 0) o"
-        return [value for (value,) in self._connection.execute(query).fetchall()]  # type: ignore[arg-type]
-
-    def _printed(self, column: str) -> pa.Array:
-        """A column as the server sends it."""
-        result = connection_text(self._connection, f"SELECT {column} FROM orders ORDER BY id")
-        return pa.array(result, pa.large_string())
-
-    def _decoded(self, column: Any) -> pa.Array:
-        text = self._texts[column.name]
-        decoded = resolve_type(column.type_oid, column.typmod, {}).decode_text(
-            text.cast(pa.large_binary())
-        )
-        fits = decoded.unfit is None and not pa.types.is_nested(decoded.values.type)
-        return decoded.values if fits else text
+        self._oracle = Oracle(connection, "orders", [column.name for column in table.columns])
+        self.rows = self._oracle.rows
 
     def server_refuses(self, text: str) -> str | None:
         """The server's message if it does not take the filter."""
@@ -225,29 +172,5 @@ class FilterTable:
 
     def _computed(self, text: str, printed: str) -> Outcome:
         evaluator = plan_filters([bind_filter(printed, self._table, self._catalog.text_rules)])
-        verdicts = [self._of(text, evaluator, columns) for columns in (self._texts, self._typed)]
-        return max(verdicts, key=lambda outcome: list(Verdict).index(outcome.verdict))
-
-    def _of(self, text: str, evaluator: Any, columns: dict[str, pa.Array]) -> Outcome:
-        error: EvaluationError | None = None
-        try:
-            ours = evaluator.evaluate(columns, self.rows).to_pylist()
-        except EvaluationError as failure:
-            error = failure
-            before = {name: column.slice(0, error.row) for name, column in columns.items()}
-            ours = evaluator.evaluate(before, error.row).to_pylist() if error.row else []
-        message = None
-        try:
-            theirs = self._select(f"({text})")
-        except psycopg.Error as failure:
-            message = str(failure.diag.message_primary)
-            ids = sorted(int(value) for value in self._texts["id"].to_pylist())
-            limit = ids[len(ours)] if len(ours) < len(ids) else ids[-1]
-            theirs = self._select(f"({text})", f"WHERE id < {limit}") if ours else []
-        is_unknown = error is not None and error.condition == "cannot_know"
-        if not is_unknown and (error and error.message) != plain(message):
-            return Outcome(Verdict.DIFFERENT, text, f"server: {message}; here: {error}")
-        if ours != theirs[: len(ours)]:
-            row = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-            return Outcome(Verdict.DIFFERENT, text, f"row {row}: {theirs[row]}, here {ours[row]}")
-        return Outcome(Verdict.CANNOT_KNOW if is_unknown else Verdict.SAME, text, str(error or ""))
+        outcomes = [compare_filter(self._oracle, text, evaluator, typed) for typed in (False, True)]
+        return max(outcomes, key=lambda outcome: list(Verdict).index(outcome.verdict))

@@ -118,7 +118,7 @@ class CaptureReporter:
             case TransactionStatus.ABORTED:
                 return f"{name}, which was rolled back: it is dropped now"
             case TransactionStatus.COMMITTED:
-                return f"{name}, which has committed and needs more room: {more}, and start again"
+                return f"{name}, which has committed and needs more room: {more}"
             case None:
                 return f"{name}, whose outcome the server no longer knows: {more}"
 

@@ -11,11 +11,7 @@ from pgsluice.hints import name_config
 
 
 class Invocation:
-    """One call of the program: what its error messages depend on.
-
-    Attributes:
-        debug: show tracebacks.
-    """
+    """One call of the program: what its error messages depend on."""
 
     def __init__(self) -> None:
         self.debug = False

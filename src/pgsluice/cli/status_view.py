@@ -36,33 +36,32 @@ def show(status: Status, console: Console, config: str) -> None:
     """Print the status, why tables are parked, and what targets do not get.
 
     Args:
-        status: what is printed.
-        console: where to.
         config: the configuration's path, for commands in hints.
     """
-    console.print(_source_line(status.source), soft_wrap=True, highlight=False)
+
+    def say(line: Text | None) -> None:
+        if line is not None:
+            console.print(line, soft_wrap=True, highlight=False)
+
+    say(_source_line(status.source))
     if status.source.left:
         statements = "\n           ".join(f"{statement};" for statement in status.source.left)
         needed = (
             "        new tables are not published until these statements have run\n"
             f"         → {statements}"
         )
-        console.print(Text(shown_lines(needed), style="yellow"), soft_wrap=True, highlight=False)
-    console.print(_spool_line(status.spool, config), soft_wrap=True, highlight=False)
-    if (held := held_line(status.spool.held)) is not None:
-        console.print(held, soft_wrap=True, highlight=False)
-    if (capture := _capture_line(status, config)) is not None:
-        console.print(capture, soft_wrap=True, highlight=False)
+        say(Text(shown_lines(needed), style="yellow"))
+    say(_spool_line(status.spool, config))
+    say(held_line(status.spool.held))
+    say(_capture_line(status, config))
     for subscription in status.subscriptions:
         console.print()
-        line = _subscription_line(subscription, is_known=status.spool.error is None)
-        console.print(line, soft_wrap=True, highlight=False)
-        if (copies := _copies_line(subscription.copies)) is not None:
-            console.print(copies, soft_wrap=True, highlight=False)
+        say(_subscription_line(subscription, is_known=status.spool.error is None))
+        say(_copies_line(subscription.copies))
         if subscription.tables or subscription.former:
             console.print(_tables(subscription))
         for text in _reasons(subscription, config):
-            console.print(text, soft_wrap=True, highlight=False)
+            say(text)
 
 
 def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:

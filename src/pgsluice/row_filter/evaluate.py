@@ -84,9 +84,6 @@ def plan_expression(
 ) -> FilterEvaluator:
     """Plan a bound expression of type boolean, once in a process.
 
-    Args:
-        text_rules: of the database.
-
     Raises:
         CannotCompute: a part of it cannot be computed exactly.
     """

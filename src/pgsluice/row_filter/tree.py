@@ -94,61 +94,48 @@ def refused_at(message: str, node: n.Node) -> SqlRefused:
     return SqlRefused(message, location_of(node))
 
 
+#: The attributes that hold the nodes right below, in PostgreSQL's order: ``arguments`` where
+#: nothing else is said. CASE has arms between them.
+_BELOW: dict[type[n.Node], tuple[str, ...]] = {
+    n.ScalarArray: ("scalar", "array"),
+    n.RowCompare: ("left", "right"),
+    n.Array: ("elements",),
+    n.Row: ("fields",),
+    **dict.fromkeys(
+        (n.NullTest, n.BooleanTest, n.Relabel, n.CoerceViaIO, n.ArrayCoerce, n.Collate),
+        ("argument",),
+    ),
+    **dict.fromkeys((n.Const, n.Column, n.CaseArgument), ()),
+}
+
+
+def _below(node: n.Node) -> dict[str, Any]:
+    names = _BELOW.get(type(node), ("arguments",))
+    return {name: getattr(node, name) for name in names}
+
+
 def children(node: n.Node) -> tuple[n.Node, ...]:
     """The nodes right below, in PostgreSQL's order."""
-    match node:
-        case n.Case():
-            arms = [part for arm in node.arms for part in (arm.condition, arm.result)]
-            first = () if node.argument is None else (node.argument,)
-            return (*first, *arms, node.default)
-        case n.ScalarArray():
-            return (node.scalar, node.array)
-        case n.RowCompare():
-            return (*node.left, *node.right)
-        case n.Array():
-            return node.elements
-        case n.Row():
-            return node.fields
-        case (
-            n.NullTest() | n.BooleanTest() | n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce()
-            | n.Collate()
-        ):  # fmt: skip
-            return (node.argument,)
-        case n.Const() | n.Column() | n.CaseArgument():
-            return ()
-        case _:
-            return tuple(node.arguments)
+    if isinstance(node, n.Case):
+        arms = [part for arm in node.arms for part in (arm.condition, arm.result)]
+        first = () if node.argument is None else (node.argument,)
+        return (*first, *arms, node.default)
+    nodes: list[n.Node] = []
+    for value in _below(node).values():
+        nodes += value if isinstance(value, tuple) else (value,)
+    return tuple(nodes)
 
 
 def rebuilt(node: n.Node, change: Callable[[n.Node], n.Node]) -> n.Node:
     """The same node with changed children (the argument of a CASE is left alone)."""
-
-    def all_of(nodes: Iterable[n.Node]) -> tuple[n.Node, ...]:
-        return tuple(change(child) for child in nodes)
-
-    values: dict[str, Any]
-    match node:
-        case n.Const() | n.Column() | n.CaseArgument():
-            return node
-        case n.Case():
-            arms = tuple(n.When(change(a.condition), change(a.result)) for a in node.arms)
-            values = {"arms": arms, "default": change(node.default)}
-        case n.ScalarArray():
-            values = {"scalar": change(node.scalar), "array": change(node.array)}
-        case n.RowCompare():
-            values = {"left": all_of(node.left), "right": all_of(node.right)}
-        case n.Array():
-            values = {"elements": all_of(node.elements)}
-        case n.Row():
-            values = {"fields": all_of(node.fields)}
-        case (
-            n.NullTest() | n.BooleanTest() | n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce()
-            | n.Collate()
-        ):  # fmt: skip
-            values = {"argument": change(node.argument)}
-        case _:
-            values = {"arguments": all_of(node.arguments)}
-    return replace(node, **values)
+    if isinstance(node, n.Case):
+        arms = tuple(n.When(change(arm.condition), change(arm.result)) for arm in node.arms)
+        return replace(node, arms=arms, default=change(node.default))
+    values: dict[str, Any] = {
+        name: tuple(map(change, value)) if isinstance(value, tuple) else change(value)
+        for name, value in _below(node).items()
+    }
+    return replace(node, **values) if values else node
 
 
 def walk(node: n.Node) -> Iterable[n.Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,4 @@ class TimeType(ComputedTextType):
         offsets = offsets_of(keep.sum(axis=1))
         return self.decode_text(large_binary(letters[keep], offsets, values.null))
 
-    @property
-    def binary_width(self) -> int:
-        return 8
+    binary_width: ClassVar[int] = 8

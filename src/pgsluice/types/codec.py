@@ -128,9 +128,6 @@ class ColumnType(ABC):
     def encode_text(self, array: pa.Array) -> pa.Array:
         """Encode as text that the type's input function reads back to the same values.
 
-        Args:
-            array: of ``arrow_type``.
-
         Returns:
             large_string, null where the array is.
         """

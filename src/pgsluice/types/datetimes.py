@@ -20,10 +20,10 @@ from pgsluice.types.buffers import Mask, blank, fixed_width, null_mask, to_mask,
 from pgsluice.types.calendar import civil_from_days, days_from_civil
 from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text, malformed
 
-_DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
-_TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
-_ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
-_ERA: Final = r"(?P<era> BC)?"
+DATE_REGEX: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
+TIME_REGEX: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
+ZONE_REGEX: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
+ERA_REGEX: Final = r"(?P<era> BC)?"
 # No Arrow array here: creating the first one imports pandas, which takes most of a second.
 _INFINITE: Final = (b"infinity", b"-infinity")
 _DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -191,7 +191,7 @@ def _parse_clock_us(parts: dict[str, str | None]) -> int | None:
 
 
 def _compiled(form: str) -> re.Pattern[str]:
-    return re.compile(rf"\A{form}{_ERA}\Z", re.ASCII)
+    return re.compile(rf"\A{form}{ERA_REGEX}\Z", re.ASCII)
 
 
 _PLAIN_DATE: Final = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
@@ -202,7 +202,7 @@ DATE: Final = DatetimeType(
     name="date",
     arrow_type=pa.date32(),
     spark_ddl="date",
-    form=_compiled(_DATE),
+    form=_compiled(DATE_REGEX),
     plain=rf"^{_PLAIN_DATE}$",
     wire=">i4",
     # deltalake cannot write a later day into a file's statistics; the server has later ones.
@@ -214,7 +214,7 @@ TIMESTAMP: Final = DatetimeType(
     name="timestamp",
     arrow_type=pa.timestamp("us"),
     spark_ddl="timestamp_ntz",
-    form=_compiled(f"{_DATE} {_TIME}"),
+    form=_compiled(f"{DATE_REGEX} {TIME_REGEX}"),
     plain=rf"^{_PLAIN_DATE} {_PLAIN_TIME}$",
     wire=">i8",
     width=_INT64,
@@ -225,19 +225,10 @@ TIMESTAMPTZ: Final = DatetimeType(
     name="timestamptz",
     arrow_type=pa.timestamp("us", "UTC"),
     spark_ddl="timestamp",
-    form=_compiled(f"{_DATE} {_TIME}{_ZONE}"),
+    form=_compiled(f"{DATE_REGEX} {TIME_REGEX}{ZONE_REGEX}"),
     plain=rf"^{_PLAIN_DATE} {_PLAIN_TIME}{_PLAIN_ZONE}$",
     wire=">i8",
     width=_INT64,
     epoch=_EPOCH_DAYS * _DAY_US,
     unit_us=1,
 )
-
-__all__ = [
-    "DATE",
-    "TIMESTAMP",
-    "TIMESTAMPTZ",
-    "DatetimeType",
-    "civil_from_days",
-    "days_from_civil",
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,7 @@ class BoolType(ColumnType):
         values.refuse(letters > 1, self.name)
         return self._decoded(letters == 1, values.null)
 
-    @property
-    def binary_width(self) -> int:
-        return 1
+    binary_width: ClassVar[int] = 1
 
     def _decoded(self, is_true: Mask, null: Mask | None) -> Decoded:
         bits = np.packbits(is_true, bitorder="little")

@@ -6,7 +6,7 @@ Source: src/backend/utils/adt/numeric.c (``make_numeric_typmod``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,9 +139,7 @@ class NumericTextType(ComputedTextType):
         # Our own output needs no check.
         return ComputedTextType.decode_text(self, numeric_binary_to_text(values))
 
-    @property
-    def copies_binary(self) -> bool:
-        return False  # its digits are printed before they are decoded
+    copies_binary: ClassVar[bool] = False  # its digits are printed before they are decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +165,6 @@ class NumericDoubleType(FloatType):
     def decode_spans(self, values: Spans) -> Decoded:
         return self.decode_binary(values.array())
 
-    @property
-    def binary_width(self) -> None:
-        return None
-
-    @property
-    def copies_binary(self) -> bool:
-        return False  # its digits are printed before they are decoded
-
-    @property
-    def tells_values_apart(self) -> bool:
-        return False
+    binary_width: ClassVar[None] = None
+    copies_binary: ClassVar[bool] = False  # its digits are printed before they are decoded
+    tells_values_apart: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -84,9 +84,7 @@ class TextType(PrintedType):
     def decode_spans(self, values: Spans) -> Decoded:
         return Decoded(values.strings(self.name))
 
-    @property
-    def reads_binary(self) -> bool:
-        return True
+    reads_binary: ClassVar[bool] = True
 
     @property
     def copies_binary(self) -> bool:
@@ -97,13 +95,8 @@ class TextType(PrintedType):
 class ComputedTextType(PrintedType):
     """A type whose text is computed from its binary form, whole columns at a time."""
 
-    @property
-    def reads_binary(self) -> bool:
-        return True
-
-    @property
-    def copies_binary(self) -> bool:
-        return True
+    reads_binary: ClassVar[bool] = True
+    copies_binary: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +136,4 @@ class UuidType(ComputedTextType):
         offsets = np.arange(0, 36 * (len(values) + 1), 36, dtype=np.int64)
         return self.decode_text(large_binary(printed.reshape(-1), offsets, raw.null))
 
-    @property
-    def copies_binary(self) -> bool:
-        return False  # the server prints it faster
+    copies_binary: ClassVar[bool] = False  # the server prints it faster

@@ -1,6 +1,6 @@
 """How our publications change what is sent: PostgreSQL 18's own publications are the oracle.
 
-The random part (:mod:`tests.support.publish_cases`) compares message for message;
+The random part (:mod:`tests.publication.publish_cases`) compares message for message;
 ``make soak AREA=publications`` runs many more. What no server can show is tested by hand.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.publication.native import UNCHANGED, encoded
 from tests.publication.publication_stream import Stream, plain
+from tests.publication.publish_cases import Compared
 from tests.support.databases import Database, fresh_database
-from tests.support.native import UNCHANGED, encoded
-from tests.support.publish_cases import Compared
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import EvaluationError, TableError

@@ -38,6 +38,11 @@ While pgsluice copies a table again, the log and `pgsluice status` show the reas
 The third column has known gaps. "Differs and says nothing" is the worst one: the target differs
 without a message. After such a change, copy the table: `pgsluice copy CONFIG TABLE`.
 
+With `publish_via_partition_root` of the server's publications, changes have the name of the
+partition root. The stream does not show which partition a row was in. If a partition is created,
+filled and dropped (or detached) before pgsluice reads the catalog, its rows stay at the target.
+`pgsluice verify` finds them.
+
 pgsluice identifies columns by their attribute numbers. A column that is added, written and renamed
 before pgsluice reads the catalog keeps its values without a copy. Two changes of a column that the
 target already has lead to a copy:

@@ -84,16 +84,7 @@ def input_error(
     hint: str | None = None,
     **facts: Any,
 ) -> ProtocolError:
-    """An error about a byte of the input.
-
-    Args:
-        where: the name of the input.
-        offset: of the byte, from 0.
-        line: its line, from 1.
-        what: what is wrong.
-        hint: what to do.
-        facts: further facts of the error.
-    """
+    """An error about a byte of the input ``where``; it counts from 0, lines from 1."""
     place = f"byte {offset}" if line is None else f"line {line}, byte {offset}"
     facts["input_offset"] = offset
     return ProtocolError(f"{where}, {place}: {what}", hint=hint, **facts)

@@ -62,12 +62,7 @@ class ObjectPrinter:
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
-    """The message as an object of JSON's types.
-
-    Args:
-        seen: the message.
-        follower: has the relations in force.
-    """
+    """The message as an object of JSON's types."""
     message = seen.message
     result: dict[str, Any] = {
         "tag": message.tag,

@@ -38,9 +38,6 @@ def check_syntax(where: WhereClause) -> None:
 def bind_filter(text: str, table: SourceTable, text_rules: TextRules) -> BoundFilter:
     """Bind a filter to a relation's columns, by their names.
 
-    Args:
-        text_rules: of the source's database.
-
     Raises:
         SqlRefused: PostgreSQL refuses it; the position counts in ``text``.
         FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from typing import Any, Final
 
 from pgsluice.row_filter.kernels.arithmetic import integer
-from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, sited
+from pgsluice.row_filter.kernels.kernel import Compute, Site, kernel, register, register_all, sited
 from pgsluice.row_filter.kernels.numerics import numeric_to_float8, numeric_to_integer
 from pgsluice.row_filter.kernels.texts.letters import encoder
 from pgsluice.row_filter.values import SqlError
@@ -74,33 +73,23 @@ def _index(step: str) -> int:
     return sign * int(step.strip(" \t\n\v\f\r+-").lstrip("0") or "0")
 
 
-def _register_access() -> None:
-    for name, get, argument in (
-        ("jsonb_object_field", _field, "text"),
-        ("jsonb_array_element", _element, "int4"),
-        ("jsonb_extract_path", _follow, "_text"),
-    ):
-        register(f"{name}(jsonb,{argument})", _document(get))
-        register(f"{name}_text(jsonb,{argument})", _as_text(get))
-
-
-def _document(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], Jsonb | None]:
-    def run(document: Jsonb, key: Any) -> Jsonb | None:
+def _reading(
+    get: Callable[[Any, Any], Any], show: Callable[[Any], Any]
+) -> Callable[[Jsonb, Any], Any]:
+    def run(document: Jsonb, key: Any) -> Any:
         value = get(document.content, key)
-        return None if value is _MISSING else Jsonb(value)
+        return None if value is _MISSING else show(value)
 
     return run
 
 
-def _as_text(get: Callable[[Any, Any], Any]) -> Callable[[Jsonb, Any], str | None]:
-    def run(document: Jsonb, key: Any) -> str | None:
-        value = get(document.content, key)
-        return None if value is _MISSING else _text(value)
-
-    return run
-
-
-_register_access()
+for _name, _get, _argument in (
+    ("jsonb_object_field", _field, "text"),
+    ("jsonb_array_element", _element, "int4"),
+    ("jsonb_extract_path", _follow, "_text"),
+):
+    register(f"{_name}(jsonb,{_argument})", _reading(_get, Jsonb))
+    register(f"{_name}_text(jsonb,{_argument})", _reading(_get, _text))
 
 
 # Containment and existence
@@ -137,38 +126,25 @@ def _jsonb_contains(a: Jsonb, b: Jsonb) -> bool:
     return contains(left, right)
 
 
-@kernel("jsonb_contained(jsonb,jsonb)")
-def _jsonb_contained(a: Jsonb, b: Jsonb) -> bool:
-    return _jsonb_contains(b, a)
-
-
 def _exists(content: Any, key: str) -> bool:
     if isinstance(content, dict | list):
         return any(isinstance(element, str) and element == key for element in content)
     return isinstance(content, str) and content == key
 
 
-@kernel("jsonb_exists(jsonb,text)")
-def _jsonb_exists(document: Jsonb, key: str) -> bool:
-    return _exists(document.content, key)
-
-
-@kernel("jsonb_exists_any(jsonb,_text)")
-def _jsonb_exists_any(document: Jsonb, keys: PgArray) -> bool:
-    return any(_exists(document.content, key) for key in keys.elements if key is not None)
-
-
-@kernel("jsonb_exists_all(jsonb,_text)")
-def _jsonb_exists_all(document: Jsonb, keys: PgArray) -> bool:
-    return all(_exists(document.content, key) for key in keys.elements if key is not None)
-
-
-# Kinds of documents
-
-
-@kernel("jsonb_typeof(jsonb)")
-def _typeof(document: Jsonb) -> str:
-    return kind_of(document.content)
+register_all(
+    {
+        "jsonb_contained(jsonb,jsonb)": lambda a, b: _jsonb_contains(b, a),
+        "jsonb_exists(jsonb,text)": lambda document, key: _exists(document.content, key),
+        "jsonb_exists_any(jsonb,_text)": lambda document, keys: any(
+            _exists(document.content, key) for key in keys.elements if key is not None
+        ),
+        "jsonb_exists_all(jsonb,_text)": lambda document, keys: all(
+            _exists(document.content, key) for key in keys.elements if key is not None
+        ),
+        "jsonb_typeof(jsonb)": lambda document: kind_of(document.content),
+    }
+)
 
 
 @kernel("jsonb_array_length(jsonb)")
@@ -192,12 +168,8 @@ def _cast(kind: str, target: str, compute: Callable[[Any], Any]) -> Callable[[Js
     return run
 
 
-def _same_number(number: Decimal) -> Decimal:
-    return number
-
-
 register("bool(jsonb)", _cast("boolean", "boolean", bool))
-register("numeric(jsonb)", _cast("number", "numeric", _same_number))
+register("numeric(jsonb)", _cast("number", "numeric", lambda number: number))
 register("float8(jsonb)", _cast("number", "double precision", numeric_to_float8))
 for _name, _printed in (("int2", "smallint"), ("int4", "integer"), ("int8", "bigint")):
     register(f"{_name}(jsonb)", _cast("number", _printed, numeric_to_integer(_name)))
@@ -338,25 +310,25 @@ def _text_of(get: Callable[[str, Any], str | None]) -> Callable[[str, Any], str 
     return lambda text, key: _json_text(get(text, key))
 
 
-for _name, _get, _argument in (
+for _name, _get_text, _argument in (
     ("json_object_field", _json_field, "text"),
     ("json_array_element", _json_element, "int4"),
     ("json_extract_path", _json_path, "_text"),
 ):
-    sited(f"{_name}(json,{_argument})")(_checked(_get))
-    sited(f"{_name}_text(json,{_argument})")(_checked(_text_of(_get)))
+    sited(f"{_name}(json,{_argument})")(_checked(_get_text))
+    sited(f"{_name}_text(json,{_argument})")(_checked(_text_of(_get_text)))
 
 
 @kernel("json_typeof(json)")
 def _json_typeof(text: str) -> str:
     kinds = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean"}
-    first = text[_skip(text, 0)]
+    first = _first(text)
     return "null" if first == "n" else kinds.get(first, "number")
 
 
 @kernel("json_array_length(json)")
 def _json_array_length(text: str) -> int:
-    first = text[_skip(text, 0)]
+    first = _first(text)
     if first == "[":
         return integer("int4", sum(1 for _ in _elements(text)))
     kind = "non-array" if first == "{" else "scalar"

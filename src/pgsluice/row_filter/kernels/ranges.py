@@ -29,35 +29,18 @@ def _subtype_key(type_oid: int) -> Key:
     return value_key(SUBTYPES[type_oid])
 
 
-def _is_before(a: Range, b: Range, key: Key) -> bool:
-    return not a.is_empty and not b.is_empty and upper_key(a, key) < lower_key(b, key)
+Test = Callable[[Range, Range, Key], bool]
 
 
-def _overlaps(a: Range, b: Range, key: Key) -> bool:
-    return (
-        not a.is_empty
-        and not b.is_empty
-        and lower_key(a, key) <= upper_key(b, key)
-        and lower_key(b, key) <= upper_key(a, key)
-    )
+def _of_filled(test: Test) -> Test:
+    """A test that is false for an empty range."""
+    return lambda a, b, key: not a.is_empty and not b.is_empty and test(a, b, key)
 
 
 def _range_contains(a: Range, b: Range, key: Key) -> bool:
     if b.is_empty or a.is_empty:
         return b.is_empty
     return lower_key(a, key) <= lower_key(b, key) and upper_key(b, key) <= upper_key(a, key)
-
-
-def _not_right_of(a: Range, b: Range, key: Key) -> bool:
-    return not a.is_empty and not b.is_empty and upper_key(a, key) <= upper_key(b, key)
-
-
-def _not_left_of(a: Range, b: Range, key: Key) -> bool:
-    return not a.is_empty and not b.is_empty and lower_key(a, key) >= lower_key(b, key)
-
-
-def _is_adjacent(a: Range, b: Range, key: Key) -> bool:
-    return not a.is_empty and not b.is_empty and (_meet(a, b, key) or _meet(b, a, key))
 
 
 def _meet(a: Range, b: Range, key: Key) -> bool:
@@ -67,19 +50,23 @@ def _meet(a: Range, b: Range, key: Key) -> bool:
     return a.is_upper_inclusive != b.is_lower_inclusive
 
 
-_RANGE_TESTS: Final[dict[str, Callable[[Range, Range, Key], bool]]] = {
-    "range_before": _is_before,
-    "range_after": lambda a, b, key: _is_before(b, a, key),
-    "range_overlaps": _overlaps,
+def _overlap(a: Range, b: Range, key: Key) -> bool:
+    return lower_key(a, key) <= upper_key(b, key) and lower_key(b, key) <= upper_key(a, key)
+
+
+_RANGE_TESTS: Final[dict[str, Test]] = {
+    "range_before": _of_filled(lambda a, b, key: upper_key(a, key) < lower_key(b, key)),
+    "range_after": _of_filled(lambda a, b, key: upper_key(b, key) < lower_key(a, key)),
+    "range_overlaps": _of_filled(_overlap),
     "range_contains": _range_contains,
     "range_contained_by": lambda a, b, key: _range_contains(b, a, key),
-    "range_overleft": _not_right_of,
-    "range_overright": _not_left_of,
-    "range_adjacent": _is_adjacent,
+    "range_overleft": _of_filled(lambda a, b, key: upper_key(a, key) <= upper_key(b, key)),
+    "range_overright": _of_filled(lambda a, b, key: lower_key(a, key) >= lower_key(b, key)),
+    "range_adjacent": _of_filled(lambda a, b, key: _meet(a, b, key) or _meet(b, a, key)),
 }
 
 
-def _range_test(test: Callable[[Range, Range, Key], bool]) -> Callable[[Site], Compute]:
+def _range_test(test: Test) -> Callable[[Site], Compute]:
     def make(site: Site) -> Compute:
         key = _subtype_key(site.types[0])
         return lambda a, b: test(a, b, key)

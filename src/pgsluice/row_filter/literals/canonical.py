@@ -23,7 +23,7 @@ from pgsluice.row_filter.literals.ranges import read_range
 from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
 from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
 from pgsluice.row_filter.values.jsonpath import format_path, parse_path
-from pgsluice.row_filter.values.strings import is_octal
+from pgsluice.row_filter.values.strings import is_octal, without_escapes
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
@@ -112,6 +112,9 @@ def _char(text: str, codec: str) -> str:
     return data.decode()
 
 
+_ESCAPED_BYTES = re.compile(rb"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*")
+
+
 def _bytea(text: str, codec: str) -> str:
     if text.startswith("\\x"):
         try:
@@ -119,21 +122,9 @@ def _bytea(text: str, codec: str) -> str:
         except BadHexadecimal as error:
             raise BadLiteral(error.message()) from None
     data = text.encode(codec)
-    out = bytearray()
-    index = 0
-    while index < len(data):
-        if data[index : index + 1] != b"\\":
-            out.append(data[index])
-            index += 1
-        elif data[index + 1 : index + 2] == b"\\":
-            out.append(0x5C)
-            index += 2
-        elif re.match(rb"[0-3][0-7][0-7]", data[index + 1 : index + 4]):
-            out.append(int(data[index + 1 : index + 4], 8))
-            index += 4
-        else:
-            raise BadLiteral("invalid input syntax for type bytea")
-    return "\\x" + out.hex()
+    if not _ESCAPED_BYTES.fullmatch(data):
+        raise BadLiteral("invalid input syntax for type bytea")
+    return "\\x" + without_escapes(data).hex()
 
 
 def _uuid(text: str) -> str:

@@ -59,9 +59,6 @@ _ALIKE = (
 class Planner:
     """Plans one expression.
 
-    Args:
-        text_rules: of the database.
-
     Attributes:
         columns: the types of the columns that the plan reads, by name, in the order of a row's
             tuple.

@@ -12,7 +12,8 @@ import re
 from typing import Final, NamedTuple
 
 from pgsluice.row_filter.values.value_type import NotReadable, ValueType
-from pgsluice.types.datetimes import civil_from_days, days_from_civil
+from pgsluice.types.calendar import civil_from_days, days_from_civil
+from pgsluice.types.datetimes import DATE_REGEX, ERA_REGEX, TIME_REGEX, ZONE_REGEX
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
@@ -30,14 +31,12 @@ DATE_END: Final = days_from_civil(5874898, 1, 1) - EPOCH_DAYS
 TIMESTAMP_FIRST: Final = FIRST_DAY * DAY
 TIMESTAMP_END: Final = (days_from_civil(294277, 1, 1) - EPOCH_DAYS) * DAY
 
-_DATE: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
-_TIME: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
-_ZONE: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
-_ERA: Final = r"(?P<era> BC)?"
-_DATE_FORM: Final = re.compile(_DATE + _ERA, re.ASCII)
-_TIMESTAMP_FORM: Final = re.compile(f"{_DATE} {_TIME}(?:{_ZONE})?{_ERA}", re.ASCII)
-_TIME_FORM: Final = re.compile(_TIME, re.ASCII)
-_TIMETZ_FORM: Final = re.compile(_TIME + _ZONE, re.ASCII)
+_DATE_FORM: Final = re.compile(DATE_REGEX + ERA_REGEX, re.ASCII)
+_TIMESTAMP_FORM: Final = re.compile(
+    f"{DATE_REGEX} {TIME_REGEX}(?:{ZONE_REGEX})?{ERA_REGEX}", re.ASCII
+)
+_TIME_FORM: Final = re.compile(TIME_REGEX, re.ASCII)
+_TIMETZ_FORM: Final = re.compile(TIME_REGEX + ZONE_REGEX, re.ASCII)
 _INTERVAL_FORM: Final = re.compile(
     r"(?:(?P<years>[+-]?\d+) years? ?)?(?:(?P<months>[+-]?\d+) mons? ?)?"
     r"(?:(?P<days>[+-]?\d+) days? ?)?"

@@ -26,7 +26,12 @@ def parse_bytea(text: str) -> bytes:
         raw = text.encode("utf-8")
     except ValueError:
         raise NotReadable("bytea") from None
-    return _ESCAPE.sub(lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 8)]), raw)
+    return without_escapes(raw)
+
+
+def without_escapes(data: bytes) -> bytes:
+    """The bytes that bytea's escape form means."""
+    return _ESCAPE.sub(lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 8)]), data)
 
 
 def is_octal(data: bytes) -> bool:

@@ -231,9 +231,6 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark's runner hides an error that ``streamReader`` raises: it stops the reader that it does
     not have, and reports that.
-
-    Args:
-        error: why.
     """
 
     def __init__(self, error: PgsluiceError) -> None:

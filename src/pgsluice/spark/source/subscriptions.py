@@ -38,9 +38,6 @@ class SourceSubscription:
 def subscriptions(spool: str | Path) -> list[SourceSubscription]:
     """The subscriptions that hold a spool, also while capture and queries run.
 
-    Args:
-        spool: the spool's folder.
-
     Raises:
         SpoolError: the folder is no spool, or a record cannot be read.
     """
@@ -63,10 +60,6 @@ def drop_subscription(spool: str | Path, name: str) -> None:
     """Forget a query's subscription: the spool keeps nothing for it any more.
 
     Capture may run meanwhile. A query that still has a checkpoint of it is refused from then on.
-
-    Args:
-        spool: the spool's folder.
-        name: the subscription's.
 
     Raises:
         ConfigError: there is none of this name, or a configuration runs it.

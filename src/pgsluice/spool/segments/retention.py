@@ -75,7 +75,7 @@ def limit_words(max_bytes: int | None) -> tuple[str, str]:
     if max_bytes is None:
         percent = round(100 * DISK_SHARE)
         return f"the spool's disk is {percent} % full", "make room on the disk"
-    return "the spool is at its size limit", "raise spool.max_bytes"
+    return "the spool is at its size limit", "raise spool.max_bytes and start again"
 
 
 def used_share(used_bytes: int, free_bytes: int) -> float:

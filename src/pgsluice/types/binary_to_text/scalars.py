@@ -7,6 +7,7 @@ xid8funcs.c.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 
 from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, fields
 
@@ -45,29 +46,21 @@ def print_bool(value: bytes) -> str:
     return "t" if value == b"\1" else "f"
 
 
-def print_int2(value: bytes) -> str:
-    """int2out."""
-    return str(fields(value, 2)[0])
+@dataclass(frozen=True, slots=True)
+class IntegerPrinter:
+    """Prints an integer of so many bytes."""
+
+    size: int
+    is_signed: bool = True
+
+    def __call__(self, value: bytes) -> str:
+        (number,) = fields(value, self.size)
+        return str(number if self.is_signed else number % 256**self.size)
 
 
-def print_int4(value: bytes) -> str:
-    """int4out."""
-    return str(fields(value, 4)[0])
-
-
-def print_int8(value: bytes) -> str:
-    """int8out."""
-    return str(fields(value, 8)[0])
-
-
-def print_unsigned4(value: bytes) -> str:
-    """oid, xid and cid."""
-    return str(fields(value, 4)[0] & 0xFFFFFFFF)
-
-
-def print_unsigned8(value: bytes) -> str:
-    """xid8."""
-    return str(fields(value, 8)[0] & 0xFFFFFFFFFFFFFFFF)
+print_int2, print_int4, print_int8 = IntegerPrinter(2), IntegerPrinter(4), IntegerPrinter(8)
+#: Of oid, xid and cid; of xid8.
+print_unsigned4, print_unsigned8 = IntegerPrinter(4, False), IntegerPrinter(8, False)
 
 
 def print_bytea(value: bytes) -> str:

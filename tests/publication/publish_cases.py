@@ -22,9 +22,9 @@ from random import Random
 from typing import Any
 
 import psycopg
+from tests.publication.native import Outcome, Scene, Verdict, try_publications
 from tests.support.filter_cases import CaseMaker, FilterCatalog, literal
 from tests.support.filter_values import COLUMN_TYPES, TYPES, random_text, sql_type
-from tests.support.native import Outcome, Scene, Verdict, try_publications
 
 from pgsluice.replication import connect_sql
 

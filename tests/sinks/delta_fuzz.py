@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
-from tests.support.delta_duckdb import duckdb_rows
+from tests.sinks.delta_duckdb import duckdb_rows
 from tests.support.delta_spark import DeltaSpark, delta_spark
 
 from pgsluice import failpoints
