@@ -204,7 +204,8 @@ class SubscriptionConfig(Section):
         sink: the target: its ``type``, and the keys of that type.
         max_rows_per_batch: rows after which a batch takes no further segment.
         max_bytes_per_batch: bytes after which a batch takes no further segment.
-        apply_interval_s: the least time between two merges of a table.
+        apply_interval_s: the least time between two merges of a table; default: 0, and 10 s in an
+            object store, where each of them is paid for.
         cut_interval_s: how often all tables reach one position, which readers may rely on.
         cut_retention_s: how long readers may use the table versions of such a position.
         key: table -> columns that identify a row, as ``"public.t" = ["a", "b"]``, for tables
@@ -232,7 +233,7 @@ class SubscriptionConfig(Section):
     sink: AnySink
     max_rows_per_batch: int = Field(default=1_000_000, ge=1)
     max_bytes_per_batch: Size = Field(default=256 * 2**20, ge=1)
-    apply_interval_s: Seconds = Field(default=0.0, ge=0)
+    apply_interval_s: Seconds | None = Field(default=None, ge=0)
     cut_interval_s: Seconds = Field(default=60.0, gt=0)
     cut_retention_s: Seconds = Field(default=600.0, ge=0)
     key: Annotated[dict[str, tuple[Identifier, ...]], _qualified(2, "public.t")] = Field(
@@ -246,6 +247,12 @@ class SubscriptionConfig(Section):
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
     deleted_column: Identifier | None = None
+
+    @property
+    def merge_interval_s(self) -> float:
+        """The least time between two merges of a table, in seconds."""
+        asked = self.apply_interval_s
+        return self.sink.default_apply_interval_s if asked is None else asked
 
 
 class Config(Section):

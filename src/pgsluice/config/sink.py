@@ -56,6 +56,11 @@ class SinkConfig(Section):
         return None
 
     @property
+    def default_apply_interval_s(self) -> float:
+        """The least time between two merges of a table where the configuration names none."""
+        return 0.0
+
+    @property
     def confirms_after_s(self) -> float:
         """Seconds after which a commit is looked at once more, because other programs may overwrite
         it in the sink's store; the spool keeps its changes so long. 0: nobody can."""

@@ -52,7 +52,7 @@ sink = {{ type = "delta", path = {target} }}
 # cut_retention_s = 600      # seconds that readers may use the version of a cut. For how long any
 #                            # version can be read, add history_retention = "24h" to the sink
 # For batches that rewrite no file, add merge = "on_read" to the sink (docs/delta.md: who reads it)
-# apply_interval_s = 0       # seconds between two writes to a table, at least
+# apply_interval_s = 0       # seconds between two writes to a table, at least; 10 in object stores
 # numeric = "string"         # numeric without precision: "string", "double", "decimal(38,10)"
 # key = {{ "public.t" = ["a", "b"] }}   # for a table without a key
 

@@ -72,6 +72,11 @@ class DeltaSinkConfig(SinkConfig):
         return folder
 
     @property
+    def default_apply_interval_s(self) -> float:
+        """A batch of a table in an object store is about four requests, which are paid for."""
+        return 10.0 if "://" in self.path and not self.path.lower().startswith("file:") else 0.0
+
+    @property
     def confirms_after_s(self) -> float:
         """Delta's jar for Spark may overwrite commits in S3: it looks for a name, then writes."""
         return 60.0 if self.path.partition("://")[0].lower() in ("s3", "s3a") else 0.0

@@ -145,7 +145,7 @@ class BatchResults:
             rows = rows_of_partitions(table.source.fingerprint, result.partitions)
             is_copied_for = cause == table.copied.cause
             return BatchFailed(result, now, cause, is_copied_for=is_copied_for, rows=rows)
-        pause_s = merge_pause_s(result.merge_s, self.subscription.apply_interval_s)
+        pause_s = merge_pause_s(result.merge_s, self.subscription.merge_interval_s)
         next_due = now + pause_s if pause_s > 0 else None
         unseen = unseen_leaves(self._reader, work.relation_oid, table, work.oids, work.through)
         return BatchApplied(work.through, result, next_due, unseen)
