@@ -113,7 +113,7 @@ class Looks:
             timeline = wal_timeline(connection)
             state = SourceState(source, insert_lsn(connection), timeline, self._rules is not None)
             look = CatalogLook(connection, _IDENTITY, state, known, TableOptions())
-            look.apply(tables, _new_record, copy_data=True)
+            look.record(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record
         waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}

@@ -57,7 +57,7 @@ def look_at(connection: Connection, tables: SubscriptionTables) -> None:
         tables.record.tables,
         TableOptions(),
     )
-    look.apply(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
+    look.record(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
 
 
 def finished(position: Lsn) -> CopyFinished:
@@ -92,7 +92,7 @@ def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
             tables.apply(oid, CopyPlanned(newer.fingerprint.to_text()))
             tables.apply(oid, finished(SNAPSHOT))
         before = tables.record.tables[oid]
-        look.apply(tables, lambda _: known, copy_data=True)
+        look.record(tables, lambda _: known, copy_data=True)
         assert tables.record.tables[oid] == before
         assert look.is_whole is not is_copied_meanwhile
 

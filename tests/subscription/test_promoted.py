@@ -147,7 +147,7 @@ def after_another_look(table: TableRecord, columns: dict[int, ColumnState]) -> T
         record.tables,
         TableOptions(),
     )
-    look.apply(tables, lambda _: table, copy_data=True)
+    look.record(tables, lambda _: table, copy_data=True)
     return tables.record.tables[7]
 
 

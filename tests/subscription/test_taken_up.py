@@ -41,7 +41,7 @@ def after_a_look(
     tables = SubscriptionTables(cast(Any, store), lambda _: None)
     state = SourceState([table], Lsn(9), 1)
     look = CatalogLook(connection, IDENTITY, state, known, TableOptions(), settled)
-    look.apply(tables, lambda _: parked, copy_data=True)
+    look.record(tables, lambda _: parked, copy_data=True)
     return tables.record.tables[table.facts.oid].state
 
 

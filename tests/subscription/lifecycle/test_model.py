@@ -208,7 +208,7 @@ class Model(RuleBasedStateMachine):
             self.tables.durable.tables,
             TableOptions(),
         )
-        look.apply(self.tables, self.new_record, copy_data=True)
+        look.record(self.tables, self.new_record, copy_data=True)
         for source in sent:
             source.looked_at = self.clock
             assert self.tables.record.tables[source.oid].name == source.name

@@ -124,7 +124,8 @@ class Batches:
         if self._spark.running is None and plan_tables(self._reader, self._tables.durable, end):
             self._spark()  # its start takes seconds: nobody may need the lock meanwhile
         with self._tables.lock:
-            self._record(self._plan(end))
+            batch = self._plan(end)
+            self._record(batch, self._run(batch))
             self.answer_barrier()
         return True
 
@@ -133,24 +134,20 @@ class Batches:
         works = plan_tables(self._reader, record, end, with_deferred=with_deferred)
         return Batch(end, works, record.tables)
 
-    def _record(self, batch: Batch) -> None:
-        """Run a batch's tasks, and record their results."""
-        self._results.record(batch.end, self._run(batch), batch.planned_at)
-
     def _run(self, batch: Batch) -> list[Outcome]:
         """Run the tasks of a batch.
 
         A task that lacks the bounds of truncated partitions names them, and is run again with
         them: each attempt knows bounds that none before it has known.
         """
-        outcomes = self._run_tasks(batch.works)
+        outcomes = self._run_works(batch.works)
         while lacking := [outcome for outcome in outcomes if lacks_bounds(outcome)]:
             works, refused = find_bounds(self._config.source.dsn, batch.tables, lacking)
             done = [outcome for outcome in outcomes if not lacks_bounds(outcome)]
-            outcomes = [*done, *refused, *self._run_tasks(works)]
+            outcomes = [*done, *refused, *self._run_works(works)]
         return outcomes
 
-    def _run_tasks(self, works: Sequence[TableWork]) -> list[Outcome]:
+    def _run_works(self, works: Sequence[TableWork]) -> list[Outcome]:
         return run_works(self._spark, self._task(works), works) if works else []
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:
@@ -170,6 +167,10 @@ class Batches:
             piece_bytes=large_batch.PIECE_BYTES,
             staging_path=str(self._folder / "staging"),
         )
+
+    def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """Record what became of a batch, durably."""
+        self._results.record(batch.end, outcomes, batch.planned_at)
 
     # Tables that are behind
 
@@ -195,7 +196,7 @@ class Batches:
             columns = plan_alterations(self._reader, record, with_deferred=with_deferred)
             batch = replace(batch, works=[*batch.works, *columns])
             if batch.works:
-                self._record(batch)
+                self._record(batch, self._run(batch))
             return bool(batch.works)
 
     def drain(self) -> None:

@@ -143,14 +143,14 @@ class CatalogLook:
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
 
-    def apply(
+    def record(
         self,
         tables: SubscriptionTables,
         new_record: Callable[[ReplicatedTable], TableRecord],
         *,
         copy_data: bool,
     ) -> None:
-        """Apply the look to a subscription's tables, durably.
+        """Record what the look means for a subscription's tables, durably.
 
         Args:
             new_record: the record to begin with of a table that it does not know.

@@ -151,9 +151,9 @@ class CatalogLooks:
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
-            look.apply(self._tables, self._new_record, copy_data=self.subscription.copy_data)
+            look.record(self._tables, self._new_record, copy_data=self.subscription.copy_data)
             assessment = Assessment(source, found, identity.publications)
-            assessment.apply(self._tables, self._config.source, self.subscription)
+            assessment.record(self._tables, self._config.source, self.subscription)
             if look.is_whole:
                 self._tables.keep_look(begun_at)
             for table in source:

@@ -172,7 +172,7 @@ class RunLoop:
 
     def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
         """Apply up to the target, and verify what a look found suspicious."""
-        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.apply_once))
+        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.catch_up_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
             self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
         # Surface a late capture error, also where nothing was left to receive.
@@ -187,7 +187,7 @@ class RunLoop:
 
         def reach(position: Lsn) -> None:
             received.start_again()
-            self._reach(received, position, subscription.apply_once)
+            self._reach(received, position, subscription.catch_up_once)
 
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():

@@ -119,7 +119,7 @@ def _run(
             raise PgsluiceError("asked to stop while Spark started")
         capture.check()
 
-    def apply(spark: ContextOnDemand) -> None:
+    def work(spark: ContextOnDemand) -> None:
         report(RunStep("looking at the tables"))
         scheduler = CopyScheduler(spark)
         receives_once = ReceivedOnce(config, capture, stop) if once else None
@@ -137,7 +137,7 @@ def _run(
         finally:
             in_force = reloading.config
 
-    session.work(apply, look, lambda: [_reached(store.record) for store in stores])
+    session.work(work, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 

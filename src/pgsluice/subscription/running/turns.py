@@ -126,7 +126,7 @@ class RunningSubscription:
                 self.driver.log_once(None)
                 return
 
-    def apply_once(self) -> None:
+    def catch_up_once(self) -> None:
         """Apply all that the spool holds now.
 
         Raises:
