@@ -46,7 +46,7 @@ from tests.support.spool_changes import all_changes
 from tests.support.waiting import HANGS_S
 
 from pgsluice.capture import run_capture
-from pgsluice.capture.receiving.receiver import Pace
+from pgsluice.capture.receiving.receiver import ReceiverOptions
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ForeignSource, PgsluiceError, ProtocolError
@@ -424,10 +424,10 @@ def test_a_hostile_server_ends_capture_clearly_or_not_at_all(
 def stream_ends_after(silence_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up a stream that is silent for so long. Commands have their time: the server is busy."""
 
-    def make(*given: Any, **named: Any) -> Pace:
-        return replace(Pace(*given, **named), silence_s=silence_s)
+    def make(*given: Any, **named: Any) -> ReceiverOptions:
+        return replace(ReceiverOptions(*given, **named), silence_s=silence_s)
 
-    monkeypatch.setattr("pgsluice.capture.streaming.Pace", make)
+    monkeypatch.setattr("pgsluice.capture.streaming.ReceiverOptions", make)
 
 
 ROWS: dict[str, tuple[Fault, str]] = {

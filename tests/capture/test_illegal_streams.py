@@ -28,7 +28,7 @@ from tests.support.scripted_server import (
 )
 from tests.support.transactions import new_spool
 
-from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -208,7 +208,7 @@ def test_a_keepalive_within_the_flush_lsn_moves_the_frontier(tmp_path):
     played = Played([*frames_of(GOOD), keepalive(far)], threading.Event())
     facts, stop = NoFacts(lambda: far), threading.Event()
     with SpoolWriter(spool) as writer, Store(writer, None) as store:
-        Receiver(played, store, facts, Pace(2048, 0), stop=stop, until=far).run()
+        Receiver(played, store, facts, ReceiverOptions(2048, 0, until=far), stop).run()
     assert SpoolReader(path).frontier() == far
     assert played.acknowledged[-1] == far
 
@@ -252,6 +252,6 @@ def test_an_aborted_stream_leaves_no_parts_while_the_connection_lives(tmp_path):
     spool = new_spool(path, Lsn(10))
     played = Played(frames, stop := threading.Event())
     with SpoolWriter(spool) as writer, Store(writer, None) as store:
-        Receiver(played, store, NoFacts(), Pace(64, 3600), stop=stop).run()
+        Receiver(played, store, NoFacts(), ReceiverOptions(64, 3600), stop).run()
         seen.append(len(files(path)))
     assert seen == [0]

@@ -37,7 +37,7 @@ from tests.support.transactions import new_spool
 from tests.support.wire_streams import Streams
 
 from pgsluice.capture.receiving.facts import FactsSource
-from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.errors import ProtocolError, SpoolError
@@ -146,7 +146,7 @@ def test_facts_that_a_stream_brought_are_not_replaced_by_older_ones(tmp_path, da
     played = Played(frames, stop := threading.Event())
     path = tmp_path / "spool"
     with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
-        Receiver(played, store, facts, Pace(2048, 3600), stop=stop).run()
+        Receiver(played, store, facts, ReceiverOptions(2048, 3600), stop).run()
         store.drain()
         columns = [one.name for one in writer.in_force[oid].facts.columns]
     facts.close()
@@ -171,7 +171,7 @@ def test_of_a_table_that_is_gone_the_connections_facts_hold_if_it_was_the_same(
     played = Played(frames, stop := threading.Event())
     path = tmp_path / "spool"
     with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
-        Receiver(played, store, facts, Pace(2048, 3600), stop=stop).run()
+        Receiver(played, store, facts, ReceiverOptions(2048, 3600), stop).run()
     facts.close()
     reader = SpoolReader(path)
     found = [info.header.relations[oid].facts for info in reader.all_segments()[1:]]
@@ -198,11 +198,11 @@ def test_a_prepare_may_come_again_to_the_same_process(tmp_path):
     """Its connection broke before the prepare was acknowledged."""
     path = tmp_path / "spool"
     again = prepare(7, "g", 2000, RELATION, row("1"))
-    pace = Pace(2048, 3600)
+    options = ReceiverOptions(2048, 3600)
     with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
         for script in (again, again, [*again, commit_prepared(7, "g", 2200)]):
             played = Played(frames_of(script), stop := threading.Event())
-            Receiver(played, store, NoFacts(), pace, stop=stop).run()
+            Receiver(played, store, NoFacts(), options, stop).run()
             store.forget_connection()
     assert rows(path) == {7: [b"1"]}
     assert len(files(path)) == 1

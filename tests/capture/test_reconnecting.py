@@ -27,7 +27,7 @@ from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health, run_capture
 from pgsluice.capture.receiving.facts import FactsSource
-from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
@@ -131,7 +131,7 @@ class Silent(Played):
 @pytest.mark.parametrize("wait_s", [0.01, 60.0], ids=["waits", "stands still"])
 def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path, monkeypatch, wait_s):
     """Also by a capture that was stopped in a wait, or got no CPU, for longer than the limit."""
-    pace = Pace(2048, 3600, silence_s=0.1)
+    options = ReceiverOptions(2048, 3600, silence_s=0.1)
     for replies in (0, 5):
         stop = threading.Event()
         server = Silent(replies, wait_s, stop)
@@ -142,7 +142,7 @@ def test_a_silent_server_is_asked_for_a_reply_before_it_is_given_up(tmp_path, mo
             Store(writer, None) as store,
             nullcontext() if replies else pytest.raises(SourceUnreachable, match=r"for 0\.1 s"),
         ):
-            Receiver(server, store, NoFacts(), pace, stop=stop).run()
+            Receiver(server, store, NoFacts(), options, stop).run()
         # At the beginning, and once for each half of the time.
         assert server.asked == max(2, replies + 1)
 

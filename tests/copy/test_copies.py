@@ -22,7 +22,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
 
-from pgsluice.copy import CopyResult, CopyTables, CopyWork, TableCopy
+from pgsluice.copy import CopyResult, CopyTables, CopyWork
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.published.discovery import source_tables
@@ -31,6 +31,7 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, reader, temporary_snapshot
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
 from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.subscription.copies.portion_queue import TableCopy
 
 PUBLICATION = "p"
 OPTIONS = TableOptions()

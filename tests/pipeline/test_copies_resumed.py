@@ -31,7 +31,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the copies of this process read small portions, each by a task of its own, under a kept
     snapshot."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
+    monkeypatch.setattr("pgsluice.subscription.copies.staging._PORTIONS_ALONE", 1)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_BYTES", 0)
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
@@ -119,7 +119,7 @@ def run_held(config: Path) -> None:
 
     patch = pytest.MonkeyPatch()
     patch.setattr("pgsluice.snapshots.table_reader", read)
-    patch.setattr("pgsluice.subscription.copies.table_copies.tasks_at_once", lambda _: 4)
+    patch.setattr("pgsluice.subscription.copies.scheduler.tasks_at_once", lambda _: 4)
     run(load_config(config))
 
 

@@ -15,8 +15,8 @@ from pgsluice.config import load_config
 from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
 from pgsluice.subscription.base.requests import request_copy
-from pgsluice.subscription.copies import kept, pauses, rounds, table_copies
-from pgsluice.subscription.copies.plan import new_snapshot
+from pgsluice.subscription.copies import copy_run, kept, pending, snapshots
+from pgsluice.subscription.copies.snapshots import new_snapshot
 
 
 def test_a_table_that_is_locked_waits_and_the_others_are_copied(
@@ -25,7 +25,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
     """Then one is renamed before the snapshot of its copy, and no look has found the new name yet:
     what is written under that name does not belong to the target of the old one."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(pauses, "LOCK_POLL_S", 0.1)
+    monkeypatch.setattr(pending, "LOCK_POLL_S", 0.1)
     one = pipeline(shop := database())
     shop.execute(
         "CREATE TABLE locked (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -34,7 +34,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
         "INSERT INTO locked VALUES (1)",
         "INSERT INTO free VALUES (1)",
     )
-    read_source = rounds.read_source
+    read_source = copy_run.read_source
     with shop.connect() as migration:
 
         def locking(*arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
                 migration.execute("BEGIN; LOCK TABLE ONLY leaf")
             return read_source(*arguments)
 
-        monkeypatch.setattr(rounds, "read_source", locking)
+        monkeypatch.setattr(copy_run, "read_source", locking)
         with one.live():
             one.wait_until(lambda: find_record(one.spool, "lake") is not None)
             one.wait_until(lambda: len(one.record().tables) == 2)
@@ -58,7 +58,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
             assert hint == "  → the table is copied by itself when the lock is gone"
             shop.execute("INSERT INTO free VALUES (2)")
             one.wait_until(lambda: one.delta("free").to_pyarrow_table().num_rows == 2)
-            monkeypatch.setattr(rounds, "read_source", read_source)
+            monkeypatch.setattr(copy_run, "read_source", read_source)
             migration.execute("ROLLBACK")
             one.wait_until(lambda: one.table("locked").is_active)
             assert one.table("locked").error is None
@@ -72,12 +72,12 @@ def _copy_renamed(one: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     (free,) = (oid for oid, table in one.record().tables.items() if table.name == "free")
 
     def renaming(*arguments: Any) -> Any:
-        monkeypatch.setattr(table_copies, "new_snapshot", new_snapshot)
+        monkeypatch.setattr(snapshots, "new_snapshot", new_snapshot)
         rename = "ALTER TABLE free RENAME TO renamed"
         one.database.execute(rename, "INSERT INTO renamed VALUES (3)")
         return new_snapshot(*arguments)
 
-    monkeypatch.setattr(table_copies, "new_snapshot", renaming)
+    monkeypatch.setattr(snapshots, "new_snapshot", renaming)
     request_copy(one.spool / "subscriptions" / "lake", free)
     one.wait_until(lambda: one.record().tables[free].name == "renamed")
     one.wait_until(lambda: one.record().tables[free].is_active)

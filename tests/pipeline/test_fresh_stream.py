@@ -17,7 +17,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.capture.health import read_health
 from pgsluice.spool import find_record
 from pgsluice.subscription.base import received
-from pgsluice.subscription.copies import table_copies
+from pgsluice.subscription.copies import snapshots
 
 ATTACH = (
     "CREATE TABLE {name} (LIKE root INCLUDING ALL)",
@@ -85,7 +85,7 @@ def test_partitions_that_come_during_the_snapshot(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     words = "came or went during each of 10 snapshots\n  → the tables stay as they are"
-    has_said, number, take = says(caplog, words), 1, table_copies.new_snapshot
+    has_said, number, take = says(caplog, words), 1, snapshots.new_snapshot
 
     def disturbed(*arguments: Any) -> Any:
         nonlocal number
@@ -95,7 +95,7 @@ def test_partitions_that_come_during_the_snapshot(
         return take(*arguments)
 
     with copied(one):
-        monkeypatch.setattr(table_copies, "new_snapshot", disturbed)
+        monkeypatch.setattr(snapshots, "new_snapshot", disturbed)
         attach(one.database, 1)
         one.wait_until(lambda: one.table("root").partitions.load != (), why="the look found it")
         if is_for_ever:

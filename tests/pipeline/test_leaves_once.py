@@ -28,7 +28,7 @@ from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import CAPTURE_HEALTH
-from pgsluice.subscription.copies import table_copies
+from pgsluice.subscription.copies import snapshots
 from pgsluice.subscription.refresh.looks import CatalogLooks
 
 
@@ -46,14 +46,14 @@ def has_ended(one: Pipeline) -> bool:
 
 def snapshots_behind_capture(one: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take each snapshot after capture has ended, with a commit between them."""
-    take = table_copies.new_snapshot
+    take = snapshots.new_snapshot
 
     def late(*arguments: Any) -> Any:
         one.wait_until(lambda: has_ended(one), why="capture has ended")
         one.database.execute("SELECT pg_logical_emit_message(true, 'test', '')")
         return take(*arguments)
 
-    monkeypatch.setattr(table_copies, "new_snapshot", late)
+    monkeypatch.setattr(snapshots, "new_snapshot", late)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.spool import find_record
-from pgsluice.subscription.copies import rounds
+from pgsluice.subscription.copies import copy_run
 
 
 def test_a_partition_that_is_attached_with_rows_is_loaded_alone(
@@ -38,14 +38,14 @@ def test_a_partition_that_is_attached_with_rows_is_loaded_alone(
     def change(number: int) -> None:
         shop.execute(*(statement.format(number) for statement in changes))
 
-    read_source, is_attached = rounds.read_source, False
+    read_source, is_attached = copy_run.read_source, False
 
     def changing(*arguments: Any) -> Any:
         if is_attached:
             change(2)  # after the snapshot was taken
         return read_source(*arguments)
 
-    monkeypatch.setattr(rounds, "read_source", changing)
+    monkeypatch.setattr(copy_run, "read_source", changing)
     with one.live():
         one.wait_until(lambda: find_record(one.spool, "lake") is not None)
         one.wait_until(lambda: any(t.is_active for t in one.record().tables.values()))

@@ -260,8 +260,9 @@ def _await_printed(one: Pipeline, trouble: Trouble, pgsluice: Command) -> str:
 
 @pytest.mark.usefixtures("local_spark")
 def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
-    shop: Database, pipeline: MakePipeline, pgsluice: Command
+    shop: Database, pipeline: MakePipeline, pgsluice: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In the end a setting is changed that is read at a start only."""
     one = pipeline(shop)
     _prepare(one, shop)
     with one.live():
@@ -281,6 +282,15 @@ def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
                 lambda trouble=trouble: is_gone(one, trouble),
                 why=f"{trouble.title} is replicated again",
             )
+        assert re.search(r"read pgsluice.toml again; in force from now on: .*types", caplog.text)
+        one.path.write_text(
+            one.path.read_text().replace("catalog_poll_s = 1", "catalog_poll_s = 2")
+        )
+        outcome = pgsluice("copy", one.path, "written")
+        assert re.search(
+            r"restart the run for \S.*catalog_poll_s: it read pgsluice.toml at \d\d:\d\d",
+            outcome.out + outcome.err,
+        ), outcome
         one.wait_applied()
     with shop.connect() as connection:
         for trouble in TROUBLES:

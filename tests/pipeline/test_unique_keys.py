@@ -48,7 +48,7 @@ def parked(one: Pipeline) -> dict[str, str]:
     return {table.name: table.error or "" for table in tables if table.is_parked}
 
 
-@pytest.mark.pg(">= 13")
+@pytest.mark.pg(">= 12")
 @pytest.mark.parametrize("way", ["on_read", "on_write"])
 def test_a_key_that_rows_share_deletes_nothing(
     database: MakeDatabase,

@@ -18,11 +18,12 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.verifying import verify
 
 from pgsluice.cli.app import run_command
-from pgsluice.copy import CopyCounts, TableCopy
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.progress import CopyCounts
 
 pytestmark = pytest.mark.usefixtures("spark")
 

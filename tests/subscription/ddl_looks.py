@@ -33,7 +33,7 @@ from pgsluice.spool import (
     TableState,
 )
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 
 _NAME = "pgsluice"
 _IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
@@ -110,18 +110,10 @@ class Looks:
             source = source_tables(connection, publications, self._rules)
             tables = SubscriptionTables(self.store, _ignore)
             known = self.store.record.tables
-            has_rules = self._rules is not None
-            look = CatalogLook(
-                connection,
-                _IDENTITY,
-                source,
-                known,
-                TableOptions(),
-                has_rules=has_rules,
-                wal_end=insert_lsn(connection),
-                timeline=wal_timeline(connection),
-            )
-            look.apply(tables, _new_record, copy_data=True)
+            timeline = wal_timeline(connection)
+            state = SourceState(source, insert_lsn(connection), timeline, self._rules is not None)
+            look = CatalogLook(connection, _IDENTITY, state, known, TableOptions())
+            look.record(tables, _new_record, copy_data=True)
         fingerprints = {table.facts.oid: table.fingerprint.to_text() for table in source}
         record = self.store.record
         waiting = {oid: table for oid, table in record.tables.items() if table.is_to_copy}

@@ -34,7 +34,7 @@ from pgsluice.subscription.lifecycle.table_events import (
     CopyPlanned,
 )
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 
 Connection = psycopg.Connection[Any]
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
@@ -53,14 +53,11 @@ def look_at(connection: Connection, tables: SubscriptionTables) -> None:
     look = CatalogLook(
         connection,
         IDENTITY,
-        source_tables(connection, ["p"]),
+        SourceState(source_tables(connection, ["p"]), SNAPSHOT, 1),
         tables.record.tables,
         TableOptions(),
-        has_rules=False,
-        wal_end=SNAPSHOT,
-        timeline=1,
     )
-    look.apply(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
+    look.record(tables, lambda table: TableRecord("public", table.facts.name), copy_data=True)
 
 
 def finished(position: Lsn) -> CopyFinished:
@@ -85,12 +82,9 @@ def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
         look = CatalogLook(
             connection,
             IDENTITY,
-            [older],
+            SourceState([older], Lsn(START), 1),
             tables.durable.tables,
             TableOptions(),
-            has_rules=False,
-            wal_end=Lsn(START),
-            timeline=1,
         )
         if is_copied_meanwhile:
             tables.request_copy(oid)
@@ -98,7 +92,7 @@ def test_a_look_does_not_compare_a_table_with_a_copy_that_is_newer(
             tables.apply(oid, CopyPlanned(newer.fingerprint.to_text()))
             tables.apply(oid, finished(SNAPSHOT))
         before = tables.record.tables[oid]
-        look.apply(tables, lambda _: known, copy_data=True)
+        look.record(tables, lambda _: known, copy_data=True)
         assert tables.record.tables[oid] == before
         assert look.is_whole is not is_copied_meanwhile
 

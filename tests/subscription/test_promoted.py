@@ -36,7 +36,7 @@ from pgsluice.subscription.copies.results import copy_event
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.lifecycle.transitions import Attempts, next_state
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.running.run import _registered
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
@@ -143,14 +143,11 @@ def after_another_look(table: TableRecord, columns: dict[int, ColumnState]) -> T
     look = CatalogLook(
         cast(Any, connection),
         SECOND,
-        [ReplicatedTable(facts, None, None, fingerprint(columns))],
+        SourceState([ReplicatedTable(facts, None, None, fingerprint(columns))], Lsn(700), 2),
         record.tables,
         TableOptions(),
-        has_rules=False,
-        wal_end=Lsn(700),
-        timeline=2,
     )
-    look.apply(tables, lambda _: table, copy_data=True)
+    look.record(tables, lambda _: table, copy_data=True)
     return tables.record.tables[7]
 
 

@@ -18,7 +18,7 @@ from pgsluice.schema_rules import cause_of_copy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Copied, Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.refresh.looks import files_of_rewritten
 
 IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
@@ -39,11 +39,9 @@ def after_a_look(
     record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1), known)
     store = SimpleNamespace(record=record, save=lambda _: None)
     tables = SubscriptionTables(cast(Any, store), lambda _: None)
-    look = CatalogLook(
-        connection, IDENTITY, [table], known, TableOptions(),
-        has_rules=False, wal_end=Lsn(9), timeline=1, settled=settled,
-    )  # fmt: skip
-    look.apply(tables, lambda _: parked, copy_data=True)
+    state = SourceState([table], Lsn(9), 1)
+    look = CatalogLook(connection, IDENTITY, state, known, TableOptions(), settled)
+    look.record(tables, lambda _: parked, copy_data=True)
     return tables.record.tables[table.facts.oid].state
 
 

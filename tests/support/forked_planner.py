@@ -1,8 +1,9 @@
 """Processes that plan the batches of the tests' queries: forked, like their captures.
 
 For each streaming query, Spark starts a Python process that plans its batches. It needs more than
-a second of CPU to import PySpark and pgsluice, and the tests start about a hundred queries. Here
-Spark starts a small program instead, which connects to the JVM, has the process forked from
+a second of CPU to import PySpark and pgsluice, and Spark gives it ten seconds to connect, which no
+setting changes: too few where several workers of the tests start at the same time. Here Spark
+starts a small program instead, which connects to the JVM, has the process forked from
 multiprocessing's fork server and stands for it: it passes SIGTERM on, and ends when the process
 does. The process itself runs Spark's own module over the program's connection. Tests that start
 ``pgsluice run`` as a program plan as users do.

@@ -8,10 +8,12 @@ as Spark pickles them, so that tasks share nothing with the driver.
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
+
+from pgsluice.spark.session.on_demand import ContextOnDemand
 
 
 class LocalRDD:
@@ -53,6 +55,11 @@ class LocalSession:
 
     def setJobDescription(self, description: str | None) -> None:  # noqa: N802
         self.descriptions.append(description)
+
+
+def context_of(session: LocalSession) -> ContextOnDemand:
+    """A context in this process."""
+    return ContextOnDemand(lambda: cast("SparkContext", session))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.spool_changes import changes
 from tests.support.transactions import new_spool
 
-from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
@@ -134,9 +134,9 @@ def receive_frames(
     spool = Spool.open(path) if Spool.exists(path) else new_spool(path, Lsn(10))
     stop = threading.Event()
     played = Played(frames, stop)
-    pace = Pace(segment_bytes, 3600)
+    options = ReceiverOptions(segment_bytes, 3600, parallel=parallel)
     with SpoolWriter(spool) as writer, Store(writer, None) as store:
-        Receiver(played, store, facts or NoFacts(), pace, parallel=parallel, stop=stop).run()
+        Receiver(played, store, facts or NoFacts(), options, stop).run()
         store.forget_connection()
     return played.acknowledged
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -337,7 +338,8 @@ def test_a_column_that_a_leaf_does_not_send_counts_as_null(connection: Connectio
     """)
     oid = connection.execute("SELECT 'high'::regclass::oid::bigint").fetchall()[0][0]
     rows = ArrowRows(pa.table({"id": pa.array([1, 11], pa.int32()), "v": ["sent", None]}))
-    assert compare(connection, "public.parted", rows, unlisted={"v": (oid,)}).equal
+    parted = ComparedTable.find(connection, "public.parted")
+    assert compare(connection, replace(parted, unlisted={"v": (oid,)}), rows).equal
     assert not compare(connection, "public.parted", rows).equal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.support.typed_tables import fill, slot_of
 
 from pgsluice.columnar import RelationChanges
 from pgsluice.types import TypeOptions
-from pgsluice.verification import ArrowRows, DeltaRows, TargetRows, compare
+from pgsluice.verification import ArrowRows, ComparedTable, DeltaRows, TargetRows, compare
 
 Connection = psycopg.Connection[Any]
 pytestmark = pytest.mark.pg(">= 14")
@@ -68,9 +69,8 @@ def target(folder: Path, rows: pa.Table) -> TargetRows:
 def equal(connection: Connection, table: str, ids: pa.Array, rows: TargetRows) -> bool:
     row_filter = f"id IN ({', '.join(map(str, ids.to_pylist()))})"
     columns = rows.schema.names
-    return compare(
-        connection, f"public.{table}", rows, columns=columns, row_filter=row_filter
-    ).equal
+    compared = replace(ComparedTable.find(connection, f"public.{table}"), row_filter=row_filter)
+    return compare(connection, compared, rows, columns=columns).equal
 
 
 def changed(rows: pa.Table) -> pa.Table | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pgsluice.capture.health import CaptureHealth, error_facts, write_health
+from pgsluice.capture.receiving.receiver import ReceiverReports
 from pgsluice.capture.receiving.unfinished import Unfinished
 from pgsluice.catalog import TransactionStatus
 from pgsluice.config import Config
@@ -40,7 +41,7 @@ class Trouble:
         return Trouble(message, frontier, self.times + 1 if is_same else 1)
 
 
-class CaptureReporter:
+class CaptureReporter(ReceiverReports):
     """Reports the state of one capture.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from pgsluice.capture.receiving.facts import CatalogWatch, FactsSource
-from pgsluice.capture.receiving.receiver import Pace, Receiver
+from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.source.comparison import ComparedStream, Comparison
@@ -217,23 +217,15 @@ class SlotStream:
             config.silence_s,
             connection.application,
         )
-        pace = Pace(
+        receiving = ReceiverOptions(
             segment_bytes=self._config.spool.segment_bytes,
             segment_s=self._config.spool.segment_ms / 1000,
             status_s=source.status_s,
             silence_s=config.silence_timeout_s,
-        )
-        receiver = Receiver(
-            connection,
-            self._store,
-            facts,
-            pace,
             parallel=options.streaming == "parallel",
-            stop=self._stop,
             until=until,
-            on_progress=self._reporter.report_progress,
-            on_held=self._reporter.report_held,
         )
+        receiver = Receiver(connection, self._store, facts, receiving, self._stop, self._reporter)
         watch = CatalogWatch(
             connection.server_dsn,
             facts,

@@ -1,7 +1,8 @@
-"""Initial copies: tasks stage portions of tables, and the stream continues them without a gap.
+"""What the tasks of initial copies do: they read chunks of tables, and stage their rows.
 
 Every copy reads under the snapshot of a new replication slot (:mod:`pgsluice.snapshots`), and its
-position is that slot's consistent point.
+position is that slot's consistent point. Which table is copied when is decided in
+:mod:`pgsluice.subscription.copies`.
 
 A table that was renamed is copied from the target that it had, without a snapshot.
 
@@ -17,26 +18,8 @@ from pgsluice.exports import on_demand
 
 if TYPE_CHECKING:
     from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
-    from pgsluice.copy.journal import CopyJournal
-    from pgsluice.copy.progress import CopyCounts
     from pgsluice.copy.renamed import CopyRenamed
-    from pgsluice.copy.tasks import LOCK_PATIENCE_S, Stage, TableCopy, stage_tables
-    from pgsluice.copy.turns import CopyPace, CopyTurn, CopyTurns
 
-__all__ = [
-    "LOCK_PATIENCE_S",
-    "CopyCounts",
-    "CopyJournal",
-    "CopyPace",
-    "CopyRenamed",
-    "CopyResult",
-    "CopyTables",
-    "CopyTurn",
-    "CopyTurns",
-    "CopyWork",
-    "Stage",
-    "TableCopy",
-    "stage_tables",
-]
+__all__ = ["CopyRenamed", "CopyResult", "CopyTables", "CopyWork"]
 
-__getattr__ = on_demand(__name__, ("job", "journal", "progress", "renamed", "tasks", "turns"))
+__getattr__ = on_demand(__name__, ("job", "renamed"))

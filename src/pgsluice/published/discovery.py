@@ -86,6 +86,30 @@ class ReplicatedTable:
         return columns_to_read(self.facts, columns, [self.row_filter], by_leaf=by_leaf)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the catalog has of all tables, asked for in one query each.
+
+    Attributes:
+        facts: of the relations that the server publishes.
+        leaves: of tables and partitioned tables, with their files.
+        bounds, foreign: of tables, those of their partitions.
+        partition_columns: of tables without a key.
+        rules: of pgsluice's publications; None without.
+        witnesses: rows of the catalog.
+        keys: see :func:`source_tables`.
+    """
+
+    facts: Mapping[int, RelationFacts]
+    leaves: Mapping[int, Mapping[int, Filenode]]
+    bounds: Mapping[int, Mapping[int, PartitionBound]]
+    foreign: Mapping[int, Mapping[int, str]]
+    partition_columns: Mapping[int, Collection[str | None]]
+    rules: Mapping[int, Publisher] | None
+    witnesses: CatalogWitnesses
+    keys: Mapping[str, tuple[str, ...]]
+
+
 def source_tables(
     connection: psycopg.Connection[Any],
     publications: Collection[str],
@@ -119,60 +143,50 @@ def source_tables(
     partitioned_relations = [
         relation.oid for relation in published.values() if relation.kind == "p"
     ]
-    leaves = leaf_filenodes(connection, {*groups, *partitioned_relations})
-    bounds = partition_bounds(connection, groups)
-    foreign = foreign_partitions(connection, groups)
     keyless = [oid for oid in groups if oid in targets and not key_of(targets[oid])]
-    partition_columns = partition_columns_of(connection, keyless)
     types = {
         definition.oid for oid in groups if oid in targets for definition in targets[oid].types
     }
-    witnesses = fetch_witnesses(connection, publications, types)
+    found = _Found(
+        facts,
+        leaf_filenodes(connection, {*groups, *partitioned_relations}),
+        partition_bounds(connection, groups),
+        foreign_partitions(connection, groups),
+        partition_columns_of(connection, keyless),
+        rules,
+        fetch_witnesses(connection, publications, types),
+        keys,
+    )
     tables = [
-        _table(
-            targets[oid],
-            [facts[oid] for oid in sorted(relation.oid for relation in relations) if oid in facts],
-            relations,
-            leaves,
-            bounds.get(oid, {}),
-            foreign.get(oid, {}),
-            rules,
-            witnesses,
-            keys,
-            partition_columns.get(oid, frozenset()),
-        )
+        _table(found, targets[oid], relations)
         for oid, relations in groups.items()
         if oid in targets
     ]
     used = {table.facts.oid: table.fingerprint.key or () for table in tables}
-    proved = prove_keys(connection, used, leaves)
+    proved = prove_keys(connection, used, found.leaves)
     tables = [table.with_key_index(proved.get(table.facts.oid, "")) for table in tables]
     plain = [oid for oid in keyless if targets[oid].kind == "r"]
-    unique = {oid: found[0].name for oid, found in unique_indexes(connection, plain).items()}
+    unique = {oid: indexes[0].name for oid, indexes in unique_indexes(connection, plain).items()}
     tables = [replace(table, unique_index=unique.get(table.facts.oid, "")) for table in tables]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 
 def _table(
-    table: RelationFacts,
-    published: Sequence[RelationFacts],
-    relations: Sequence[PublishedRelation],
-    leaves: Mapping[int, Mapping[int, Filenode]],
-    bounds: Mapping[int, PartitionBound],
-    foreign: Mapping[int, str],
-    rules: Mapping[int, Publisher] | None,
-    witnesses: CatalogWitnesses,
-    keys: Mapping[str, tuple[str, ...]],
-    partition_columns: Collection[str | None],
+    found: _Found, table: RelationFacts, relations: Sequence[PublishedRelation]
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's publications take."""
+    leaves, foreign = found.leaves, found.foreign.get(table.oid, {})
+    published = [
+        found.facts[oid] for oid in sorted(each.oid for each in relations) if oid in found.facts
+    ]
+    partition_columns = found.partition_columns.get(table.oid, frozenset())
     facts = with_leaves_key(table, published, partition_columns)
     files = leaves[facts.oid]
     mine = None
-    if rules is not None:
+    if found.rules is not None:
         mine = {
             oid: publisher
-            for oid, publisher in rules.items()
+            for oid, publisher in found.rules.items()
             if publisher.published_as.oid == facts.oid
         }
     actions = {relation.oid: _actions(relation, mine) for relation in relations}
@@ -192,10 +206,11 @@ def _table(
     if foreign:
         rows = _all_of(rows, f"tableoid NOT IN ({', '.join(map(str, sorted(foreign)))})")
     key = (
-        keys.get(f"{facts.root_namespace}.{facts.root_name}")
+        found.keys.get(f"{facts.root_namespace}.{facts.root_name}")
         or keyed.primary_key
         or keyed.identity_key
     )
+    bounds = found.bounds.get(table.oid, {})
     keyed_bounds = {oid: each for oid, each in bounds.items() if each.columns <= {*key}}
     source_fingerprint = SourceFingerprint(
         filenodes={leaf: file.in_snapshot for leaf, file in files.items()},
@@ -218,7 +233,7 @@ def _table(
         bounds={oid: each.condition for oid, each in keyed_bounds.items()},
         fixed=frozenset(oid for oid, each in keyed_bounds.items() if each.is_fixed),
         parents={oid: each.parent for oid, each in keyed_bounds.items() if each.parent},
-        **_witnesses_of(facts, witnesses),
+        **_witnesses_of(facts, found.witnesses),
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
     key_problem = find_key_problem(facts, published, partition_columns) if has_changes else None

@@ -25,10 +25,6 @@ class PublicationRules:
         section: ``[publications]``.
         subscription: with names of publications.
 
-    Attributes:
-        in_force: by table and by the relation that the server sends: what tasks apply. A table
-            gets the rules of a look at the catalog when it is active, and those of its copy.
-
     Raises:
         ConfigError: the file cannot be read.
     """
@@ -36,7 +32,7 @@ class PublicationRules:
     def __init__(self, section: PublicationsConfig, subscription: SubscriptionConfig) -> None:
         # The file is read now and on request, not while somebody writes it.
         self._chosen = Statements.read(section), subscription.publications or ()
-        self.in_force: dict[int, Mapping[int, Publisher]] = {}
+        self._in_force: dict[int, Mapping[int, Publisher]] = {}
 
     @classmethod
     def of(cls, config: Config, subscription: SubscriptionConfig) -> PublicationRules | None:
@@ -73,9 +69,19 @@ class PublicationRules:
 
         return take
 
+    def put_in_force(self, oid: int, rules: Mapping[int, Publisher]) -> None:
+        """Have tasks apply a table's changes by these rules from now on.
+
+        A table gets the rules of a catalog refresh when it is active, and those of its copy.
+
+        Args:
+            rules: by the relation that the server sends.
+        """
+        self._in_force[oid] = rules
+
     def of_tables(self, oids: Collection[int]) -> dict[int, Mapping[int, Publisher]]:
         """The rules in force of some tables."""
-        return {oid: self.in_force[oid] for oid in oids if oid in self.in_force}
+        return {oid: self._in_force[oid] for oid in oids if oid in self._in_force}
 
     def publishers(
         self, connection: psycopg.Connection[Any], sent: Collection[int]

@@ -8,7 +8,7 @@ and further ones only while fewer keys were found than may be listed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -93,8 +93,6 @@ def compare(
     *,
     key: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    row_filter: str | None = None,
-    unlisted: Mapping[str, Collection[int]] | None = None,
     max_keys: int = 10,
     helpers: Sequence[psycopg.Connection[Any]] = (),
 ) -> Comparison:
@@ -111,9 +109,6 @@ def compare(
         target: a Delta table's folder (its newest version), or rows.
         key: the columns that identify a row; None: the table's own key.
         columns: the columns to compare; None: all of ``table``.
-        row_filter: an SQL condition for the source's rows, of a source that is trusted (the
-            server's catalog); None: all rows.
-        unlisted: column -> OIDs of the leaves in whose rows it is NULL at the target.
         max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
             sides are read only once.
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
@@ -142,7 +137,7 @@ def compare(
             name: TextForm(by_name[name].delimiter, shortest_floats=not is_old) for name in names
         }
         sessions = (connection, *helpers)
-        ours = SourceSide(sessions, facts, rows.schema, names, key_names, row_filter, unlisted)
+        ours = SourceSide(sessions, facts, rows.schema, names, key_names)
         theirs = TargetSide(rows, names, key_names, forms)
         # The server works while the target's rows are hashed here.
         with ThreadPoolExecutor(1) as source_thread:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 import psycopg
@@ -107,6 +107,9 @@ class ComparedTable:
         key: the primary key's columns, else the replica identity's index's, else none.
         is_partitioned: the rows of its partitions are read; of a plain table the rows of
             tables that inherit from it are not.
+        row_filter: an SQL condition for its rows, of a source that is trusted (the server's
+            catalog, or publications that were checked); None: all rows.
+        unlisted: column -> OIDs of the leaves in whose rows it is NULL at the target.
     """
 
     namespace: str
@@ -114,6 +117,8 @@ class ComparedTable:
     columns: tuple[ComparedColumn, ...]
     key: tuple[str, ...]
     is_partitioned: bool = False
+    row_filter: str | None = None
+    unlisted: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -189,8 +194,6 @@ class SourceSide:
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
-        row_filter: an SQL condition; None: all rows.
-        unlisted: column -> OIDs of the leaves in whose rows it counts as NULL.
     """
 
     def __init__(
@@ -200,17 +203,16 @@ class SourceSide:
         target_schema: pa.Schema,
         columns: Sequence[str],
         key: Sequence[str],
-        row_filter: str | None = None,
-        unlisted: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self._connections = connections
         name = sql.Identifier(table.namespace, table.name)
         self._ranges = page_ranges(connections[0], name, len(connections))
 
         def hashes(pages: sql.Composed) -> sql.Composable:
-            # The filter is the catalog's own text, or that of publications that were checked.
-            condition = pages if row_filter is None else pages + sql.SQL(f" AND ({row_filter})")
-            return _hashes(table, target_schema, columns, key, condition, unlisted or {})
+            condition = pages
+            if table.row_filter is not None:
+                condition += sql.SQL(f" AND ({table.row_filter})")
+            return _hashes(table, target_schema, columns, key, condition)
 
         self._hashes = hashes
 
@@ -261,7 +263,6 @@ def _hashes(
     columns: Sequence[str],
     key: Sequence[str],
     condition: sql.Composable,
-    unlisted: Mapping[str, Collection[int]],
 ) -> sql.Composable:
     """The subquery (hash, key, key_hash) of the rows that meet a condition."""
     by_name = {column.name: column for column in table.columns}
@@ -270,7 +271,7 @@ def _hashes(
     texts: list[sql.Composable] = [
         sql.SQL("CASE WHEN num_nulls({0}) = 0 {1} THEN concat({2}) END AS {3}").format(
             sql.Identifier(name),
-            _outside(unlisted.get(name, ())),
+            _outside(table.unlisted.get(name, ())),
             by_name[name].expression(_type_of(target_schema, name)),
             alias[name],
         )

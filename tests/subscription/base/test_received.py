@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.databases import MakeDatabase, Servers
@@ -13,16 +13,17 @@ from tests.support.spools import START, SpoolMaker
 
 from pgsluice.capture import CaptureProcess
 from pgsluice.config import Config, SourceConfig, SpoolConfig
-from pgsluice.copy import CopyWork, TableCopy
-from pgsluice.errors import Failure
+from pgsluice.copy import CopyWork
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot
 from pgsluice.snapshots.ranges import WHOLE
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord
 from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
-from pgsluice.subscription.copies.fresh_stream import behind_partitions
-from pgsluice.subscription.copies.partitions import bring_to
+from pgsluice.subscription.copies.partitions import catch_up_to
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.progress import CopyCounts
+from pgsluice.subscription.copies.site import CopySite
+from pgsluice.subscription.copies.snapshots import behind_partitions
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 FACTS = RelationFacts(1, "public", "t", "p", 1, "public", "t", ("id",), ("id",), "d", 1, ())
@@ -65,25 +66,21 @@ def test_a_run_that_is_asked_to_stop_receives_nothing_again(config: Config) -> N
 
 
 def test_partitions_are_not_loaded_at_a_target_that_is_behind_their_snapshot(
-    maker: SpoolMaker, stopped: ReceivedOnce
+    maker: SpoolMaker, config: Config, stopped: ReceivedOnce
 ) -> None:
+    """Nor is anything applied to it then."""
     record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(START), Lsn(START))
     tables = SubscriptionTables(RecordStore.create(maker.path, record), lambda _: None)
     whole = TableCopy(WORK, WHOLE)
     loaded = TableCopy(replace(WORK, facts=replace(FACTS, oid=2), leaves=(7,)), WHOLE)
-    caught_up = list[int]()
-
-    def catch_up(tables: Mapping[int, Collection[int]], position: Lsn) -> Mapping[int, Failure]:
-        caught_up.extend(tables)
-        return {}
-
-    copies = bring_to(LATER, tables, [whole, loaded], {}, stopped, catch_up, is_not_stopping)
-    assert (copies, caught_up) == ([whole], [])
+    unused: Any = None
+    site = CopySite(config, tables, unused, stopped, unused, unused, unused, unused)
+    assert catch_up_to(site, LATER, [whole, loaded], {}, threading.Event()) == [whole]
 
 
 @pytest.mark.parametrize("table", ["root", "leaf", "detached"])
 def test_no_table_that_is_or_was_a_partition_is_copied_by_an_old_connection(
-    table: str, database: MakeDatabase, servers: Servers, stopped: ReceivedOnce
+    table: str, database: MakeDatabase, servers: Servers, stopped: ReceivedOnce, tmp_path: Path
 ) -> None:
     """A publication of pgsluice may have partitions as tables of their own."""
     shop = database(servers(14))
@@ -95,12 +92,6 @@ def test_no_table_that_is_or_was_a_partition_is_copied_by_an_old_connection(
     )
     ((oid,),) = shop.execute(f"SELECT '{table}'::regclass::oid")
 
-    @contextmanager
-    def snapshot() -> Iterator[Snapshot]:
-        pytest.fail("the stream does not have what it follows")
-        yield
-
-    with behind_partitions(
-        shop.dsn, [oid], stopped, snapshot, lambda _: None, is_not_stopping
-    ) as taken:
-        assert taken is None
+    counts = CopyCounts("lake", tmp_path, lambda _: None)
+    with behind_partitions(shop.dsn, counts, [oid], stopped, is_not_stopping) as taken:
+        assert taken is None, "the stream does not have what a snapshot follows"

@@ -11,30 +11,32 @@ import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.copy import CopyTables, Stage
+from pgsluice.copy import CopyTables
 from pgsluice.processes import is_running
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot, import_snapshot, temporary_snapshot
 from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT
-from pgsluice.subscription.copies.kept import KeptCopies, ReadSnapshot, SnapshotAge
+from pgsluice.subscription.copies.kept import HeldSnapshot, KeptCopies, ReadSnapshot, SnapshotAge
+from pgsluice.subscription.copies.staging import Stage
 
 
-class Round:
-    """A round whose snapshot is made and kept; it notes when who made it is let go."""
+class KeptRun:
+    """A copy run whose snapshot is made and kept."""
 
     def __init__(self, folder: Path, dsn: str, snapshot: Snapshot) -> None:
         task = CopyTables(dsn, snapshot, "spool", {}, TableOptions())
         self.files = KeptCopies(folder, 0)
         self.read = ReadSnapshot(self.files, task, [])
-        self.is_let_go = False
-        self.read.keep(self._let_go)
+        self._held = HeldSnapshot(snapshot)
+        self.read.keep(self._held)
 
-    def _let_go(self) -> None:
-        self.is_let_go = True
+    @property
+    def is_let_go(self) -> bool:
+        return not self._held.is_held
 
     def look_until_kept(self, made: Snapshot) -> None:
-        """Look as often as the loop of a round does, until tasks read under the keeper's name."""
+        """Look as a copy run does, until tasks read under the keeper's name."""
         deadline = time.monotonic() + HANGS_S
         while self.read.task.snapshot == made:
             assert time.monotonic() < deadline
@@ -64,54 +66,54 @@ def test_tasks_read_while_the_keeper_starts_and_who_made_the_snapshot_waits_for_
     shop: Database, tmp_path: Path
 ) -> None:
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, made)
-        first = round_.read.reading()
+        kept_run = KeptRun(tmp_path, shop.dsn, made)
+        first = kept_run.read.reading()
         assert snapshot_of(first.__enter__()) == made
-        round_.look_until_kept(made)
+        kept_run.look_until_kept(made)
         assert (tmp_path / COPY_JOURNAL).exists()
-        with round_.read.reading() as stage, connect_sql(shop.dsn) as connection:
+        with kept_run.read.reading() as stage, connect_sql(shop.dsn) as connection:
             kept = snapshot_of(stage)
             assert replace(kept, name=made.name, sees="", taken_at=0.0) == made != kept
             import_snapshot(connection, kept)
-            round_.read.look()
-            assert not round_.is_let_go, "the first task may not have imported it yet"
+            kept_run.read.look()
+            assert not kept_run.is_let_go, "the first task may not have imported it yet"
             first.__exit__(None, None, None)
-            round_.read.look()
-            assert round_.is_let_go
-    round_.read.end()
-    found = round_.files.begun_before()
+            kept_run.read.look()
+            assert kept_run.is_let_go
+    kept_run.read.end()
+    found = kept_run.files.begun_before()
     assert found is not None
     assert found[0] == kept, "the next run goes on under it"
-    round_.files.release()
+    kept_run.files.release()
 
 
-def test_a_snapshot_is_said_to_be_needed_whatever_its_round_waits_for(
+def test_a_snapshot_is_said_to_be_needed_whatever_its_copy_run_waits_for(
     shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch may hold the tables' lock for longer than a keeper waits."""
     monkeypatch.setattr("pgsluice.subscription.copies.kept.SAY_NEEDED_S", 0.01)
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, made)
-        round_.look_until_kept(made)
+        kept_run = KeptRun(tmp_path, shop.dsn, made)
+        kept_run.look_until_kept(made)
     path = tmp_path / COPY_SNAPSHOT
-    with round_.files.needed():
+    with kept_run.files.needed():
         for _ in range(3):
             said_at = path.stat().st_mtime_ns
             await_that(lambda said_at=said_at: path.stat().st_mtime_ns > said_at)
-    round_.files.release()
-    round_.read.end()
+    kept_run.files.release()
+    kept_run.read.end()
 
 
 def test_a_keeper_that_has_not_answered_ends_with_its_copies(
     shop: Database, tmp_path: Path
 ) -> None:
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, made)
-        round_.read.look()
+        kept_run = KeptRun(tmp_path, shop.dsn, made)
+        kept_run.read.look()
         path = tmp_path / COPY_SNAPSHOT
         await_that(path.exists)
         keeper = json.loads(path.read_text())["pid"]
-        round_.read.end()
+        kept_run.read.end()
         await_that(lambda: not is_running(keeper))
         assert not path.exists()
 
@@ -121,12 +123,12 @@ def test_copies_that_end_soon_have_no_keeper(
 ) -> None:
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 1e6)
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, made)
-        round_.read.look()
-        with round_.read.reading() as stage:
+        kept_run = KeptRun(tmp_path, shop.dsn, made)
+        kept_run.read.look()
+        with kept_run.read.reading() as stage:
             assert snapshot_of(stage) == made
-        round_.read.end()
-        assert not round_.is_let_go, "the round itself does so"
+        kept_run.read.end()
+        assert not kept_run.is_let_go, "the copy run itself does so"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,16 +136,16 @@ def test_copies_go_on_without_a_keeper_that_cannot_have_the_snapshot(
     shop: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, replace(made, name="00000003-0000001B-9"))
+        kept_run = KeptRun(tmp_path, shop.dsn, replace(made, name="00000003-0000001B-9"))
         deadline = time.monotonic() + HANGS_S
         while not caplog.messages:
             assert time.monotonic() < deadline
-            round_.read.look()
+            kept_run.read.look()
         (said,) = caplog.messages
         assert "cannot be kept" in said
         assert "the copies begin again" in said
-        assert not round_.is_let_go
-        assert round_.files.begun_before() is None
+        assert not kept_run.is_let_go
+        assert kept_run.files.begun_before() is None
 
 
 def test_copies_go_on_without_a_keeper_that_cannot_be_started(
@@ -154,15 +156,15 @@ def test_copies_go_on_without_a_keeper_that_cannot_be_started(
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "nothing"))
     with temporary_snapshot(shop.dsn, 60) as made:
-        round_ = Round(tmp_path, shop.dsn, made)
+        kept_run = KeptRun(tmp_path, shop.dsn, made)
         for _ in range(2):
-            round_.read.look()
+            kept_run.read.look()
         (said,) = caplog.messages
         assert "could not be started" in said
         assert "the copies begin again" in said
-        with round_.read.reading() as stage:
+        with kept_run.read.reading() as stage:
             assert snapshot_of(stage) == made
-        assert not round_.is_let_go
+        assert not kept_run.is_let_go
 
 
 def test_the_age_of_a_snapshot_counts_from_when_it_was_taken(

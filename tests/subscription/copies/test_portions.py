@@ -9,7 +9,7 @@ from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts
 from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.snapshots.ranges import WHOLE, Portion, Read
-from pgsluice.subscription.copies.portions import portions_of_partitions
+from pgsluice.subscription.copies.partitions import portions_of_partitions
 
 FACTS = RelationFacts(1, "public", "t", "p", 1, "public", "t", ("id",), ("id",), "d", 1, ())
 KNOWN = SourceFingerprint({7: 7, 8: 8}, {1: ColumnState("id", 1)}, frozenset({"insert"}))

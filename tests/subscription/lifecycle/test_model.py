@@ -33,8 +33,7 @@ from pgsluice.schema_rules import ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.base.work import TaskResult
-from pgsluice.subscription.lifecycle.look_events import NotSent
-from pgsluice.subscription.lifecycle.name_events import OldTargetCopied
+from pgsluice.subscription.lifecycle.look_events import NotSent, OldTargetCopied
 from pgsluice.subscription.lifecycle.table_events import (
     BatchApplied,
     BatchFailed,
@@ -48,7 +47,7 @@ from pgsluice.subscription.lifecycle.table_events import (
     HoldReleased,
 )
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 
 NAMES = ("a", "b", "c")
 OUTCOMES = st.sampled_from(["done"] * 8 + ["crash", *Remedy])
@@ -203,14 +202,13 @@ class Model(RuleBasedStateMachine):
         look = CatalogLook(
             CONNECTION,
             IDENTITY,
-            [source.replicated() for source in sent],
+            SourceState(
+                [source.replicated() for source in sent], Lsn(self.clock), 1, self.has_rules
+            ),
             self.tables.durable.tables,
             TableOptions(),
-            has_rules=self.has_rules,
-            wal_end=Lsn(self.clock),
-            timeline=1,
         )
-        look.apply(self.tables, self.new_record, copy_data=True)
+        look.record(self.tables, self.new_record, copy_data=True)
         for source in sent:
             source.looked_at = self.clock
             assert self.tables.record.tables[source.oid].name == source.name

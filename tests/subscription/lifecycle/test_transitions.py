@@ -36,16 +36,14 @@ from pgsluice.subscription.lifecycle.look_events import (
     LookedSame,
     LookedSuspicious,
     NotSent,
+    OldTargetCopied,
     PublishedAgain,
     ReasonEnded,
-    Unpublished,
-    VerifiedEqual,
-)
-from pgsluice.subscription.lifecycle.name_events import (
-    OldTargetCopied,
     Renamed,
     TargetFreed,
     TargetTaken,
+    Unpublished,
+    VerifiedEqual,
 )
 from pgsluice.subscription.lifecycle.table_events import (
     BATCH_ATTEMPTS,

@@ -11,7 +11,6 @@ import pytest
 from tests.support.spools import OID, START, SpoolMaker, orders
 
 from pgsluice.config import Config
-from pgsluice.copy import CopyTurns
 from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
@@ -34,8 +33,9 @@ from pgsluice.subscription.base.barrier import BarrierOwner
 from pgsluice.subscription.base.received import ReceivedLive
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.planning import plan_tables
-from pgsluice.subscription.copies import table_copies
-from pgsluice.subscription.copies.plan import awaits_copy
+from pgsluice.subscription.copies import snapshots
+from pgsluice.subscription.copies.pending import awaits_copy
+from pgsluice.subscription.copies.scheduler import CopyScheduler
 from pgsluice.subscription.lifecycle.look_events import PublishedAgain, Unpublished
 from pgsluice.subscription.lifecycle.table_events import (
     BATCH_ATTEMPTS,
@@ -97,12 +97,11 @@ def driver_of(
     )
     store = RecordStore.create(maker.path, record)
     return SubscriptionDriver(
-        spark or ContextOnDemand(cast(Any, None)),  # nobody asks for that one
         config,
         config.subscription("lake"),
         store,
         report,
-        CopyTurns(),
+        CopyScheduler(spark or ContextOnDemand(cast(Any, None))),  # nobody asks for that one
         ReceivedLive(config),
     )
 
@@ -352,7 +351,7 @@ def test_a_new_slots_snapshot_serves_while_the_spool_keeps_what_follows_it(
     def take_another(*arguments: object) -> NoReturn:
         raise SourceUnreachable.of_text("another snapshot is taken")
 
-    monkeypatch.setattr(table_copies, "new_snapshot", take_another)
+    monkeypatch.setattr(snapshots, "new_snapshot", take_another)
     monkeypatch.setattr(driver.looks, "has_aware_streams", True)
     with pytest.raises(SourceUnreachable, match=said):
         driver.copies.run(first=Snapshot("1", Lsn(position), 1))

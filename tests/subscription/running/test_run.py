@@ -24,7 +24,7 @@ from tests.support.spools import OID, START, SpoolMaker, orders
 from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import CaptureProcess
-from pgsluice.config import PublicationsConfig
+from pgsluice.config import Config, PublicationsConfig
 from pgsluice.errors import (
     ConfigError,
     ForeignSource,
@@ -39,7 +39,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import Pending, TableState
 from pgsluice.subscription.batches.cadence import steady_now
+from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.loop import RunLoop
+from pgsluice.subscription.running.reloading import Reloading
 from pgsluice.subscription.running.run import raise_unfinished
 from pgsluice.subscription.running.session import explained, restarting
 from pgsluice.subscription.running.turns import RunningSubscription
@@ -52,9 +54,15 @@ def failing(error: Exception) -> Any:
     return work
 
 
+def running_of(
+    config: Config, driver: SubscriptionDriver, ending: threading.Event
+) -> RunningSubscription:
+    return RunningSubscription(Reloading(config, [driver]), driver, ending)
+
+
 def test_what_passes_is_waited_for(maker: SpoolMaker) -> None:
     ending = threading.Event()
-    one = RunningSubscription(config_of(maker), driver_of(maker), ending)
+    one = running_of(config_of(maker), driver_of(maker), ending)
     broken = PySparkRuntimeError("a worker was killed")
     store = TargetUnreachable("no room")
     for error in (SourceUnreachable("away"), SourceRefused("no free slot"), store, broken):
@@ -82,7 +90,7 @@ def test_a_server_that_restarts_at_the_first_look_is_waited_for(
         config = config_of(maker)
         through = config.source.model_copy(update={"dsn": proxy.dsn(db.dsn)})
         config = config.model_copy(update={"source": through})
-        one = RunningSubscription(config, driver_of(maker, config=config), threading.Event())
+        one = running_of(config, driver_of(maker, config=config), threading.Event())
         one.copy_first(None)
     assert fault.has_acted
     assert not one.needs_first_snapshot
@@ -193,9 +201,8 @@ def loop_of(
     if file is not None:
         config = config.model_copy(update={"publications": PublicationsConfig(file=file)})
     drivers = [driver_of(maker, config=config) for _ in range(subscriptions)]
-    return RunLoop(
-        config, started(session), capture, drivers, stop or threading.Event(), lambda: None
-    )
+    reloading = Reloading(config, drivers, lambda: config)
+    return RunLoop(reloading, started(session), capture, drivers, stop or threading.Event())
 
 
 def started(session: object) -> ContextOnDemand:
@@ -291,11 +298,10 @@ def test_publications_are_taken_over_by_all_subscriptions_or_by_none(
     file = tmp_path / "publications.sql"
     file.write_text("CREATE PUBLICATION p FOR TABLE t")
     loop = loop_of(maker, Session(), cast(Any, Working()), subscriptions=2, file=file)
-    loop._reread = lambda: loop._config
 
     def taken_over() -> list[tuple[Any, bool]]:
         return [
-            (running.driver._rules._chosen, running._is_look_due.is_set())  # type: ignore[union-attr]
+            (running.driver._rules._chosen, running.driver.is_look_due.is_set())  # type: ignore[union-attr]
             for running in loop._subscriptions
         ]
 
@@ -305,9 +311,9 @@ def test_publications_are_taken_over_by_all_subscriptions_or_by_none(
         # The file is removed before the second subscription has read it.
         gone = failing(ConfigError("the file cannot be read"))
         patch.setattr(loop._subscriptions[1].driver, "reread_publications", lambda _: gone())
-        loop._reload()
+        loop._reloading.reload_if_asked()
     assert taken_over() == before
-    loop._reload()
+    loop._reloading.reload_if_asked()
     for (old, _), (new, is_look_due) in zip(before, taken_over(), strict=True):
         assert new != old
         assert is_look_due
@@ -317,7 +323,7 @@ def lines_of_an_idle_turn(maker: SpoolMaker, tables: int) -> int:
     """How many lines of Python a run executes in one turn without anything to do."""
     others = {OID + 10 + number: ready(f"t{number}") for number in range(tables)}
     parked = {OID + 9: ready("parked", state=TableState.PARKED, error="why")}
-    running = RunningSubscription(
+    running = running_of(
         config_of(maker), driver_of(maker, {**others, **parked}), threading.Event()
     )
     lines = 0

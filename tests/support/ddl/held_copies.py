@@ -16,8 +16,10 @@ import psycopg
 import pytest
 from tests.support.waiting import HANGS_S
 
-from pgsluice.copy import CopyTurn, TableCopy, tasks
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.scheduler import CopyScheduler, CopySlots
+from pgsluice.subscription.copies.staging import Staging
 
 _MOST_TASKS = 500
 _MOST_CONNECTIONS = 20
@@ -27,7 +29,7 @@ SELECT pid FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND (wait_event = 'relation' OR NOT %s) AND pid = %s
 """
 
-_stage_tables = tasks.stage_tables
+_begin = Staging.begin
 _table_reader = reader.table_reader
 _import_snapshot = reader._import_snapshot
 
@@ -65,22 +67,14 @@ class HeldCopies:
         self._firsts.set()
         self._rest.set()
 
-    def stage_tables(
-        self,
-        context: Callable[[], Any],
-        staging: Any,
-        copies: Sequence[TableCopy],
-        turn: CopyTurn,
-        *more: Any,
-        **named: Any,
-    ) -> Iterator[TableCopy]:
-        """In place of the tasks'."""
-        oids = {copy.work.facts.oid for copy in copies} & self._oids
+    def begin(self, staging: Staging, is_wanted: Callable[[TableCopy], bool]) -> None:
+        """In place of a copy run's."""
+        queued = (copy for task in staging.queue for copy, _ in task.portions)
+        oids = {copy.work.facts.oid for copy in queued} & self._oids
         self._note(oids)
         if oids:
-            turn.look()  # the keeper starts, too
             assert self._rest.wait(HANGS_S)
-        yield from _stage_tables(context, staging, copies, turn, *more, **named)
+        _begin(staging, is_wanted)
 
     @contextmanager
     def table_reader(
@@ -134,16 +128,16 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
-        patch.setattr("pgsluice.copy.tasks._PORTIONS_ALONE", 1)
+        patch.setattr("pgsluice.subscription.copies.staging._PORTIONS_ALONE", 1)
         if has_lock:
             patch.setattr("pgsluice.snapshots.table_reader", held.table_reader)
             patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
-            patch.setattr("pgsluice.copy.tasks._MOST_JOBS", _MOST_TASKS)
+            patch.setattr("pgsluice.subscription.copies.staging._MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.
-            patch.setattr("pgsluice.copy.turns.CopyTurns._may_begin", lambda *_: True)
-            patch.setattr("pgsluice.copy.turns.CopyTurn.look", lambda _: _MOST_TASKS)
+            patch.setattr(CopyScheduler, "_has_room", lambda *_: True)
+            patch.setattr(CopySlots, "at_once", _MOST_TASKS)
         else:
-            patch.setattr("pgsluice.subscription.copies.rounds.stage_tables", held.stage_tables)
+            patch.setattr(Staging, "begin", lambda *arguments: held.begin(*arguments))
         try:
             yield held
         finally:

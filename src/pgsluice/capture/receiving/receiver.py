@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -47,26 +47,48 @@ _ENDS_REQUEST_S = 1.0
 """How often it is asked, while the spool is full, how open transactions ended."""
 
 
-def _ignore(server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """When what was received becomes a segment.
+class ReceiverOptions:
+    """How a stream is received.
 
     Attributes:
-        segment_bytes: at this size.
-        segment_s: this long after the segment before it; at once, if that is longer ago.
+        segment_bytes: what was received becomes a segment at this size.
+        segment_s: and this long after the segment before it; at once, if that is longer ago.
         status_s: the longest time between two status updates.
         silence_s: a server that sends nothing for half of it is asked for a reply, and the
             connection is given up at its end; 0: never.
+        parallel: ``streaming 'parallel'`` was asked for.
+        until: end when the durable frontier has reached it.
     """
 
     segment_bytes: int
     segment_s: float
     status_s: float = 10.0
     silence_s: float = 60.0
+    parallel: bool = False
+    until: Lsn | None = None
+
+
+class ReceiverReports:
+    """Takes what a receiver reports; this one ignores it."""
+
+    def report_progress(
+        self, server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None
+    ) -> None:
+        """Called about once a second, and when the spool is full or has room again.
+
+        Args:
+            server_end: of the server's WAL.
+            retained: what the spool holds; None before it was measured.
+            largest: the largest transaction in it whose end was not received when it was full.
+        """
+
+    def report_held(self, seconds: float) -> None:
+        """Called while the catalog does not show a transaction that was received.
+
+        Args:
+            seconds: since it came; 0: it is not held any more.
+        """
 
 
 class Receiver:
@@ -74,14 +96,7 @@ class Receiver:
 
     Args:
         connection: after START_REPLICATION.
-        pace: when segments are cut.
-        parallel: ``streaming 'parallel'`` was asked for.
-        until: end when the durable frontier has reached it.
-        on_progress: called about once a second, and when the spool is full or has room again,
-            with the end of the server's WAL, with what the spool holds, and with the largest
-            transaction in it whose end was not received when the spool was full.
-        on_held: called while the catalog does not show a transaction that was received, with the
-            seconds since it came; then with 0.
+        stop: ends it.
     """
 
     def __init__(
@@ -89,29 +104,26 @@ class Receiver:
         connection: ReplicationConnection,
         store: Store,
         facts: FactsSource,
-        pace: Pace,
-        *,
-        parallel: bool = False,
+        options: ReceiverOptions,
         stop: threading.Event,
-        until: Lsn | None = None,
-        on_progress: Callable[[Lsn, RetentionState | None, Unfinished | None], None] = _ignore,
-        on_held: Callable[[float], None] = lambda seconds: None,
+        reports: ReceiverReports | None = None,
     ) -> None:
         self._connection = connection
         self._store = store
         self._facts = facts
-        self._pace = pace
+        self._options = options
         self._stop = stop
-        self._until = until
-        self._on_progress = on_progress
-        self._on_held = on_held
-        self._limit = FlushLimit(store.durable, facts.flush_lsn, pace.segment_bytes)
+        self._until = options.until
+        self._reports = reports or ReceiverReports()
+        self._limit = FlushLimit(store.durable, facts.flush_lsn, options.segment_bytes)
         self._assembler = TransactionAssembler(
-            facts, store.prepared_relations, self._limit, parallel=parallel
+            facts, store.prepared_relations, self._limit, parallel=options.parallel
         )
         self._unfinished = UnfinishedTransactions(self._assembler, store, facts)
-        self._segments = SegmentPace(pace.segment_bytes, pace.segment_s, time.monotonic())
-        self._policy = AckPolicy(store.durable, status_s=pace.status_s, is_eager=until is not None)
+        self._segments = SegmentPace(options.segment_bytes, options.segment_s, time.monotonic())
+        self._policy = AckPolicy(
+            store.durable, status_s=options.status_s, is_eager=options.until is not None
+        )
         self._progress_at = 0.0
         self._requested_at = 0.0
         self._silent_s = 0.0
@@ -196,7 +208,7 @@ class Receiver:
         Raises:
             SourceUnreachable: the connection broke, or the server was silent for too long.
         """
-        limit_s = self._pace.silence_s
+        limit_s = self._options.silence_s
         if limit_s and self._silent_s >= limit_s:
             raise SourceUnreachable(
                 f"the server has sent nothing for {limit_s:g} s, although it was asked to reply",
@@ -236,7 +248,7 @@ class Receiver:
         ):
             self._hand_over_all(assembler.take_whole())
             self._segments.wrote(now)
-        self._hand_over_all(assembler.overflow(self._pace.segment_bytes))
+        self._hand_over_all(assembler.overflow(self._options.segment_bytes))
 
     def _hand_over_all(self, commands: Iterable[Command | None]) -> None:
         """Give commands to the store; meanwhile the server gets its status."""
@@ -248,12 +260,12 @@ class Receiver:
                     self._send_due(time.monotonic(), is_storing=True)
                 continue
             held_at = held_at or time.monotonic()
-            self._on_held(time.monotonic() - held_at)
+            self._reports.report_held(time.monotonic() - held_at)
             self._send_due(time.monotonic(), is_storing=True)
             if self._stop.wait(_SEEN_POLL_S):
                 break  # the transaction comes again
         if held_at is not None:
-            self._on_held(0)
+            self._reports.report_held(0)
 
     def _send_due(self, now: float, *, is_storing: bool = False) -> None:
         """Frontier and status, when they are due."""
@@ -309,7 +321,9 @@ class Receiver:
         self._report_progress()
 
     def _report_progress(self) -> None:
-        self._on_progress(self._server_end, self._store.retained, self._unfinished.largest)
+        self._reports.report_progress(
+            self._server_end, self._store.retained, self._unfinished.largest
+        )
 
     def _due_in(self, now: float) -> float:
         """How long to wait for the socket."""

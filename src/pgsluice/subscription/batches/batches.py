@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import Failure
+from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.sinks import make_sink
@@ -39,18 +39,18 @@ from pgsluice.subscription.base.barrier import (
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
-from pgsluice.subscription.batches.confirmations import Confirmations, confirming_work
+from pgsluice.subscription.batches.confirmations import Confirmations
 from pgsluice.subscription.batches.ends import BatchEnds
-from pgsluice.subscription.batches.planning import plan_alterations, plan_tables
+from pgsluice.subscription.batches.planning import plan_alterations, plan_tables, table_work
 from pgsluice.subscription.batches.results import BatchResults
 from pgsluice.subscription.batches.tasks import large_batch
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
+from pgsluice.subscription.batches.unseen_leaves import unseen_leaves, with_unseen
 from pgsluice.subscription.batches.work import run_works
 from pgsluice.subscription.lifecycle.leaf_events import LeavesApplied
 from pgsluice.subscription.lifecycle.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.unseen_leaves import unseen_leaves, with_unseen
 
 if TYPE_CHECKING:
     from pgsluice.spark.session.on_demand import ContextOnDemand
@@ -127,7 +127,8 @@ class Batches:
         if self._spark.running is None and plan_tables(self._reader, self._tables.durable, end):
             self._spark()  # its start takes seconds: nobody may need the lock meanwhile
         with self._tables.lock:
-            self._record(self._plan(end))
+            batch = self._plan(end)
+            self._record(batch, self._run(batch))
             self.answer_barrier()
         return True
 
@@ -136,40 +137,20 @@ class Batches:
         works = plan_tables(self._reader, record, end, with_deferred=with_deferred)
         return Batch(end, works, record.tables)
 
-    def _record(self, batch: Batch) -> None:
-        """Run a batch's tasks, and record their results."""
-        outcomes = self._run(batch)
-        self._results.record(batch.end, outcomes, batch.planned_at)
-        self._confirmations.committed(
-            work.relation_oid for work, result in outcomes if not isinstance(result, Failure)
-        )
-
-    def _confirm_commits(self) -> None:
-        """Look once more at commits that another program may have overwritten."""
-        with self._tables.lock:
-            record = self._tables.record
-            works = [
-                confirming_work(record, oid)
-                for oid in self._confirmations.due(record)
-                if self._is_overwritten(record.tables[oid])
-            ]
-            if works:
-                self._record(Batch(record.position, works, record.tables))
-
     def _run(self, batch: Batch) -> list[Outcome]:
         """Run the tasks of a batch.
 
         A task that lacks the bounds of truncated partitions names them, and is run again with
         them: each attempt knows bounds that none before it has known.
         """
-        outcomes = self._run_tasks(batch.works)
+        outcomes = self._run_works(batch.works)
         while lacking := [outcome for outcome in outcomes if lacks_bounds(outcome)]:
             works, refused = find_bounds(self._config.source.dsn, batch.tables, lacking)
             done = [outcome for outcome in outcomes if not lacks_bounds(outcome)]
-            outcomes = [*done, *refused, *self._run_tasks(works)]
+            outcomes = [*done, *refused, *self._run_works(works)]
         return outcomes
 
-    def _run_tasks(self, works: Sequence[TableWork]) -> list[Outcome]:
+    def _run_works(self, works: Sequence[TableWork]) -> list[Outcome]:
         return run_works(self._spark, self._task(works), works) if works else []
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:
@@ -191,8 +172,39 @@ class Batches:
             staging_path=str(self._folder / "staging"),
         )
 
-    def _is_overwritten(self, table: TableRecord) -> bool:
-        return self.subscription.sink.is_overwritten(table.namespace, table.name, table.version)
+    def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """Record what became of a batch, durably."""
+        self._results.record(batch.end, outcomes, batch.planned_at)
+        self._confirmations.committed(
+            work.relation_oid for work, result in outcomes if not isinstance(result, Failure)
+        )
+
+    # Commits of ours that another program has overwritten
+
+    def _confirm_commits(self) -> None:
+        """Look once more at tables' newest commits; a task takes up what was overwritten."""
+        due = self._confirmations.due(self._tables.durable)
+        lost = [oid for oid in due if self._is_overwritten(oid)]
+        if not lost:
+            return
+        with self._tables.lock:
+            record = self._tables.record
+            works = [
+                table_work(record, oid, record.tables[oid].applied_through, {})
+                for oid in lost
+                if oid in record.tables
+            ]
+            batch = Batch(record.position, works, record.tables)
+            self._record(batch, self._run(batch))
+
+    def _is_overwritten(self, oid: int) -> bool:
+        table = self._tables.durable.tables[oid]
+        sink = self.subscription.sink
+        try:
+            return sink.is_overwritten(table.namespace, table.name, table.version)
+        except PgsluiceError:  # the store is away: ask again later
+            self._confirmations.committed([oid])
+            return False
 
     # Tables that are behind
 
@@ -218,7 +230,7 @@ class Batches:
             columns = plan_alterations(self._reader, record, with_deferred=with_deferred)
             batch = replace(batch, works=[*batch.works, *columns])
             if batch.works:
-                self._record(batch)
+                self._record(batch, self._run(batch))
             return bool(batch.works)
 
     def drain(self) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SubscriptionRecord
-from pgsluice.subscription.base.work import TableWork
-from pgsluice.subscription.batches.planning import table_work
 
 
 class Confirmations:
@@ -54,8 +52,3 @@ class Confirmations:
             for oid, table in known
             if table is not None and table.is_active and table.committed > Lsn(0)
         ]
-
-
-def confirming_work(record: SubscriptionRecord, oid: int) -> TableWork:
-    """Work without changes: its task compares where the target is with the record."""
-    return table_work(record, oid, record.tables[oid].applied_through, {})

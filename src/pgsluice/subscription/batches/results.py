@@ -23,6 +23,7 @@ from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.batches.lacking import LackingChanges
 from pgsluice.subscription.batches.planning import plan_tables
+from pgsluice.subscription.batches.unseen_leaves import unseen_leaves
 from pgsluice.subscription.lifecycle.table_events import (
     BatchApplied,
     BatchFailed,
@@ -31,7 +32,6 @@ from pgsluice.subscription.lifecycle.table_events import (
 )
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.lifecycle.transitions import TableEvent
-from pgsluice.subscription.refresh.unseen_leaves import unseen_leaves
 
 logger = logging.getLogger(__name__)
 

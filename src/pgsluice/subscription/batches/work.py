@@ -58,7 +58,7 @@ def _run(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> 
     outcomes = _run_each(spark, task, [work for work in works if work not in large])
     left: list[TableWork] = []
     for batch in shared:
-        result = batch.apply(spark)
+        result = batch.run(spark)
         if result is None:
             left.append(batch.work)
         else:

@@ -15,18 +15,21 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pgsluice.copy import CopyJournal, CopyTables, Stage, TableCopy
+from pgsluice.copy import CopyTables
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.processes import Part, say_it_ended
 from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES
 from pgsluice.spool.layout import copy_files
+from pgsluice.subscription.copies.journal import CopyJournal
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.staging import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +49,11 @@ WARN_EVERY_S = 3600.0
 
 
 class KeptCopies:
-    """The kept snapshot and the journal of one round of copies.
+    """The kept snapshot and the journal of one copy run.
 
     Args:
         folder: the subscription's.
-        number: of the round; it names the files.
+        number: of the copy run; it names the files.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -139,18 +142,38 @@ class KeptCopies:
         self._journal_path.unlink(missing_ok=True)
 
 
+class HeldSnapshot:
+    """A snapshot, and the connection that exported it, and so holds it.
+
+    Attributes:
+        snapshot: under the name that it was exported with.
+        is_held: the connection is still needed.
+    """
+
+    def __init__(self, snapshot: Snapshot, connection: ExitStack | None = None) -> None:
+        self.snapshot = snapshot
+        self.is_held = True
+        self._connection = connection
+
+    def let_go(self) -> None:
+        """Give up the connection, and so its slot; one that is somebody else's is left alone."""
+        self.is_held = False
+        if self._connection is not None:
+            self._connection.close()
+
+
 class ReadSnapshot:
     """The snapshot that the tasks of some copies read under.
 
     Args:
-        files: of the round.
+        files: of the copy run.
         task: what its tasks do, under the name that the snapshot has first.
-        copies: of the round.
+        copies: of the copy run.
         journal: of an earlier run that has kept the snapshot; None: nobody keeps it yet.
 
     Attributes:
         task: what its tasks do, under the name that the snapshot has now.
-        copies: of the round.
+        copies: of the copy run.
     """
 
     def __init__(
@@ -166,7 +189,7 @@ class ReadSnapshot:
         self._journal = journal
         self._keeper: StartedKeeper | None = None
         self._made: Snapshot | None = None
-        self._let_go: Callable[[], object] = bool
+        self._held: HeldSnapshot | None = None
         self._starts_at = math.inf
         self._lock = threading.Lock()
         self._readers = Counter[Snapshot]()
@@ -176,13 +199,9 @@ class ReadSnapshot:
         """Whether another run could go on with what is staged."""
         return self._journal is not None
 
-    def keep(self, let_go: Callable[[], None]) -> None:
-        """Have the snapshot kept if the copies last.
-
-        Args:
-            let_go: ends who made the snapshot.
-        """
-        self._let_go = let_go
+    def keep(self, held: HeldSnapshot) -> None:
+        """Have the snapshot kept if the copies last; then who made it is let go."""
+        self._held = held
         self._starts_at = time.monotonic() + KEEPER_AFTER_S
 
     @contextmanager
@@ -213,9 +232,9 @@ class ReadSnapshot:
             self._ask(self._keeper)
         with self._lock:
             is_over = self._made is not None and not self._readers[self._made]
-        if is_over:
+        if is_over and self._held is not None:
             self._made = None
-            self._let_go()
+            self._held.let_go()
             failpoint("copy.kept")
 
     def _say_it_is_not_kept(self, error: SourceUnreachable) -> None:

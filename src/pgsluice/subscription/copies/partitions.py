@@ -1,56 +1,31 @@
 """Copies that replace rows of some partitions only, at targets that keep all other rows.
 
+Partitions that came are read leaf by leaf. Where partitions are gone, what the source has in their
+bounds is read through the table: of newer partitions, and of a default one.
+
 Before such rows are read, the target is brought to the snapshot's position (ADR 0034).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from pgsluice.copy import TableCopy
+from pgsluice.copy import CopyWork
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import SourceFingerprint, rows_of_partitions
+from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.spool import TableRecord, TableState
-from pgsluice.subscription.base.received import Received
-from pgsluice.subscription.copies.plan import SourceTables
-from pgsluice.subscription.copies.portions import portions_of_partitions
-from pgsluice.subscription.copies.results import is_planned
+from pgsluice.sql import any_of
+from pgsluice.subscription.copies.pending import is_planned
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.site import CopySite
 from pgsluice.subscription.lifecycle.leaf_events import LeavesFailed
-from pgsluice.subscription.lifecycle.table_events import CopyAbandoned
-from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
-
-CatchUp = Callable[[Mapping[int, Collection[int]], Lsn], Mapping[int, Failure]]
-"""Applies to some tables what the spool has up to a position, and says of which that failed: only
-changes of the table itself and of these partitions, which it has at the position."""
-
-
-def plan_partitions(
-    tables: SubscriptionTables, copies: Sequence[TableCopy], source: SourceTables
-) -> list[TableCopy]:
-    """Have copies of partitions read only these; where that cannot be, the table is copied.
-
-    Returns:
-        the copies that are made now.
-    """
-    planned = []
-    for copy in copies:
-        if copy.work.replaces_partitions:
-            oid, record = copy.work.facts.oid, tables.get(copy.work.facts.oid)
-            known = "" if record is None else record.source.fingerprint
-            in_snapshot = source.fingerprints.get(oid)
-            portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
-            # Through the table, rows of foreign partitions would be read as well.
-            has_foreign = bool(source.now[oid].foreign_partitions)
-            if portions is None or (copy.work.gone_bounds and has_foreign):
-                tables.apply(oid, CopyAbandoned())
-                continue
-            copy.portions = portions
-        planned.append(copy)
-    return planned
 
 
 def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
@@ -58,25 +33,25 @@ def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
     return LeavesFailed(failure, rows_of_partitions(table.source.fingerprint, failure.partitions))
 
 
-def say_whole_is_next(table: TableRecord, failure: Failure) -> None:
-    """Say it if a table whose partitions cannot be replaced alone is copied instead."""
+def log_full_copy(table: TableRecord, failure: Failure) -> None:
+    """Log that a table is copied instead, if its partitions cannot be replaced alone."""
     if table.state is TableState.INITIALISE:
         logger.info("%s: the whole table is copied next: %s", table.title, failure.message)
 
 
-def bring_to(
+def catch_up_to(
+    site: CopySite,
     position: Lsn,
-    tables: SubscriptionTables,
     copies: Sequence[TableCopy],
     in_snapshot: Mapping[int, SourceFingerprint],
-    received: Received,
-    catch_up: CatchUp,
-    is_stopping: Callable[[], bool],
+    stop: threading.Event,
 ) -> list[TableCopy]:
     """Bring the targets that get partitions' rows to the snapshot's position.
 
     Args:
+        position: the snapshot's.
         in_snapshot: what the snapshot has of the tables.
+        stop: it ends soon after this is set.
 
     Returns:
         the copies that go on: not those of tables of which that failed, or was cut off.
@@ -86,26 +61,82 @@ def bring_to(
         return list(copies)
     failures: Mapping[int, Failure]
     try:
-        has_come = received.come_to(position, is_stopping)
+        has_come = site.received.come_to(position, stop.is_set)
     except SourceUnreachable as error:
         failures = dict.fromkeys(oids, Failure.of(error))
     except SpoolFull as error:
         # These tables hold what fills it. A copy needs only what follows its snapshot.
         failures = dict.fromkeys(oids, Failure(Remedy.COPY, str(error)))
     else:
-        if not has_come or is_stopping():
+        if not has_come or stop.is_set():
             return [copy for copy in copies if not copy.work.replaces_partitions]
         seen = {oid: in_snapshot[oid] for oid in oids if oid in in_snapshot}
         unseen = Failure(Remedy.COPY, "the snapshot does not have the table as one that is sent")
         partitions = {oid: {*one.filenodes, *one.attachments} for oid, one in seen.items()}
         failures = {
             **dict.fromkeys({*oids} - seen.keys(), unseen),
-            **catch_up(partitions, position),
+            **site.batches.catch_up_held(partitions, position),
         }
+    tables = site.tables
     with tables.changing():
         for copy in copies:
             failure, known = failures.get(copy.work.facts.oid), tables.get(copy.work.facts.oid)
             if failure is not None and known is not None and is_planned(known, copy.work):
                 table = tables.apply(copy.work.facts.oid, leaves_failed(known, failure)).table
-                say_whole_is_next(table, failure)
+                log_full_copy(table, failure)
     return [copy for copy in copies if copy.work.facts.oid not in failures]
+
+
+def portions_of_partitions(
+    work: CopyWork, portions: Sequence[Portion], known: str, in_snapshot: SourceFingerprint | None
+) -> tuple[Portion, ...] | None:
+    """What is read of a table of which only some partitions are replaced.
+
+    Args:
+        work: its copy.
+        portions: of the whole table.
+        known: the fingerprint of the look that found the partitions.
+        in_snapshot: that of the copy's snapshot.
+
+    Returns:
+        None if the table has to be copied.
+    """
+    before = SourceFingerprint.parse(known)
+    if before is None or in_snapshot is None or _columns(before) != _columns(in_snapshot):
+        return None
+    came = _of_leaves(portions, work.leaves) if work.leaves else ()
+    if came is None:
+        return None
+    if not work.gone_bounds:
+        return came or ((Read(None, "false", 0),),)
+    gone = any_of(work.gone_bounds)
+    if work.is_gone is None or gone is None:
+        return None
+    others = tuple(tuple(_outside(read, gone) for read in portion) for portion in came)
+    # Most often the source has nothing there.
+    return (*others, (Read(None, gone, 0, is_of_gone=True),))
+
+
+def _columns(fingerprint: SourceFingerprint) -> dict[int, str]:
+    return {number: column.name for number, column in fingerprint.columns.items()}
+
+
+def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...] | None:
+    """What of a table's portions reads these leaves, without those that are gone by now, which the
+    next look finds; None if that cannot be told."""
+    reads = [read for portion in portions for read in portion]
+    if any(read.leaf is None for read in reads):
+        return None
+    of_leaves = (
+        tuple(read for read in portion if read.leaf is not None and read.leaf.oid in leaves)
+        for portion in portions
+    )
+    return tuple(portion for portion in of_leaves if portion)
+
+
+def _outside(read: Read, condition: str) -> Read:
+    """What of a read does not fulfil a condition: no two tasks may stage the same keys."""
+    outside = f"({condition}) IS NOT TRUE"
+    return replace(
+        read, condition=f"({read.condition}) AND {outside}" if read.condition else outside
+    )

@@ -1,28 +1,34 @@
-"""What a round of copies reads: the tables that are sent, and what a snapshot has of them."""
+"""What a copy run reads: the tables that are sent, and what a snapshot has of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import MappingProxyType
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pgsluice.catalog import locked_tables
-from pgsluice.config import Config
-from pgsluice.copy import CopyCounts, CopyTables, CopyWork, TableCopy
-from pgsluice.errors import SourceRefused, SourceUnreachable
+from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.errors import Failure
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.published.partition_rows import evaluators_of
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import SourceFingerprint, is_key_proved
-from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
-from pgsluice.snapshots.ranges import Portion
+from pgsluice.snapshots import Snapshot, TableLocked, import_snapshot, plan_portions
+from pgsluice.snapshots.ranges import WHOLE, Portion
 from pgsluice.spark.jobs.tasks import attempt
-from pgsluice.spool import TableRecord, TargetName
-from pgsluice.subscription.refresh.looks import CatalogLooks
+from pgsluice.spool import TableRecord, TableState, TargetName
+from pgsluice.subscription.copies.journal import CopyJournal
+from pgsluice.subscription.copies.partitions import portions_of_partitions
+from pgsluice.subscription.copies.pending import awaits_copy
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.results import failed_event
+from pgsluice.subscription.copies.site import CopySite
+from pgsluice.subscription.lifecycle.look_events import NotSent
+from pgsluice.subscription.lifecycle.table_events import CopyAbandoned, CopyPlanned
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
-_SNAPSHOT_TIMEOUT_S = 300.0
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,82 +60,149 @@ class SourceTables:
         return record.target_name not in (in_snapshot, (now.facts.namespace, now.facts.name))
 
 
-@contextmanager
-def new_snapshot(
-    dsn: str, counts: CopyCounts, oids: Collection[int], is_stopping: Callable[[], bool]
-) -> Iterator[Snapshot]:
-    """A snapshot for as long as the block lasts; meanwhile the counts say what tables wait for.
-
-    Args:
-        oids: the tables that it is for.
-
-    Raises:
-        SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
-    """
-
-    def tend() -> bool:
-        # Only now: a server that refuses at once, again and again, has nothing of these.
-        counts.wait(oids, "a snapshot, which follows the transactions open now")
-        counts.tend()  # or what is said would be taken for old
-        return is_stopping()
-
-    with ExitStack() as held:
-        try:
-            snapshot = held.enter_context(temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, tend))
-        except (SourceRefused, SourceUnreachable) as error:
-            counts.wait(oids, f"a snapshot; the last try failed: {error.what}")
-            raise
-        yield snapshot
-
-
 def read_source(
-    config: Config,
-    looks: CatalogLooks,
-    snapshot: Snapshot,
-    to_divide: Collection[int],
-    workers: int,
-    gone_bounds: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
+    site: CopySite, snapshot: Snapshot, to_divide: Collection[int] = (), workers: int = 1
 ) -> tuple[SourceTables, Snapshot]:
     """What is sent now, and what the snapshot has.
 
     Args:
         to_divide: the tables whose portions are asked for.
         workers: how many portions are read side by side, at most.
-        gone_bounds: of the tables of which partitions are gone, the conditions on their rows.
 
     Returns:
         it, and the snapshot with what it sees.
     """
+    gone_bounds = {
+        oid: (oid, table.partitions.gone_bounds)
+        for oid in to_divide
+        if (table := site.tables.get(oid)) is not None and table.partitions.gone_bounds
+    }
     with (
-        connect_sql(config.source.dsn) as connection,
+        connect_sql(site.config.source.dsn) as connection,
         source_errors("looking at the tables to copy"),
     ):
-        now = {table.facts.oid: table for table in looks.source_tables(connection)}
+        now = {table.facts.oid: table for table in site.looks.source_tables(connection)}
         # What changes after the snapshot has to be seen by the next look.
         seen = import_snapshot(connection, snapshot)
-        in_snapshot = {table.facts.oid: table for table in looks.source_tables(connection)}
+        in_snapshot = {table.facts.oid: table for table in site.looks.source_tables(connection)}
         fingerprints = {oid: table.fingerprint for oid, table in in_snapshot.items()}
         names = {oid: (t.facts.namespace, t.facts.name) for oid, t in in_snapshot.items()}
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted, at_once=workers)
-        is_gone = evaluators_of(
-            connection, {oid: (oid, bounds) for oid, bounds in gone_bounds.items()}
-        )
+        is_gone = evaluators_of(connection, gone_bounds)
         return SourceTables(now, fingerprints, names, portions, locked, is_gone), seen
 
 
-def copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
+def waiting_tables(
+    site: CopySite, source: SourceTables, oids: Collection[int]
+) -> Iterator[tuple[ReplicatedTable, TableRecord]]:
+    """Of these tables, those whose copy was begun, and that are sent under a known name."""
+    for oid, record in site.tables.record.tables.items():
+        is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
+        is_known = oid in source.now and not source.awaits_look(oid, record)
+        if is_begun and oid in oids and is_known:
+            yield source.now[oid], record
+
+
+def plan_copies(
+    site: CopySite, source: SourceTables, task: CopyTables, oids: Collection[int]
+) -> list[TableCopy]:
+    """Give tables whose copies were begun their copy numbers.
+
+    Those that are not sent any more, or that are locked, are not copied now.
+
+    Args:
+        source: what the copies' snapshot has.
+        task: what reads it.
+        oids: the tables.
+    """
+    tables, works = site.tables, []
+    with tables.changing():
+        for oid in oids - source.now.keys():
+            record = tables.get(oid)
+            if record is not None and record.state is TableState.DATA_COPY:
+                tables.apply(oid, NotSent())
+        for table, record in list(waiting_tables(site, source, source.locked)):
+            locked = Failure.of(TableLocked.by(source.locked[table.facts.oid]))
+            site.pending.wait_for_lock(table.facts.oid)
+            event = failed_event(locked, of_leaves=record.replaces_partitions)
+            tables.apply(table.facts.oid, event)
+        for table, record in list(waiting_tables(site, source, oids - source.locked.keys())):
+            work = copy_work(table, record)
+            if record.replaces_partitions:
+                work = replace(work, is_gone=source.is_gone.get(table.facts.oid))
+            else:
+                # A table that is newer than the snapshot is refused by the copy's task.
+                fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
+                planned = CopyPlanned(fingerprint.to_text(), table.relations)
+                work = copy_work(table, tables.apply(table.facts.oid, planned).table)
+            works.append(work)
+            site.looks.put_rules_in_force(table)
+    copies = [_copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
+    return _plan_partitions(tables, copies, source)
+
+
+def restored_copies(
+    site: CopySite,
+    source: SourceTables,
+    task: CopyTables,
+    journal: CopyJournal,
+    oids: Collection[int],
+) -> list[TableCopy]:
+    """The copies of tables that an earlier run has begun, with what is staged of them.
+
+    Args:
+        source: what the copies' snapshot has.
+        task: what reads it.
+        journal: the earlier run's.
+        oids: the tables.
+    """
+    copies = []
+    with site.tables.changing():
+        for table, record in waiting_tables(site, source, oids):
+            copy = journal.restore(task, copy_work(table, record))
+            if copy is not None:
+                copies.append(copy)
+                site.looks.put_rules_in_force(table)
+    for copy in copies:
+        staged, portions = len(copy.staged), len(copy.portions)
+        title = f"{copy.work.namespace}.{copy.work.name}"
+        logger.info("%s: its copy goes on, %s of %s portions staged", title, staged, portions)
+    return copies
+
+
+def _plan_partitions(
+    tables: SubscriptionTables, copies: Sequence[TableCopy], source: SourceTables
+) -> list[TableCopy]:
+    """Have copies of partitions read only these; where that cannot be, the table is copied.
+
+    Returns:
+        the copies that are made now.
+    """
+    planned = []
+    for copy in copies:
+        if copy.work.replaces_partitions:
+            oid, record = copy.work.facts.oid, tables.get(copy.work.facts.oid)
+            known = "" if record is None else record.source.fingerprint
+            in_snapshot = source.fingerprints.get(oid)
+            portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
+            # Through the table, rows of foreign partitions would be read as well.
+            has_foreign = bool(source.now[oid].foreign_partitions)
+            if portions is None or (copy.work.gone_bounds and has_foreign):
+                tables.apply(oid, CopyAbandoned())
+                continue
+            copy.portions = portions
+        planned.append(copy)
+    return planned
+
+
+def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
     """A table's copy, in one portion if its sink cannot stage."""
     if len(portions) > 1 and attempt(task.can_stage, work) is not True:
         reads = tuple(read for portion in portions for read in portion)
         portions = (reads,)
     return TableCopy(work, portions)
-
-
-def awaits_copy(record: TableRecord) -> bool:
-    """Whether a table waits for a copy from the source, and not from the target that it had."""
-    return record.is_to_copy and record.old_target is None
 
 
 def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:

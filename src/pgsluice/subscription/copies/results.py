@@ -1,14 +1,83 @@
-"""What the result of a copy means for its table."""
+"""Commits tables whose portions are staged, and records what became of them."""
 
 from __future__ import annotations
 
-from pgsluice.copy import CopyResult, CopyWork
-from pgsluice.errors import Failure
+import logging
+
+from pgsluice.copy import CopyResult, CopyTables, CopyWork
+from pgsluice.errors import Failure, Remedy
+from pgsluice.failpoints import failpoint
 from pgsluice.snapshots import Snapshot
-from pgsluice.spool import TableRecord, TableState
+from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.spool import SpoolReader, TableState
+from pgsluice.subscription.copies.partitions import log_full_copy
+from pgsluice.subscription.copies.pending import is_planned
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.site import CopySite
 from pgsluice.subscription.lifecycle.leaf_events import LeavesFailed, LeavesLoaded
 from pgsluice.subscription.lifecycle.table_events import CopyFailed, CopyFinished, CopySuperseded
 from pgsluice.subscription.lifecycle.transitions import TableEvent
+
+logger = logging.getLogger(__name__)
+
+
+def is_wanted(site: CopySite, work: CopyWork, snapshot: Snapshot) -> bool:
+    """Whether a table still waits for this very copy.
+
+    The spool may have dropped what follows the snapshot.
+    """
+    table = site.tables.get(work.facts.oid)
+    return (
+        table is not None
+        and is_planned(table, work)
+        and min(table.applied_through, snapshot.position)
+        >= SpoolReader(site.config.spool.path).start()
+    )
+
+
+def finish_copy(site: CopySite, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
+    """Commit a table whose portions are staged, or that has failed, and record the result.
+
+    Returns:
+        None if the table does not wait for this copy any more.
+
+    Raises:
+        SinkError: the target as a whole cannot be used.
+    """
+    work = copy.work
+    with site.tables.lock:
+        if not is_wanted(site, work, task.snapshot):
+            logger.info("%s.%s has changed during its copy", work.namespace, work.name)
+            site.counts.given_up([copy])
+            return None
+        result = copy.failure or _commit(task, copy)
+        failpoint("copy.committed")
+        event = copy_event(
+            result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions
+        )
+        table = site.tables.apply(work.facts.oid, event).table
+        site.pending.resume([work.facts.oid])
+        if isinstance(result, Failure) and result.remedy is Remedy.LATER:
+            site.pending.wait_for_lock(work.facts.oid)
+    if isinstance(result, Failure) and result.details is not None:
+        logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
+    if work.replaces_partitions and isinstance(result, Failure):
+        log_full_copy(table, result)
+    if table.state is TableState.COPIED:
+        site.counts.committed(copy)
+    else:
+        site.counts.given_up([copy])
+    site.tables.raise_failure()
+    return result
+
+
+def _commit(task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
+    copy.is_offered = True
+    staged = [part for _, part in sorted(copy.staged.items())]
+    result = attempt(lambda parts: task.commit(copy.work, parts), staged)
+    if isinstance(result, Failure) and result.remedy is Remedy.PARK:
+        copy.is_offered = False  # refused, so that no commit was begun
+    return result
 
 
 def copy_event(
@@ -37,19 +106,3 @@ def failed_event(failure: Failure, *, of_leaves: bool) -> TableEvent:
         of_leaves: only rows of partitions were to be replaced.
     """
     return LeavesFailed(failure) if of_leaves else CopyFailed(failure)
-
-
-def is_planned(table: TableRecord | None, work: CopyWork) -> bool:
-    """Whether a table's record still says that this copy is made.
-
-    A look may have found another name, or that the table is not sent any more; a user may have
-    asked for another copy.
-    """
-    return (
-        table is not None
-        and table.state is TableState.DATA_COPY
-        and table.copy_number == work.copy_number
-        and table.partitions.load == work.leaves
-        and table.partitions.gone_bounds == work.gone_bounds
-        and table.target_name == (work.namespace, work.name)
-    )

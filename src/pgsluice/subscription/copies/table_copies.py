@@ -1,4 +1,4 @@
-"""Copies of a subscription's tables: which are due, and their snapshots and tasks.
+"""Copies of a subscription's tables: the threads of its copy runs, and copies of renamed tables.
 
 A table's states on the way are those of :mod:`pgsluice.subscription.lifecycle.transitions`. Copies
 run in a thread of their own and without the tables' lock, so the other tables go on while they wait
@@ -12,50 +12,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pgsluice.catalog import locked_tables
-from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import LOCK_PATIENCE_S, CopyCounts, CopyPace, CopyRenamed, CopyTurns
-from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
-from pgsluice.events import MetricsEvent
+from pgsluice.config import SubscriptionConfig
+from pgsluice.copy import CopyRenamed
+from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import Snapshot, TableLocked
-from pgsluice.spark.jobs.tasks import run_tasks, tasks_at_once
+from pgsluice.snapshots import Snapshot
+from pgsluice.spark.jobs.tasks import run_tasks
 from pgsluice.spool import Spool, TableState
-from pgsluice.spool.layout import subscription_folder
-from pgsluice.subscription.base.options import copy_tasks_beside_stream, sink_options
-from pgsluice.subscription.base.received import Received
-from pgsluice.subscription.copies.fresh_stream import behind_partitions
-from pgsluice.subscription.copies.partitions import CatchUp, say_whole_is_next
-from pgsluice.subscription.copies.pauses import CopyPauses
-from pgsluice.subscription.copies.plan import awaits_copy, new_snapshot
-from pgsluice.subscription.copies.rounds import CopyRound
-from pgsluice.subscription.lifecycle.name_events import OldTargetCopied
-from pgsluice.subscription.lifecycle.table_events import (
-    COPY_ATTEMPTS,
-    CopyAbandoned,
-    CopyFailed,
-    CopyWaits,
-    HoldReleased,
-)
-from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.base.options import sink_options
+from pgsluice.subscription.copies.copy_run import CopyRun
+from pgsluice.subscription.copies.kept import HeldSnapshot
+from pgsluice.subscription.copies.portion_queue import LOCK_PATIENCE_S
+from pgsluice.subscription.copies.site import CopySite
+from pgsluice.subscription.lifecycle.look_events import OldTargetCopied
+from pgsluice.subscription.lifecycle.table_events import CopyAbandoned, CopyFailed, HoldReleased
 from pgsluice.subscription.lifecycle.transitions import TableEvent
-from pgsluice.subscription.refresh.looks import CatalogLooks
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
+from pgsluice.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-_MOST_ROUNDS = 8
+_MOST_RUNS = 8
 """How many snapshots are read at the same time: one, and those of tables that came later."""
 
 
@@ -63,61 +45,41 @@ class TableCopies:
     """Copies the tables that wait for it.
 
     Args:
-        context: Spark's, which is asked for when there is a table to copy.
-        tables: its tables.
-        turns: all copies of the run.
-        received: the run's capture.
-        catch_up: applies changes to tables in state ``d``.
+        site: what copies work with.
     """
 
-    def __init__(
-        self,
-        context: Callable[[], SparkContext],
-        config: Config,
-        subscription: SubscriptionConfig,
-        tables: SubscriptionTables,
-        looks: CatalogLooks,
-        report: Callable[[MetricsEvent], None],
-        turns: CopyTurns,
-        received: Received,
-        catch_up: CatchUp,
-    ) -> None:
-        self._context = context
-        self._config = config
-        self.subscription = subscription
-        self._tables = tables
-        self._looks = looks
-        self._turns = turns
-        self._received = received
-        self._catch_up = catch_up
-        self._pace = CopyPace(subscription.copy_rate)
-        self._pauses = CopyPauses()
+    def __init__(self, site: CopySite) -> None:
+        self._site = site
         self._waits_until = 0.0
-        folder = subscription_folder(config.spool.path, subscription.name)
-        self._counts = CopyCounts(
-            subscription.name, folder, report, most_bytes_per_s=subscription.copy_rate
-        )
-        self._running: list[_CopyThread] = []
-        turns.streams.append(self._is_streaming)
+        self._threads: dict[int, WorkThread] = {}
+        self._first: HeldSnapshot | None = None
+
+    def take_over(self, settings: SubscriptionConfig) -> None:
+        """Work with other settings from now on."""
+        self._site.share.settings = settings
 
     @property
     def is_running(self) -> bool:
         """Whether tables are being copied beside the stream."""
-        return any(thread.is_alive() for thread in self._running)
+        return any(thread.is_alive() for thread in self._threads.values())
 
     @property
     def uses_first_snapshot(self) -> bool:
         """Whether a new slot's own snapshot is still read."""
-        return any(thread.uses_first for thread in self._running if thread.is_alive())
+        return self._first is not None and self._first.is_held
 
     def pending(self) -> list[int]:
         """The tables that wait for a copy from the source, or for one to end."""
-        return [oid for oid, table in self._tables.unfinished.items() if awaits_copy(table)]
+        return self._site.pending.all()
+
+    def waiting(self) -> list[int]:
+        """The tables whose copies may begin now: no copy run has them."""
+        return self._site.pending.next()
 
     def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
         """Copy the tables that wait in a thread of its own, if there are any; does not wait.
 
-        What comes while large tables are copied has a round of its own.
+        What comes while large tables are copied has a copy run of its own.
 
         Args:
             stop: the copies end soon after it is set.
@@ -127,32 +89,29 @@ class TableCopies:
             BaseException: what ended a thread before: see :meth:`run`.
         """
         self._copy_renamed()
-        for thread in [thread for thread in self._running if not thread.is_alive()]:
-            self._running.remove(thread)
-            if thread.failure is not None:
-                raise thread.failure
+        for number, thread in list(self._threads.items()):
+            if not thread.is_alive():
+                del self._threads[number]
+                thread.raise_error()
         if stop.is_set():
             return
-        self._ask_for_locks()
+        self._site.pending.ask_for_locks(self._site.config.source.dsn)
         if not self.waiting():
             return
-        for round_ in self._free_rounds(stop.is_set):
+        for run in self._free_runs(stop):
             if not self.waiting():
                 return
-            thread = _CopyThread(
-                self.subscription.name,
-                round_,
-                first is not None,
-                partial(self._copy_all, round_, first, stop.is_set),
-            )
-            self._running.append(thread)
-            first = None
-            self._claim(round_)
+            held = None if first is None else HeldSnapshot(first)
+            self._first, first = held or self._first, None
+            run.claim()
+            name = f"pgsluice copies of {self._site.share.settings.name}"
+            thread = WorkThread(name, partial(self._copy_all, run, held))
+            self._threads[run.number] = thread
             thread.start()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the end of the copies that run."""
-        for thread in self._running:
+        for thread in self._threads.values():
             thread.join(timeout_s)
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
@@ -170,186 +129,59 @@ class TableCopies:
             SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
         """
         self._copy_renamed()
-        is_stopping = stop.is_set if stop is not None else bool
-        self._copy_waiting(first, is_stopping)
+        stop = stop or threading.Event()
+        self._copy_waiting(first, stop)
         self._waits_until = self._waits_until or time.monotonic() + LOCK_PATIENCE_S
-        while self._pauses.locked() and time.monotonic() < self._waits_until and not is_stopping():
+        pending = self._site.pending
+        while pending.locked() and time.monotonic() < self._waits_until and not stop.is_set():
             time.sleep(_POLL_S)
-            self._ask_for_locks()
-            self._copy_waiting(None, is_stopping)
+            pending.ask_for_locks(self._site.config.source.dsn)
+            self._copy_waiting(None, stop)
 
-    def _copy_waiting(self, first: Snapshot | None, is_stopping: Callable[[], bool]) -> None:
+    def _copy_waiting(self, first: Snapshot | None, stop: threading.Event) -> None:
         """Copy the tables that wait: first those that an earlier run has begun."""
-        rounds = self._free_rounds(is_stopping, is_alone=True)
-        begun = [round_ for round_ in rounds if round_.begun_before()]
-        with ExitStack() as held:
-            for round_ in begun:
-                held.enter_context(round_.needs_snapshot())
-            for round_ in begun:
-                self._claim(round_)
-                round_.resume()
-        self._copy_all(rounds[0], first, is_stopping)
+        runs = self._free_runs(stop, is_alone=True)
+        begun = [run for run in runs if run.is_begun]
+        with ExitStack() as needed:
+            for run in begun:
+                needed.enter_context(run.needs_snapshot())
+            for run in begun:
+                run.claim()
+                try:
+                    run.resume()
+                finally:
+                    self._site.pending.end(run.number)
+        self._copy_all(runs[0], None if first is None else HeldSnapshot(first))
 
-    def _free_rounds(
-        self, is_stopping: Callable[[], bool], *, is_alone: bool = False
-    ) -> list[CopyRound]:
-        """Rounds that may be begun: first those that go on with what an earlier run has begun.
+    def _free_runs(self, stop: threading.Event, *, is_alone: bool = False) -> list[CopyRun]:
+        """Copy runs that may begin: first those that go on with what an earlier run has begun.
 
         Args:
-            is_alone: nothing is streamed meanwhile.
+            is_alone: the run applies changes only afterwards.
         """
-        taken = {thread.round.number for thread in self._running}
-        rounds = [
-            self._round(number, is_stopping, is_alone=is_alone)
-            for number in range(_MOST_ROUNDS)
-            if number not in taken
+        runs = [
+            CopyRun(self._site, number, stop, is_alone=is_alone)
+            for number in range(_MOST_RUNS)
+            if number not in self._threads
         ]
-        return sorted(rounds, key=lambda round_: not round_.begun_before())
+        return sorted(runs, key=lambda run: not run.is_begun)
 
-    def _round(self, number: int, is_stopping: Callable[[], bool], *, is_alone: bool) -> CopyRound:
-        def cores() -> int:
-            most = tasks_at_once(self._context())
-            return most if is_alone else self._beside_stream(most)
-
-        return CopyRound(
-            self._context,
-            self._config,
-            self.subscription,
-            self._tables,
-            self._looks,
-            self._counts,
-            self._pauses,
-            self._turns,
-            self._pace,
-            self._received,
-            self._catch_up,
-            number=number,
-            cores=cores,
-            is_stopping=is_stopping,
-        )
-
-    def _claim(self, round_: CopyRound) -> None:
-        """Have a round copy the tables that wait; of one that goes on, only its own."""
-        with self._tables.lock:
-            waiting, begun = self.waiting(round_), round_.begun_before()
-            round_.claim(begun.intersection(waiting) or waiting, self.subscription)
-
-    def _copy_all(
-        self,
-        round_: CopyRound,
-        first: Snapshot | None,
-        is_stopping: Callable[[], bool],
-        thread: _CopyThread | None = None,
-    ) -> None:
-        """Copy the tables that a round has claimed, and then those that wait."""
-
-        def let_go(held: ExitStack) -> None:
-            """Give up the connection that exported the snapshot, and so its slot."""
-            held.close()
-            if thread is not None:
-                thread.uses_first = False
-
-        round_.resume()
-        for number in range(1, COPY_ATTEMPTS + 1):
-            with self._tables.lock:
-                round_.claim(self.waiting(round_), self.subscription)
-                if not round_.claimed or is_stopping():
-                    return
-                round_.begin()
-                if first is not None and first.position < self._tables.position:
-                    # Copies have begun again, and the spool need not have what follows it.
-                    first = None
-            with ExitStack() as held:
-                try:
-                    snapshot = first or held.enter_context(
-                        self._snapshot(round_.claimed, is_stopping)
-                    )
-                except SpoolFull as error:
-                    self._give_way(round_.claimed, error)
-                    return
-                if snapshot is None:
-                    return
-                failure = round_.run(snapshot, partial(let_go, held))
-                let_go(held)
-            first = None
-            if failure is not None and number == COPY_ATTEMPTS:
-                kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
-                raise kind.of_text(failure.message)
-
-    def _snapshot(
-        self, oids: frozenset[int], is_stopping: Callable[[], bool]
-    ) -> AbstractContextManager[Snapshot | None]:
-        """A snapshot for these tables; None: the run ends."""
-        dsn, counts = self._config.source.dsn, self._counts
-        take = partial(new_snapshot, dsn, counts, oids, is_stopping)
-        if self._looks.has_aware_streams:
-            return take()
-
-        def say(what: str) -> None:
-            counts.wait(oids, what)
-
-        def tend() -> bool:
-            counts.tend()  # or what is said would be taken for old
-            return is_stopping()
-
-        return behind_partitions(dsn, oids, self._received, take, say, tend)
-
-    def _give_way(self, oids: Collection[int], full: SpoolFull) -> None:
-        """Have tables hold nothing of a spool that has no room until there is some."""
-        with self._tables.changing():
-            for oid in oids:
-                before = self._tables.get(oid)
-                table = self._tables.apply(oid, HoldReleased(str(full))).table
-                if before is not None and before.replaces_partitions:
-                    say_whole_is_next(table, Failure.of(full))
-
-    def waiting(self, round_: CopyRound | None = None) -> list[int]:
-        """The tables whose copies may begin now: no other round copies them."""
-        others = [thread.round for thread in self._running if thread.is_alive()]
-        return [
-            oid
-            for oid, table in self._tables.unfinished.items()
-            if awaits_copy(table)
-            and not self._pauses.waits(oid, table)
-            and not any(other.copies(oid) for other in others if other is not round_)
-        ]
-
-    def _ask_for_locks(self) -> None:
-        """Find out which of the tables that wait for a lock can be read now.
-
-        Raises:
-            SourceUnreachable: no connection.
-        """
-        tables, to_ask = self._tables.durable.tables, self._pauses.to_ask()
-        waiting = {
-            oid: tables[oid]
-            for oid in to_ask & tables.keys()
-            if tables[oid].is_to_copy and self._pauses.waits(oid, tables[oid])
-        }
-        self._pauses.end(to_ask - waiting.keys())
-        if not waiting:
-            return
-        with (
-            connect_sql(self._config.source.dsn, application="locked tables") as connection,
-            source_errors("asking for locks"),
-        ):
-            locked = locked_tables(connection, waiting)
-        self._pauses.end(waiting.keys() - locked.keys())
-        with self._tables.changing():
-            for oid, sentence in locked.items():
-                self._pauses.for_lock(oid)
-                table, why = self._tables.get(oid), str(TableLocked.by(sentence))
-                if table == waiting[oid] and table.error != why:
-                    self._tables.apply(oid, CopyWaits(why))
+    def _copy_all(self, run: CopyRun, first: HeldSnapshot | None) -> None:
+        try:
+            run.copy_all(first)
+        finally:
+            self._site.pending.end(run.number)
+            if first is not None:
+                first.let_go()
 
     def put_off(self, oid: int) -> None:
         """Have a table wait whose copy the spool has no room for, and say so in its record.
 
         The copy was given up: what it needs of the spool is dropped.
         """
-        pause_s = self._pauses.for_room(oid)
+        pause_s = self._site.pending.wait_for_room(oid)
         begins = datetime.now(UTC) + timedelta(seconds=pause_s)
-        self._tables.apply(
+        self._site.tables.apply(
             oid,
             HoldReleased(
                 "the spool reached its size limit while the table was copied: the copy was given "
@@ -357,16 +189,6 @@ class TableCopies:
                 "  → give the spool more room: it has to hold what is committed during the copy"
             ),
         )
-
-    def _is_streaming(self) -> bool:
-        """Whether changes are applied to a table."""
-        return any(table.is_active for table in self._tables.durable.tables.values())
-
-    def _beside_stream(self, cores: int) -> int:
-        """How many of Spark's cores the copies may have."""
-        if self._turns.is_beside_stream():
-            return copy_tasks_beside_stream(self.subscription, cores)
-        return cores
 
     def _copy_renamed(self) -> None:
         """Copy renamed tables from the targets that they had.
@@ -377,53 +199,27 @@ class TableCopies:
         Raises:
             SinkError: the target as a whole cannot be used.
         """
-        with self._tables.lock:
+        tables, settings = self._site.tables, self._site.share.settings
+        with tables.lock:
             works = [
                 (oid, table)
-                for oid, table in self._tables.unfinished.items()
+                for oid, table in tables.unfinished.items()
                 if table.state is TableState.DATA_COPY and table.old_target is not None
             ]
             if not works:
                 return
             failpoint("copy.before_renamed")
             task = CopyRenamed(
-                Spool.open(self._config.spool.path).identity.spool_id,
-                sink_options(self.subscription),
+                Spool.open(self._site.config.spool.path).identity.spool_id,
+                sink_options(settings),
             )
-            workers = self.subscription.copy_workers
-            outcomes = run_tasks(self._context(), task.run, works, most_tasks=workers)
+            spark, workers = self._site.share.spark(), settings.copy_workers
+            outcomes = run_tasks(spark, task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
-            with self._tables.changing():
+            with tables.changing():
                 for (oid, table), version in outcomes:
-                    self._tables.apply(oid, renamed_event(version, table.committed))
-        self._tables.raise_failure()
-
-
-class _CopyThread(threading.Thread):
-    """Copies some tables beside the stream; keeps the error that ended it.
-
-    Attributes:
-        uses_first: it reads a new slot's own snapshot.
-    """
-
-    def __init__(
-        self,
-        subscription: str,
-        round_: CopyRound,
-        uses_first: bool,
-        work: Callable[[_CopyThread], None],
-    ) -> None:
-        super().__init__(name=f"pgsluice copies of {subscription}", daemon=True)
-        self.round = round_
-        self.uses_first = uses_first
-        self.failure: BaseException | None = None
-        self._work = work
-
-    def run(self) -> None:
-        try:
-            self._work(self)
-        except BaseException as error:
-            self.failure = error
+                    tables.apply(oid, renamed_event(version, table.committed))
+        tables.raise_failure()
 
 
 def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:

@@ -2,9 +2,8 @@
 
 Each class says which event of :data:`pgsluice.subscription.lifecycle.transitions.TRANSITIONS` it
 is, and what its facts change in the data of a table's record. The state, what a state does not use,
-and the effects are not theirs to change. Events of looks are in
-:mod:`pgsluice.subscription.lifecycle.look_events`, and those that concern a target's name in
-:mod:`pgsluice.subscription.lifecycle.name_events`.
+and the effects are not theirs to change. Events of looks, and those that concern a target's name,
+are in :mod:`pgsluice.subscription.lifecycle.look_events`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from pgsluice.spool import (
     TableState,
     TargetName,
 )
-from pgsluice.subscription.lifecycle.name_events import Renamed, TargetTaken
+from pgsluice.subscription.lifecycle.look_events import Renamed, TargetTaken
 from pgsluice.subscription.lifecycle.table_events import CopyRequested
 from pgsluice.subscription.lifecycle.transitions import (
     Attempts,
@@ -93,6 +93,11 @@ class SubscriptionTables:
     def durable(self) -> SubscriptionRecord:
         """The record as it was last written; for readers that do not hold the lock."""
         return self._store.record
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether changes are applied to a table."""
+        return any(table.is_active for table in self.durable.tables.values())
 
     @property
     def position(self) -> Lsn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ from pgsluice.schema_rules import (
     renewed_leaves,
 )
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord
+from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, UnseenLeaf
 from pgsluice.subscription.base.options import has_same_options
 from pgsluice.subscription.lifecycle.leaf_events import LookedAside, LookedLeaves
 from pgsluice.subscription.lifecycle.look_events import (
@@ -56,14 +56,14 @@ from pgsluice.subscription.lifecycle.look_events import (
     NotSent,
     PublishedAgain,
     ReasonEnded,
+    Renamed,
+    TargetFreed,
     Unpublished,
 )
-from pgsluice.subscription.lifecycle.name_events import Renamed, TargetFreed
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.lifecycle.transitions import TableEvent
 from pgsluice.subscription.refresh.naming import TargetChanges, assign_targets
-from pgsluice.subscription.refresh.unseen_leaves import rows_of_unseen
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +85,31 @@ class _Differences:
     rights: Mapping[int, TableRights]
 
 
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What the publications send now.
+
+    Attributes:
+        tables: all of them.
+        wal_end, timeline: where the server's WAL ended after they were read.
+        has_rules: whether publications of pgsluice choose from what the server sends.
+    """
+
+    tables: Sequence[ReplicatedTable]
+    wal_end: Lsn
+    timeline: int
+    has_rules: bool = False
+
+
 class CatalogLook:
     """One look.
 
     Args:
+        connection: in the snapshot in which ``source`` was read.
         identity: the spool's, with the timelines that it followed.
-        source: the tables that the publications send now.
-        has_rules: whether publications of pgsluice choose from what the server sends.
-        wal_end, timeline: where the server's WAL ended after ``source`` was read.
+        source: what the publications send.
+        known: the tables that the subscription has.
+        options: of its tables.
         settled: of the tables that were rewritten during their copies, those that have not been
             for a while.
 
@@ -104,22 +121,18 @@ class CatalogLook:
         self,
         connection: psycopg.Connection[Any],
         identity: SpoolIdentity,
-        source: Sequence[ReplicatedTable],
+        source: SourceState,
         known: Mapping[int, TableRecord],
         options: TableOptions,
-        *,
-        has_rules: bool,
-        wal_end: Lsn,
-        timeline: int,
         settled: Collection[int] = (),
     ) -> None:
         self._settled = settled
-        self._looked = wal_end, timeline
+        self._looked = source.wal_end, source.timeline
         self._connection = connection
         self._identity = identity
-        self._source = {table.facts.oid: table for table in source}
+        self._source = {table.facts.oid: table for table in source.tables}
         self._options = options
-        self._has_rules = has_rules
+        self._has_rules = source.has_rules
         self.is_whole = True
         self._copy_numbers = {oid: table.copy_number for oid, table in known.items()}
         self._unseen = {
@@ -130,14 +143,14 @@ class CatalogLook:
         # Asks the server, and is not to be done under the tables' lock.
         self._differences = self._look_closer(known)
 
-    def apply(
+    def record(
         self,
         tables: SubscriptionTables,
         new_record: Callable[[ReplicatedTable], TableRecord],
         *,
         copy_data: bool,
     ) -> None:
-        """Apply the look to a subscription's tables, durably.
+        """Record what the look means for a subscription's tables, durably.
 
         Args:
             new_record: the record to begin with of a table that it does not know.
@@ -267,7 +280,7 @@ class CatalogLook:
             came_empty=self._differences.partitions.empty,
             perhaps_empty=self._differences.partitions.unknown,
             created=self._differences.partitions.created,
-            unseen=rows_of_unseen(unseen, before, now),
+            unseen=_rows_of_unseen(unseen, before, now),
             has_some_leaves=bool(known.source.relations),
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
             fresh=self._differences.fresh,
@@ -349,6 +362,24 @@ class CatalogLook:
             tables.apply(oid, Unpublished())
         elif known.is_published or not known.is_active:
             tables.apply(oid, NotSent())
+
+
+def _rows_of_unseen(
+    leaves: Iterable[UnseenLeaf], before: SourceFingerprint, now: SourceFingerprint
+) -> dict[int, str | None]:
+    """The only rows of their table that leaves may have had, as SQL; None: not known.
+
+    Args:
+        before, now: the looks between which they came.
+    """
+    rows: dict[int, str | None] = {}
+    for leaf in leaves:
+        has_key = {*leaf.columns} <= {*(now.key or ())}
+        own = leaf.condition if leaf.condition and has_key else None
+        above = before.rows_until(now, leaf.parent) if leaf.parent in before.attachments else None
+        known = [f"({each})" for each in (above, own) if each is not None]
+        rows[leaf.oid] = " AND ".join(known) or None
+    return rows
 
 
 def _renamed(

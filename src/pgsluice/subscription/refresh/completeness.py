@@ -47,7 +47,7 @@ class Assessment:
     found: Collection[TargetName]
     publications: Sequence[str]
 
-    def apply(
+    def record(
         self,
         tables: SubscriptionTables,
         source_config: SourceConfig,

@@ -36,7 +36,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.spool import SourceView, Spool, SpoolIdentity, SubscriptionRecord, TableRecord
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.refresh.catalog_look import CatalogLook
+from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.refresh.completeness import Assessment, names_to_find
 
 logger = logging.getLogger(__name__)
@@ -125,15 +125,14 @@ class CatalogLooks:
         keys = table_options(self.subscription).keys
         return source_tables(connection, publications, self._rules, keys, self._filters)
 
-    def set_rules(self, table: ReplicatedTable) -> None:
+    def put_rules_in_force(self, table: ReplicatedTable) -> None:
         """Apply a table's changes by these rules from now on."""
         if self._rules is not None and table.rules is not None:
-            self._rules.in_force[table.facts.oid] = table.rules
+            self._rules.put_in_force(table.facts.oid, table.rules)
 
     def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> bool:
         """Look, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
-        has_rules = self._rules is not None
         # What has a position up to this was committed before the snapshot is taken. But for commits
         # that wait for a synchronous standby, the snapshot sees it. Tables whose partitions such a
         # commit truncated are verified by the next look; capture holds other changes (ADR 0027).
@@ -145,30 +144,22 @@ class CatalogLooks:
             wal_end, timeline = insert_lsn(connection), wal_timeline(connection)
             if timeline not in (0, identity.timeline):
                 return False
-            look = CatalogLook(
-                connection,
-                identity,
-                source,
-                known,
-                options,
-                has_rules=has_rules,
-                wal_end=wal_end,
-                timeline=timeline,
-                settled=self._settled(source, known),
-            )
+            state = SourceState(source, wal_end, timeline, has_rules=self._rules is not None)
+            settled = self._settled(source, known)
+            look = CatalogLook(connection, identity, state, known, options, settled)
             self._warn_of_unknown_names(source)
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
-            look.apply(self._tables, self._new_record, copy_data=self.subscription.copy_data)
+            look.record(self._tables, self._new_record, copy_data=self.subscription.copy_data)
             assessment = Assessment(source, found, identity.publications)
-            assessment.apply(self._tables, self._config.source, self.subscription)
+            assessment.record(self._tables, self._config.source, self.subscription)
             if look.is_whole:
                 self._tables.keep_look(begun_at)
             for table in source:
                 now = self._tables.get(table.facts.oid)
                 if now is not None and now.is_active:
-                    self.set_rules(table)
+                    self.put_rules_in_force(table)
         return True
 
     def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:

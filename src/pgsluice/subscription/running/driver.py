@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import CopyTurns
 from pgsluice.events import MetricsEvent
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.spool import RecordStore, SpoolReader, TableState
@@ -21,14 +20,15 @@ from pgsluice.subscription.base.options import too_many_copy_cores
 from pgsluice.subscription.base.received import Received
 from pgsluice.subscription.batches.batches import Batches
 from pgsluice.subscription.batches.results import BatchResults
+from pgsluice.subscription.copies.pending import PendingCopies
+from pgsluice.subscription.copies.progress import CopyCounts
+from pgsluice.subscription.copies.scheduler import CopyScheduler
+from pgsluice.subscription.copies.site import CopySite
 from pgsluice.subscription.copies.table_copies import TableCopies
 from pgsluice.subscription.lifecycle.table_events import HoldReleased
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.looks import CatalogLooks
 from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
-
-if TYPE_CHECKING:
-    from pgsluice.spark.session.on_demand import ContextOnDemand
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +37,17 @@ class SubscriptionDriver:
     """Runs one subscription as jobs of a Spark context.
 
     Args:
-        spark: Spark's context, which is asked for when it is needed.
         config: the whole configuration.
         subscription: which subscription of it.
         store: holds its durable record, which from here on nobody else may write.
         report: takes events.
-        turns: the copies of all subscriptions of the run.
+        scheduler: of the copies of all subscriptions of the run; it has Spark's context, which is
+            asked for when it is needed.
         received: the run's capture.
 
     Attributes:
         report: takes events.
+        is_look_due: set from any thread to have the next turn read the whole catalog.
         tables: its tables.
         looks: finds new tables, and those that have to be copied or verified.
         copies: copies the tables that wait for it.
@@ -56,39 +57,43 @@ class SubscriptionDriver:
 
     def __init__(
         self,
-        spark: ContextOnDemand,
         config: Config,
         subscription: SubscriptionConfig,
         store: RecordStore,
         report: Callable[[MetricsEvent], None],
-        turns: CopyTurns,
+        scheduler: CopyScheduler,
         received: Received,
     ) -> None:
         self.subscription = subscription
         self.report = report
+        self.is_look_due = threading.Event()
         self.tables = SubscriptionTables(store, report)
         self._reader = SpoolReader(config.spool.path)
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
-        self.batches = Batches(spark, config, subscription, self.tables, self._rules, self._results)
+        self.batches = Batches(
+            scheduler.spark, config, subscription, self.tables, self._rules, self._results
+        )
+        folder = subscription_folder(config.spool.path, subscription.name)
+        rate = subscription.copy_rate
         self.copies = TableCopies(
-            spark,
-            config,
-            subscription,
-            self.tables,
-            self.looks,
-            report,
-            turns,
-            received,
-            self.batches.catch_up_held,
+            CopySite(
+                config,
+                self.tables,
+                self.looks,
+                received,
+                self.batches,
+                PendingCopies(self.tables),
+                scheduler.share(subscription, self.tables),
+                CopyCounts(subscription.name, folder, report, most_bytes_per_s=rate),
+            )
         )
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
-        folder = subscription_folder(config.spool.path, subscription.name)
         shutil.rmtree(folder / "staging", ignore_errors=True)
         if sentence := too_many_copy_cores(config, subscription):
             logger.warning("%s: %s", subscription.name, sentence)
@@ -113,8 +118,9 @@ class SubscriptionDriver:
             subscription: as :func:`pgsluice.config.in_force.taken_over` makes it of ours.
         """
         self.subscription = subscription
-        for user in (self._results, self.looks, self.batches, self.copies, self.suspicious):
+        for user in (self._results, self.looks, self.batches, self.suspicious):
             user.subscription = subscription
+        self.copies.take_over(subscription)
 
     # Between batches
 

@@ -15,8 +15,6 @@ from contextlib import suppress
 from functools import partial
 
 from pgsluice.capture import CaptureProcess, PreparedSource
-from pgsluice.config import Config
-from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
@@ -41,39 +39,31 @@ class RunLoop:
     """Runs subscriptions side by side, from the first copies to the end.
 
     Args:
-        reread: a configuration whose settings are to be taken over, if there is one.
+        reloading: the settings that are in force.
+        session: Spark's context.
+        drivers: the subscriptions'.
+        stop: set when the run is asked to stop.
         received: of a run with ``--once``: its capture.
-        began_at: when the run read its configuration, in seconds since 1970; None: now.
     """
 
     def __init__(
         self,
-        config: Config,
+        reloading: Reloading,
         session: ContextOnDemand,
         capture: CaptureProcess,
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
-        reread: Callable[[], Config | None],
         received: ReceivedOnce | None = None,
-        began_at: float | None = None,
     ) -> None:
+        self._reloading = reloading
         self._received = received
-        self._reread = reread
-        self._config = config
         self._session = session
         self._capture = capture
         self._stop = stop
         self._ending = threading.Event()
-        self._reloading = Reloading(config, drivers, self._look_soon, began_at)
         self._subscriptions = [
-            RunningSubscription(config, driver, self._ending, self._reloading.reload)
-            for driver in drivers
+            RunningSubscription(reloading, driver, self._ending) for driver in drivers
         ]
-
-    @property
-    def config(self) -> Config:
-        """The configuration with the settings that are in force."""
-        return self._reloading.config
 
     def run(self, prepared: PreparedSource, target: Lsn | None) -> None:
         """Copy, then apply.
@@ -98,7 +88,7 @@ class RunLoop:
         def watch() -> None:
             if not any(one.needs_first_snapshot for one in self._subscriptions):
                 prepared.close()
-            self._reload()
+            self._reloading.reload_if_asked()
 
         self._side_by_side(begin, watch)
         prepared.close()
@@ -182,7 +172,7 @@ class RunLoop:
 
     def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
         """Apply up to the target, and verify what a look found suspicious."""
-        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.apply_once))
+        self._reach(received, target, lambda: self._side_by_side(RunningSubscription.catch_up_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
             self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
         # Surface a late capture error, also where nothing was left to receive.
@@ -197,7 +187,7 @@ class RunLoop:
 
         def reach(position: Lsn) -> None:
             received.start_again()
-            self._reach(received, position, subscription.apply_once)
+            self._reach(received, position, subscription.catch_up_once)
 
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
@@ -206,7 +196,7 @@ class RunLoop:
 
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
         """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""
-        reader = SpoolReader(self._config.spool.path)
+        reader = SpoolReader(self._reloading.config.spool.path)
         before: Lsn | None = None
         while not received.reached(target):
             if before == reader.frontier():
@@ -214,19 +204,3 @@ class RunLoop:
             before = reader.frontier()
             apply()
         apply()
-
-    # Until stopped
-
-    def _reload(self) -> None:
-        """Take settings over when the user asks for it (SIGHUP)."""
-        try:
-            config = self._reread()
-        except ConfigError as error:
-            logger.warning("the settings stay as they were: %s", error)
-            return
-        if config is not None:
-            self._reloading.reload(config)
-
-    def _look_soon(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.look_soon()

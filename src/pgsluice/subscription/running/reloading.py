@@ -26,8 +26,9 @@ class Reloading:
 
     Args:
         config: what the run began with.
-        look_soon: has each subscription look at the whole catalog soon.
-        began_at: when the run read it, in seconds since 1970; None: now.
+        drivers: of its subscriptions.
+        reread: a configuration whose settings are to be taken over, if there is one.
+        began_at: when the run read ``config``, in seconds since 1970; None: now.
 
     Attributes:
         config: with the settings that were taken over since.
@@ -37,16 +38,26 @@ class Reloading:
         self,
         config: Config,
         drivers: Sequence[SubscriptionDriver],
-        look_soon: Callable[[], None],
+        reread: Callable[[], Config | None] = lambda: None,
         began_at: float | None = None,
     ) -> None:
         self.config = config
         self._drivers = drivers
-        self._look_soon = look_soon
+        self._reread = reread
         self._lock = threading.Lock()
         self._began_at = time.time() if began_at is None else began_at
         self._digests = digests(config)
         self._leave(self._digests)
+
+    def reload_if_asked(self) -> None:
+        """Take over settings if the user has asked for it (SIGHUP)."""
+        try:
+            config = self._reread()
+        except ConfigError as error:
+            logger.warning("the settings stay as they were: %s", error)
+            return
+        if config is not None:
+            self.reload(config)
 
     def reload(self, config: Config | None = None) -> None:
         """Take over settings of a configuration; None: of the run's file as it is now.
@@ -73,7 +84,8 @@ class Reloading:
             kept = {name: self._digests.get(name, "") for name in found.left}
             self._digests = {**after, **kept}
             self._leave(self._digests)
-        self._look_soon()
+        for driver in self._drivers:
+            driver.is_look_due.set()
 
     def _log(self, found: Difference) -> None:
         name = "the configuration" if self.config.path is None else self.config.path.name

@@ -94,13 +94,14 @@ def _run(
     # So does the import of what the JVM does not need. All is imported before threads use it.
     load_pyspark(owns_process=session.is_ours and owns_process)
     from pgsluice.capture import CaptureProcess, prepare_source
-    from pgsluice.copy import CopyTurns
     from pgsluice.sinks import make_sink
     from pgsluice.subscription.base.options import sink_options
     from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
+    from pgsluice.subscription.copies.scheduler import CopyScheduler
     from pgsluice.subscription.running.capture_states import capture_states
     from pgsluice.subscription.running.driver import SubscriptionDriver
     from pgsluice.subscription.running.loop import RunLoop
+    from pgsluice.subscription.running.reloading import Reloading
 
     for subscription in chosen:
         make_sink(sink_options(subscription))
@@ -118,25 +119,25 @@ def _run(
             raise PgsluiceError("asked to stop while Spark started")
         capture.check()
 
-    def apply(spark: ContextOnDemand) -> None:
+    def work(spark: ContextOnDemand) -> None:
         report(RunStep("looking at the tables"))
-        turns = CopyTurns()
+        scheduler = CopyScheduler(spark)
         receives_once = ReceivedOnce(config, capture, stop) if once else None
         received = receives_once or ReceivedLive(config)
         nonlocal in_force
         drivers = [
             SubscriptionDriver(
-                spark, in_force, in_force.subscription(each.name), store, report, turns, received
+                in_force, in_force.subscription(each.name), store, report, scheduler, received
             )
             for each, store in zip(chosen, stores, strict=True)
         ]
-        loop = RunLoop(in_force, spark, capture, drivers, stop, reread, receives_once, began_at)
+        reloading = Reloading(in_force, drivers, reread, began_at)
         try:
-            loop.run(prepared, target)
+            RunLoop(reloading, spark, capture, drivers, stop, receives_once).run(prepared, target)
         finally:
-            in_force = loop.config
+            in_force = reloading.config
 
-    session.work(apply, look, lambda: [_reached(store.record) for store in stores])
+    session.work(work, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 

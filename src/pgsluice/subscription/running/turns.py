@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from pgsluice.config import Config
 from pgsluice.errors import (
     ConfigError,
     PgsluiceError,
@@ -29,6 +28,7 @@ from pgsluice.subscription.base.requests import pending_requests
 from pgsluice.subscription.lifecycle.table_events import LOOKS
 from pgsluice.subscription.running.batch_thread import LONG_POLL_S, BatchThread
 from pgsluice.subscription.running.driver import SubscriptionDriver
+from pgsluice.subscription.running.reloading import Reloading
 
 TURN_S = 0.25
 """The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
@@ -40,27 +40,22 @@ class RunningSubscription:
     """Runs one subscription.
 
     Args:
-        config: the whole configuration.
+        reloading: takes over what has changed in the configuration's file.
         driver: the subscription's.
         ending: set when the run ends.
-        reload: takes over what has changed in the configuration's file.
     """
 
     def __init__(
-        self,
-        config: Config,
-        driver: SubscriptionDriver,
-        ending: threading.Event,
-        reload: Callable[[], None] = lambda: None,
+        self, reloading: Reloading, driver: SubscriptionDriver, ending: threading.Event
     ) -> None:
-        self._reload = reload
+        config = reloading.config
+        self._reloading = reloading
         self.driver = driver
         self._has_begun = False
         self._ending = ending
         self._poll_s = config.source.catalog_poll_s
         self._spool = config.spool.path
         self._folder = subscription_folder(config.spool.path, driver.subscription.name)
-        self._is_look_due = threading.Event()
         self._looked_at = time.monotonic()
         self._batches = BatchThread(driver, ending)
         self._retry_at = 0.0
@@ -82,10 +77,6 @@ class RunningSubscription:
         if self._batches.ident is not None:
             self._batches.join(timeout_s)
         self.driver.copies.join(max(0.0, deadline - time.monotonic()))
-
-    def look_soon(self) -> None:
-        """Have the next turn read the whole catalog; from any thread."""
-        self._is_look_due.set()
 
     def copy_first(self, snapshot: Snapshot | None, *, follows: bool = False) -> None:
         """Make the first copies.
@@ -135,7 +126,7 @@ class RunningSubscription:
                 self.driver.log_once(None)
                 return
 
-    def apply_once(self) -> None:
+    def catch_up_once(self) -> None:
         """Apply all that the spool holds now.
 
         Raises:
@@ -183,12 +174,12 @@ class RunningSubscription:
         self._batches.raise_error()
         for request in pending_requests(self._folder):
             if request.has_other_settings:
-                self._reload()
+                self._reloading.reload()
             driver.tables.request_copy(request.oid)
             request.path.unlink()
         is_poll = time.monotonic() - self._looked_at >= self._poll_s
-        if self._is_look_due.is_set():
-            self._is_look_due.clear()
+        if driver.is_look_due.is_set():
+            driver.is_look_due.clear()
             driver.looks.look_anew()
             is_poll, self._retry_at = True, 0.0
         if is_poll:

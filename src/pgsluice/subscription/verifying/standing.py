@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -144,14 +144,13 @@ def compare_standing(
     # Rolled back, which gives the table's lock back.
     with session.transaction(force_rollback=True):
         _lock(session, source)
+        table = ComparedTable.named(session, facts.namespace, facts.name, with_generated=True)
         return compare(
             session,
-            ComparedTable.named(session, facts.namespace, facts.name, with_generated=True),
+            replace(table, row_filter=source.row_filter, unlisted=source.unlisted),
             rows,
             key=target.key,
             columns=target.schema.names,
-            row_filter=source.row_filter,
-            unlisted=source.unlisted,
             max_keys=max_keys,
             helpers=helpers,
         )

@@ -109,7 +109,7 @@ class ApplyTables:
         writer, after, done_before = self.begin(work)
         if work.alter_facts:
             return self._alter(work, writer, done_before)
-        return self._apply_changes(self.changes(work, reader), writer, after) or done_before
+        return self._write_changes(self.changes(work, reader), writer, after) or done_before
 
     def begin(self, work: TableWork) -> tuple[TableWriter, Lsn, TaskResult]:
         """Ask the target where it is: after a crash between its commit and our record it may be
@@ -171,7 +171,7 @@ class ApplyTables:
             is_altered=True,
         )
 
-    def _apply_changes(
+    def _write_changes(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> TaskResult | None:
         """Apply the changes; None: there are none.
@@ -181,11 +181,11 @@ class ApplyTables:
         """
         work = changes.work
         is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
-        apply = self._apply_in_pieces if is_large else self._apply_at_once
+        write = self._write_in_pieces if is_large else self._write_at_once
         result: TaskResult | None = None
         while after < work.through:
             started = time.monotonic()
-            applied = apply(changes, writer, after)
+            applied = write(changes, writer, after)
             if applied is None:
                 break
             columns, done = applied
@@ -199,7 +199,7 @@ class ApplyTables:
             writer.position()
         return result
 
-    def _apply_at_once(
+    def _write_at_once(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> tuple[TargetColumns, TaskResult] | None:
         """Apply changes up to where the target needs other columns."""
@@ -224,7 +224,7 @@ class ApplyTables:
             applied = writer.apply_pieces(chain(deletes, [net]), last)
         return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns)
 
-    def _apply_in_pieces(
+    def _write_in_pieces(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> tuple[TargetColumns, TaskResult] | None:
         """The same for changes that memory would not hold; they are one commit, too."""

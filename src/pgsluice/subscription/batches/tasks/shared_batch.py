@@ -191,12 +191,12 @@ class SharedBatch:
             return None
         return cls(task, work, work.known.key, Path(task.staging_path))
 
-    def apply(self, spark: SparkContext) -> TaskResult | Failure | None:
+    def run(self, spark: SparkContext) -> TaskResult | Failure | None:
         """Apply the batch; None: it has to be applied in one task, and nothing was done."""
         # What an earlier batch left that was killed; one batch at a time has the folder.
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            return self._apply(spark)
+            return self._run(spark)
         except _TaskFailedError as failed:
             return failed.failure
         except PgsluiceError as error:
@@ -204,7 +204,7 @@ class SharedBatch:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _apply(self, spark: SparkContext) -> TaskResult | None:
+    def _run(self, spark: SparkContext) -> TaskResult | None:
         started = time.monotonic()
         [begun] = _each(spark, self._begin, [self.work])
         if begun.after >= self.work.through:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import SourceFingerprint, known_leaves
+from pgsluice.schema_rules import known_leaves
 from pgsluice.spool import (
     FACTS_TAG,
     RelationInForce,
@@ -69,24 +69,6 @@ def with_unseen(leaves: Iterable[UnseenLeaf], more: Iterable[UnseenLeaf]) -> tup
     for leaf in more:
         known[leaf.oid] = leaf if known.get(leaf.oid, leaf) == leaf else UnseenLeaf(leaf.oid)
     return tuple(known.values())
-
-
-def rows_of_unseen(
-    leaves: Iterable[UnseenLeaf], before: SourceFingerprint, now: SourceFingerprint
-) -> dict[int, str | None]:
-    """The only rows of their table that leaves may have had, as SQL; None: not known.
-
-    Args:
-        before, now: the looks between which they came.
-    """
-    rows: dict[int, str | None] = {}
-    for leaf in leaves:
-        has_key = {*leaf.columns} <= {*(now.key or ())}
-        own = leaf.condition if leaf.condition and has_key else None
-        above = before.rows_until(now, leaf.parent) if leaf.parent in before.attachments else None
-        known = [f"({each})" for each in (above, own) if each is not None]
-        rows[leaf.oid] = " AND ".join(known) or None
-    return rows
 
 
 def _leaf(oid: int, bounds: Collection[LeafBound | None]) -> UnseenLeaf:

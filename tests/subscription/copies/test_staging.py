@@ -5,21 +5,25 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pyspark import SparkContext
-from tests.support.local_spark import LocalSession
+from tests.subscription.copies.test_scheduler import Tables
+from tests.support.local_spark import LocalSession, context_of
 
-from pgsluice.copy import CopyPace, CopyTurns, CopyWork, TableCopy, stage_tables
+from pgsluice.config import SubscriptionConfig
+from pgsluice.copy import CopyWork
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots import SnapshotGone
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.scheduler import CopyRate, CopyScheduler
+from pgsluice.subscription.copies.staging import Stage, Staging
 
 SMALL = 1000
 
@@ -70,6 +74,17 @@ def stage(
     return results
 
 
+class ReadHere:
+    """A snapshot whose rows are made up in this process."""
+
+    def __init__(self, folder: Path, *, is_kept: bool) -> None:
+        self.is_kept = is_kept
+        self._folder = folder
+
+    def reading(self) -> AbstractContextManager[Stage]:
+        return nullcontext(partial(stage, self._folder))
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
     """Stages tables: those that ended, and what was read, in order."""
@@ -82,23 +97,30 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         is_stopping: Callable[[], bool] = lambda: False,
         is_beside_stream: bool = False,
         are_kept: bool = False,
-        report: Callable[[TableCopy, int], None] = lambda *_: None,
+        note: Callable[[TableCopy, int], None] = lambda *_: None,
     ) -> tuple[list[TableCopy], list[str]]:
-        turns = CopyTurns()
-        turns.streams.append(lambda: is_beside_stream)
-        ended = list(
-            stage_tables(
-                lambda: cast("SparkContext", LocalSession()),
-                lambda: nullcontext(partial(stage, tmp_path)),
-                copies,
-                turns.join("lake", at_once, lambda: at_once),
-                CopyPace(rate),
-                is_wanted=is_wanted,
-                are_kept=lambda: are_kept,
-                report=report,
-                is_stopping=is_stopping,
-            )
-        )
+        session = LocalSession()
+        session.defaultParallelism = at_once
+        keys = {"name": "lake", "sink": {"type": "delta", "path": "/lake/{table}"}}
+        settings = SubscriptionConfig.model_validate({**keys, "copy_cores": at_once})
+        share = CopyScheduler(context_of(session)).share(settings, Tables(is_beside_stream))
+        share.rate = CopyRate(rate)
+        ended: list[TableCopy] = []
+        staging = Staging(ReadHere(tmp_path, is_kept=are_kept), copies, share.join(at_once))
+        try:
+            while staging.is_unfinished:
+                if is_stopping():
+                    staging.drop_rest()
+                else:
+                    staging.begin(is_wanted)
+                for copy, number in staging.ended():
+                    note(copy, number)
+                    if copy.failure is not None or copy.is_staged:
+                        ended.append(copy)
+                ended += staging.give_up()
+        finally:
+            for copy, number in staging.close():
+                note(copy, number)
         file = tmp_path / "read"
         return ended, file.read_text().split() if file.exists() else []
 
@@ -174,8 +196,8 @@ def test_a_portion_whose_session_broke_is_tried_again_some_times(copied) -> None
 def test_a_table_that_is_locked_is_tried_again_while_others_are_read(
     copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.copy.tasks._LOCK_RETRY_S", 0)
-    monkeypatch.setattr("pgsluice.copy.tasks.LOCK_PATIENCE_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue._LOCK_RETRY_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue.LOCK_PATIENCE_S", 0)
     other = table("other", *[PORTION_BYTES] * 40)
     ended, read = copied(table("locked", SMALL), table("free", *[PORTION_BYTES] * 3), other)
     assert sorted(names(ended)) == ["free", "locked", "other"]
@@ -200,12 +222,12 @@ def test_what_is_staged_is_not_read_again(copied) -> None:
     done, begun = table("done", SMALL), table("begun", *[PORTION_BYTES] * 3)
     done.staged[0] = begun.staged[1] = StagedRows(rows=1)
     ended, read = copied(begun, done)
-    assert (names(ended), read) == (["done", "begun"], ["begun0", "begun2"])
+    assert (names(ended), read) == (["begun"], ["begun0", "begun2"])
 
 
 def test_a_rate_delays_the_next_task(copied, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one would begin after a day: the copy is stopped before."""
-    monkeypatch.setattr("pgsluice.copy.tasks._POLL_S", 0.01)
+    monkeypatch.setattr("pgsluice.subscription.copies.staging._POLL_S", 0.01)
     asked = itertools.count()
     ended, read = copied(
         table("big", *[PORTION_BYTES] * 2),
@@ -225,8 +247,8 @@ def test_tables_are_not_tried_under_a_snapshot_that_is_gone(copied) -> None:
 def test_a_table_that_is_locked_does_not_count_against_the_rate(
     copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.copy.tasks._LOCK_RETRY_S", 1e6)
-    monkeypatch.setattr("pgsluice.copy.tasks.LOCK_PATIENCE_S", 0)
+    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue._LOCK_RETRY_S", 1e6)
+    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue.LOCK_PATIENCE_S", 0)
     ended, _ = copied(table("locked", SMALL), table("good", SMALL * 2), rate=SMALL / 86400)
     assert {copy.work.name: copy.is_staged for copy in ended} == {"good": True, "locked": False}
 
@@ -235,18 +257,18 @@ def test_a_table_that_is_locked_does_not_count_against_the_rate(
 def test_what_was_being_read_when_a_copy_broke_off_is_known(copied, at_once: int) -> None:
     """Whether it shared the task of what the copy broke off at, or had one of its own."""
     copies = [table(f"t{n}_", SMALL) for n in range(4)]
-    reported = []
+    noted = []
 
-    def report(copy: TableCopy, number: int) -> None:
-        reported.append((copy.work.name, number))
-        if len(reported) == 1:
+    def note(copy: TableCopy, number: int) -> None:
+        noted.append((copy.work.name, number))
+        if len(noted) == 1:
             raise OSError("no room for the journal")
 
     with pytest.raises(OSError, match="no room"):
-        copied(*copies, at_once=at_once, report=report)
+        copied(*copies, at_once=at_once, note=note)
     staged = [copy.work.name for copy in copies if copy.is_staged]
     assert len(staged) == 2
-    assert sorted(reported) == [(name, 0) for name in staged]
+    assert sorted(noted) == [(name, 0) for name in staged]
 
 
 def test_a_copy_that_is_stopped_begins_no_task(copied) -> None:

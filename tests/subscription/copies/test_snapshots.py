@@ -1,4 +1,4 @@
-"""What a round of copies says while it waits for its snapshot."""
+"""What a copy run says while it waits for its snapshot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from psycopg.conninfo import make_conninfo
 from tests.support.databases import MakeDatabase
 from tests.support.waiting import HANGS_S
 
-from pgsluice.copy import CopyCounts
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CopiesProgress, MetricsEvent
 from pgsluice.spool.layout import COPY_STATUS
-from pgsluice.subscription.copies.plan import new_snapshot
+from pgsluice.subscription.copies.progress import CopyCounts
+from pgsluice.subscription.copies.snapshots import new_snapshot
 
 TABLE = 1
 

@@ -1,7 +1,8 @@
-"""Snapshots of tables on servers that do not notice that a table becomes a partition.
+"""Takes the snapshots of copy runs.
 
-There (:func:`pgsluice.catalog.notices_partitions`) a table that was filled and then attached sends
-no change, or goes on to be sent as a table of its own, until the connection ends.
+On servers that do not notice that a table becomes a partition
+(:func:`pgsluice.catalog.notices_partitions`), a table that was filled and then attached sends no
+change, or goes on to be sent as a table of its own, until the connection ends.
 
 A new connection that begins behind the change of the partition decides rightly. So before a table's
 snapshot is taken in a database with partitioned tables, capture receives what was committed until
@@ -12,6 +13,7 @@ has it.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -19,13 +21,16 @@ from typing import Any
 import psycopg
 
 from pgsluice.catalog import insert_lsn, notices_partitions
-from pgsluice.errors import SourceUnreachable
+from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots import Snapshot, temporary_snapshot
 from pgsluice.subscription.base.received import Received
+from pgsluice.subscription.copies.progress import CopyCounts
+from pgsluice.subscription.copies.site import CopySite
 
 logger = logging.getLogger(__name__)
 
+_SNAPSHOT_TIMEOUT_S = 300.0
 _MOST_TRIES = 10
 _NOT_RENEWED = ()
 # A table may be attached to any level below one that is copied.
@@ -44,23 +49,66 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relkind = 'p')
 """
 
 
+def copy_snapshot(
+    site: CopySite, oids: Collection[int], stop: threading.Event
+) -> AbstractContextManager[Snapshot | None]:
+    """A snapshot for these tables, for as long as the block lasts.
+
+    Returns:
+        it; None: the run ends.
+
+    Raises:
+        SourceUnreachable, SourceRefused, SpoolFull: there is none now; later there may be.
+    """
+    dsn, counts = site.config.source.dsn, site.counts
+    if site.looks.has_aware_streams:
+        return new_snapshot(dsn, counts, oids, stop.is_set)
+    return behind_partitions(dsn, counts, oids, site.received, stop.is_set)
+
+
+@contextmanager
+def new_snapshot(
+    dsn: str, counts: CopyCounts, oids: Collection[int], is_stopping: Callable[[], bool]
+) -> Iterator[Snapshot]:
+    """A snapshot for as long as the block lasts; meanwhile the counts say what tables wait for.
+
+    Args:
+        oids: the tables that it is for.
+
+    Raises:
+        SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
+    """
+
+    def tend() -> bool:
+        # Only now: a server that refuses at once, again and again, has nothing of these.
+        counts.wait(oids, "a snapshot, which follows the transactions open now")
+        counts.tend()  # or what is said would be taken for old
+        return is_stopping()
+
+    with ExitStack() as held:
+        try:
+            snapshot = held.enter_context(temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, tend))
+        except (SourceRefused, SourceUnreachable) as error:
+            counts.wait(oids, f"a snapshot; the last try failed: {error.what}")
+            raise
+        yield snapshot
+
+
 @contextmanager
 def behind_partitions(
     dsn: str,
+    counts: CopyCounts,
     oids: Collection[int],
     received: Received,
-    snapshot: Callable[[], AbstractContextManager[Snapshot]],
-    say: Callable[[str], None],
     is_stopping: Callable[[], bool],
 ) -> Iterator[Snapshot | None]:
     """A snapshot after which the stream has all changes of partitions.
 
     Args:
         dsn: of the source.
+        counts: takes what is waited for.
         oids: the tables that it is for.
         received: the run's capture.
-        snapshot: takes one.
-        say: takes what is waited for.
         is_stopping: the stream is left as it is soon after it is true.
 
     Returns:
@@ -68,17 +116,16 @@ def behind_partitions(
 
     Raises:
         SourceUnreachable, SourceRefused: the server cannot be asked; capture did not come so far,
-            or kept its connection; partitions came and went all the time; and what ``snapshot``
-            raises. The tables may be copied later.
+            or kept its connection; partitions came and went all the time; or there is no snapshot.
+            The tables may be copied later.
         SpoolFull: there is no room for what has to be received before.
     """
     for _ in range(_MOST_TRIES):
-        before = _renewed(dsn, oids, received, say, is_stopping)
+        before = _renewed(dsn, counts, oids, received, is_stopping)
         if before == _NOT_RENEWED:
             yield None
             return
-        with ExitStack() as held:
-            taken = held.enter_context(snapshot())
+        with new_snapshot(dsn, counts, oids, is_stopping) as taken:
             if before is None or is_stopping() or before == _partitions(dsn, oids):
                 yield taken
                 return
@@ -90,9 +137,9 @@ def behind_partitions(
 
 def _renewed(
     dsn: str,
+    counts: CopyCounts,
     oids: Collection[int],
     received: Received,
-    say: Callable[[str], None],
     is_stopping: Callable[[], bool],
 ) -> tuple[Any, ...] | None:
     """Give capture a new connection that begins behind all partitions that there are now.
@@ -107,17 +154,22 @@ def _renewed(
             return None
         partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
-    say("capture, which has to receive what was committed until now")
+
+    def tend() -> bool:
+        counts.tend()  # or what is said would be taken for old
+        return is_stopping()
+
+    counts.wait(oids, "capture, which has to receive what was committed until now")
     try:
-        if not received.come_to(end, is_stopping) or is_stopping():
+        if not received.come_to(end, tend) or is_stopping():
             return _NOT_RENEWED
         logger.info(
             "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
             "were attached or detached"
         )
-        received.connect_again(is_stopping)
+        received.connect_again(tend)
     except SourceUnreachable as error:
-        say(f"capture; the last try failed: {error.what}")
+        counts.wait(oids, f"capture; the last try failed: {error.what}")
         raise
     return partitions
 

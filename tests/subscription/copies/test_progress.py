@@ -6,15 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.copy.test_tasks import table
+from tests.subscription.copies.test_staging import table
 
-from pgsluice.copy import CopyCounts, TableCopy
 from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import COPY_STATUS, subscription_folder
 from pgsluice.spool.records.copy_status import CopyStatus, read_copy_status
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.progress import CopyCounts
 
 BIG, SMALL = 1, 2
 

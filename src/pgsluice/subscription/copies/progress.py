@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pgsluice.copy.tasks import TableCopy
 from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEvent
 from pgsluice.snapshots.ranges import size_bytes
 from pgsluice.spool.records.copy_status import CopyStatus, remove_copy_status, write_copy_status
+from pgsluice.subscription.copies.portion_queue import TableCopy
 
 _RATE_OVER_S = 30.0
 _RATE_OVER_RANGES = 2
@@ -202,7 +202,7 @@ class CopyCounts:
         return count.amount(now, self._most_bytes_per_s)
 
     def _of(self, copy: TableCopy) -> _Count | None:
-        """None: the table is not copied any more, or by a later round."""
+        """None: the table is not copied any more, or by a later copy run."""
         count = self._tables.get(copy.work.facts.oid)
         return None if count is None or count.copy is not copy else count
 

@@ -17,12 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgsluice.copy.job import CopyTables, CopyWork
-from pgsluice.copy.tasks import TableCopy
+from pgsluice.copy import CopyTables, CopyWork
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.spool.storage import spool_error
+from pgsluice.subscription.copies.portion_queue import TableCopy
 
 if TYPE_CHECKING:
     from pgsluice.snapshots import Snapshot

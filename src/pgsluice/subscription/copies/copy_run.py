@@ -1,0 +1,326 @@
+"""One copy run: the copies of some tables under one snapshot, from its claim to their commits.
+
+1. *Claim* tables that are next (:mod:`pgsluice.subscription.copies.pending`), and set state ``d``.
+2. *Snapshot* (:mod:`pgsluice.subscription.copies.snapshots`).
+3. *Plan* what is read of each table (:mod:`pgsluice.subscription.copies.plan`). Targets that keep
+   their rows are brought to the snapshot (:mod:`pgsluice.subscription.copies.partitions`).
+4. *Stage* portions as Spark tasks (:mod:`pgsluice.subscription.copies.staging`).
+5. *Commit* each table that is staged (:mod:`pgsluice.subscription.copies.results`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
+
+from pgsluice.copy import CopyTables
+from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
+from pgsluice.failpoints import failpoint
+from pgsluice.snapshots import Snapshot, SnapshotGone
+from pgsluice.spark.jobs.tasks import attempt
+from pgsluice.spool import Spool
+from pgsluice.spool.layout import subscription_folder
+from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.copies.journal import CopyJournal
+from pgsluice.subscription.copies.kept import (
+    HeldSnapshot,
+    KeptCopies,
+    ReadSnapshot,
+    SnapshotAge,
+    are_worth_keeping,
+)
+from pgsluice.subscription.copies.partitions import catch_up_to, log_full_copy
+from pgsluice.subscription.copies.pending import awaits_copy, is_planned
+from pgsluice.subscription.copies.plan import (
+    SourceTables,
+    plan_copies,
+    read_source,
+    restored_copies,
+)
+from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.results import finish_copy, is_wanted
+from pgsluice.subscription.copies.scheduler import CopySlots
+from pgsluice.subscription.copies.site import CopySite
+from pgsluice.subscription.copies.snapshots import copy_snapshot
+from pgsluice.subscription.copies.staging import Staging
+from pgsluice.subscription.lifecycle.table_events import (
+    COPY_ATTEMPTS,
+    CopyBegun,
+    CopyWaits,
+    HoldReleased,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class CopyRun:
+    """Copies some of a subscription's tables under one snapshot.
+
+    Args:
+        site: what it works with.
+        number: no other copy run of the subscription has it now: it names the files of the kept
+            snapshot and the journal.
+        stop: the copy run ends soon after it is set.
+        is_alone: the run applies changes only afterwards.
+
+    Attributes:
+        number: see above.
+    """
+
+    def __init__(
+        self, site: CopySite, number: int, stop: threading.Event, *, is_alone: bool = False
+    ) -> None:
+        self.number = number
+        self._site = site
+        self._stop = stop
+        self._is_alone = is_alone
+        self._oids: frozenset[int] = frozenset()
+        self._settings = site.share.settings
+        folder = subscription_folder(site.config.spool.path, self._settings.name)
+        self._kept = KeptCopies(folder, number)
+
+    # Claim
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an earlier run has begun copies under a snapshot that it had kept."""
+        return bool(self._begun_before())
+
+    def _begun_before(self) -> frozenset[int]:
+        kept = self._kept.begun_before()
+        return frozenset() if kept is None else kept[1].tables
+
+    def claim(self) -> None:
+        """Take on the tables that are next; of one that goes on, only its own."""
+        with self._site.tables.lock:
+            self._claim(self._begun_before())
+
+    def _claim(self, only: Collection[int] = ()) -> None:
+        # A user may have changed the settings before asking for a copy.
+        self._settings = self._site.share.settings
+        following = frozenset(self._site.pending.next(self.number))
+        self._oids = following.intersection(only) or following
+        self._site.pending.claim(self.number, self._oids)
+
+    def _begin(self) -> None:
+        """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
+        tables = self._site.tables
+        with tables.changing():
+            for oid, table in tables.record.tables.items():
+                if oid in self._oids and awaits_copy(table) and not table.replaces_partitions:
+                    tables.apply(oid, CopyBegun(tables.position))
+
+    # Snapshots
+
+    def copy_all(self, first: HeldSnapshot | None) -> None:
+        """Copy the tables that are claimed, and then those that are next; some again, if they wait
+        for something outside of themselves.
+
+        Args:
+            first: the new slot's own snapshot, for the first copies of all.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+            SourceRefused: no snapshot can be had.
+            SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
+        """
+        tables = self._site.tables
+        self.resume()
+        for number in range(1, COPY_ATTEMPTS + 1):
+            with tables.lock:
+                self._claim()
+                if not self._oids or self._stop.is_set():
+                    return
+                self._begin()
+                if first is not None and first.snapshot.position < tables.position:
+                    # Copies have begun again, and the spool need not have what follows it.
+                    first = None
+            with ExitStack() as connection:
+                try:
+                    held = first or self._new_snapshot(connection)
+                except SpoolFull as error:
+                    self._give_way(error)
+                    return
+                if held is None:
+                    return
+                failure = self._copy_under(held)
+                held.let_go()
+            first = None
+            if failure is not None and number == COPY_ATTEMPTS:
+                kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
+                raise kind.of_text(failure.message)
+
+    def _new_snapshot(self, connection: ExitStack) -> HeldSnapshot | None:
+        """A snapshot for the tables that are claimed; None: the run ends."""
+        snapshot = connection.enter_context(copy_snapshot(self._site, self._oids, self._stop))
+        return None if snapshot is None else HeldSnapshot(snapshot, connection)
+
+    def _give_way(self, full: SpoolFull) -> None:
+        """Have tables hold nothing of a spool that has no room until there is some."""
+        tables = self._site.tables
+        with tables.changing():
+            for oid in self._oids:
+                before = tables.get(oid)
+                table = tables.apply(oid, HoldReleased(str(full))).table
+                if before is not None and before.replaces_partitions:
+                    log_full_copy(table, Failure.of(full))
+
+    # Plan
+
+    def resume(self) -> None:
+        """Go on with what an earlier run has staged of the tables that are claimed, if its snapshot
+        is still kept.
+
+        Raises:
+            SinkError: the target as a whole cannot be used.
+        """
+        kept = self._kept.begun_before()
+        if kept is not None:
+            with self.needs_snapshot():
+                self._resume(*kept)
+
+    def needs_snapshot(self) -> AbstractContextManager[None]:
+        """A block in which the snapshot stays that an earlier run has kept."""
+        return self._kept.needed()
+
+    def _resume(self, snapshot: Snapshot, journal: CopyJournal) -> None:
+        task = self._task(snapshot)
+        try:
+            source, _ = read_source(self._site, snapshot)
+        except SnapshotGone as error:
+            logger.info("copies begin again: %s", error.what)
+            self._kept.release()
+            return
+        copies = restored_copies(self._site, source, task, journal, self._oids)
+        self._stage(ReadSnapshot(self._kept, task, copies, journal), source)
+
+    def _copy_under(self, held: HeldSnapshot) -> Failure | None:
+        """Copy the tables that are claimed and begun; each is committed once it is staged.
+
+        Returns:
+            what a table waits for outside of itself, if one does.
+        """
+        site = self._site
+        self._kept.release()
+        source, snapshot = read_source(site, held.snapshot, self._oids, self._settings.copy_workers)
+        known = site.tables.durable.tables
+        if any(source.awaits_look(oid, known[oid]) for oid in self._oids & known.keys()):
+            site.looks.look()
+        task = self._task(snapshot)
+        copies = plan_copies(site, source, task, self._oids)
+        read = ReadSnapshot(self._kept, task, copies)
+        if are_worth_keeping(copies, self._settings.copy_rate):
+            read.keep(held)
+        try:
+            with self._kept.needed():
+                return self._stage(read, source)
+        finally:
+            if self._kept.begun_before() is None:
+                self._discard(read)
+
+    def _task(self, snapshot: Snapshot) -> CopyTables:
+        return CopyTables(
+            self._site.config.source.dsn,
+            snapshot,
+            Spool.open(self._site.config.spool.path).identity.spool_id,
+            sink_options(self._settings),
+            table_options(self._settings),
+        )
+
+    # Stage
+
+    def _stage(self, read: ReadSnapshot, source: SourceTables) -> Failure | None:
+        site = self._site
+        site.counts.wait(self._oids, "")  # also those that are not copied now
+        site.pending.begin(self.number, (copy.work for copy in read.copies))
+        try:
+            position = read.task.snapshot.position
+            copies = catch_up_to(site, position, read.copies, source.fingerprints, self._stop)
+            site.pending.begin(self.number, (copy.work for copy in copies))
+            site.counts.begin(copies)
+            try:
+                waiting = self._stage_each(read, copies)
+            finally:
+                if not self._stop.is_set():
+                    site.counts.given_up(copies)
+        finally:
+            read.end()
+        if not self._stop.is_set():  # what is staged serves the next run, if it comes soon
+            self._kept.release()
+        return waiting
+
+    def _stage_each(self, read: ReadSnapshot, copies: Sequence[TableCopy]) -> Failure | None:
+        site, snapshot = self._site, read.task.snapshot
+        age = SnapshotAge(self._settings.name, snapshot.taken_at)
+        waiting = [self._finish(read, copy) for copy in copies if copy.is_staged]
+        slots = site.share.join(self._settings.copy_workers, is_alone=self._is_alone)
+        staging = Staging(read, copies, slots)
+        try:
+            while staging.is_unfinished:
+                if self._stop.is_set():
+                    staging.drop_rest()
+                else:
+                    self._tend(read, age, slots)
+                    staging.begin(lambda copy: is_wanted(site, copy.work, snapshot))
+                for copy, number in staging.ended():
+                    self._note(read, copy, number)
+                    if copy.failure is not None or copy.is_staged:
+                        waiting.append(self._finish(read, copy))
+                waiting += [self._finish(read, copy) for copy in staging.give_up()]
+        finally:
+            for copy, number in staging.close():
+                with suppress(Exception):  # the error that ended the copy run counts
+                    self._note(read, copy, number)
+        return next((failure for failure in reversed(waiting) if failure is not None), None)
+
+    def _tend(self, read: ReadSnapshot, age: SnapshotAge, slots: CopySlots) -> None:
+        """Look after the snapshot, and after what the views say of the copies."""
+        read.look()
+        age.look()
+        pending, counts = self._site.pending, self._site.counts
+        counts.wait(pending.begun(self.number), slots.waits_for)
+        counts.tend()
+
+    def _note(self, read: ReadSnapshot, copy: TableCopy, number: int) -> None:
+        """Write down that a portion is staged, or why it is put aside."""
+        oid, tables = copy.work.facts.oid, self._site.tables
+        why = None if copy.locked is None else copy.locked.message
+        if why is None and number not in copy.staged:
+            return
+        with tables.changing():
+            table = tables.get(oid)
+            if table is not None and table.error != why and is_planned(table, copy.work):
+                tables.apply(oid, CopyWaits(why))
+        if why is None:
+            read.staged(copy, number)
+            self._site.counts.staged(copy, number)
+            failpoint("copy.staged")
+
+    def _finish(self, read: ReadSnapshot, copy: TableCopy) -> Failure | None:
+        """Commit a table, or record why it has failed.
+
+        Returns:
+            what the table waits for outside of itself, if it does.
+        """
+        result = finish_copy(self._site, read.task, copy)
+        # One that failed need not wait for the end of this copy run to be tried again.
+        self._site.pending.drop(self.number, copy.work.facts.oid)
+        return result if isinstance(result, Failure) and result.remedy is Remedy.WAIT else None
+
+    def _discard(self, read: ReadSnapshot) -> None:
+        """Delete what is staged of tables whose copies were not finished: they begin again, and
+        would need as much room once more. A target that fails is not asked for each of them.
+
+        Nobody goes on with it: there is no journal, or none any more. What an earlier run has
+        staged is left alone, since that run may have committed it.
+        """
+        for copy in read.copies:
+            if self._stop.is_set():
+                return
+            if copy.staged and not copy.is_offered:
+                discard = partial(read.task.discard, copy.work)
+                if isinstance(attempt(discard, [*copy.staged.values()]), Failure):
+                    return

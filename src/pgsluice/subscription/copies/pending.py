@@ -1,0 +1,220 @@
+"""Which tables are copied next, and why the others wait.
+
+A table is next if its record says that it waits for a copy from the source, no copy run has it, and
+nothing keeps it back: another session's lock, or a spool without room. Such a table is in state
+``i`` and holds nothing of the spool. Its record says what it waits for, and it waits only as long
+as the record says so: a user who asks for the copy begins it at once. A run that starts tries all
+of them.
+
+All tables that are next join one copy run, which reads small ones first
+(:mod:`pgsluice.subscription.copies.portion_queue`). Of several copy runs, the scheduler chooses
+(:mod:`pgsluice.subscription.copies.scheduler`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+
+from pgsluice.catalog import locked_tables
+from pgsluice.copy import CopyWork
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import TableLocked
+from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.lifecycle.table_events import CopyWaits
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.threads import Backoff
+
+LOCK_POLL_S = 5.0
+"""How often the server is asked whether a table is still locked."""
+_ROOM_PAUSES_S = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
+"""The pauses after copies of a table that the spool had no room for; the last one repeats."""
+
+
+def awaits_copy(record: TableRecord) -> bool:
+    """Whether a table waits for a copy from the source, and not from the target that it had."""
+    return record.is_to_copy and record.old_target is None
+
+
+def is_planned(table: TableRecord | None, work: CopyWork) -> bool:
+    """Whether a table's record still says that this copy is made.
+
+    A look may have found another name, or that the table is not sent any more; a user may have
+    asked for another copy.
+    """
+    return (
+        table is not None
+        and table.state is TableState.DATA_COPY
+        and table.copy_number == work.copy_number
+        and table.partitions.load == work.leaves
+        and table.partitions.gone_bounds == work.gone_bounds
+        and table.target_name == (work.namespace, work.name)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    until: float
+    room: Backoff | None = None
+
+    @property
+    def is_for_lock(self) -> bool:
+        return self.room is None
+
+
+@dataclass(slots=True)
+class _Claim:
+    """The tables of a copy run.
+
+    Attributes:
+        oids: those that it is about to copy.
+        works: those that it copies, for as long as their records say so.
+    """
+
+    oids: frozenset[int] = frozenset()
+    works: dict[int, CopyWork] = field(default_factory=dict)
+
+
+class PendingCopies:
+    """The tables of a subscription that wait for copies; any thread may ask and tell.
+
+    Args:
+        tables: the subscription's.
+    """
+
+    def __init__(self, tables: SubscriptionTables) -> None:
+        self._tables = tables
+        self._lock = Lock()
+        self._pauses: dict[int, _Pause] = {}
+        self._claims: dict[int, _Claim] = {}
+
+    # Which are next
+
+    def all(self) -> list[int]:
+        """The tables that wait for a copy from the source, or for one to end."""
+        return [oid for oid, table in self._tables.unfinished.items() if awaits_copy(table)]
+
+    def next(self, run: int | None = None) -> list[int]:
+        """The tables whose copies may begin now.
+
+        Args:
+            run: a copy run; no other one has them.
+        """
+        return [
+            oid
+            for oid, table in self._tables.unfinished.items()
+            if awaits_copy(table)
+            and not self._is_paused(oid, table)
+            and not self._is_claimed(oid, run)
+        ]
+
+    def _is_claimed(self, oid: int, run: int | None) -> bool:
+        """Whether a table waits for another copy run."""
+        # Asked for each table that waits, ten times a second: nothing is read from the disk.
+        for number, claim in list(self._claims.items()):
+            if number == run:
+                continue
+            work = claim.works.get(oid)
+            is_read = work is not None and is_planned(self._tables.get(oid), work)
+            if oid in claim.oids or is_read:
+                return True
+        return False
+
+    # What copy runs have
+
+    def claim(self, run: int, oids: Collection[int]) -> None:
+        """A copy run is about to copy these tables; the caller holds the tables' lock."""
+        self._claims[run] = _Claim(frozenset(oids))
+
+    def begin(self, run: int, works: Iterable[CopyWork]) -> None:
+        """A copy run makes these copies, and none of the others that it has claimed."""
+        self._claims[run] = _Claim(works={work.facts.oid: work for work in works})
+
+    def begun(self, run: int) -> Collection[int]:
+        """The tables that a copy run copies."""
+        return list(self._claims[run].works)
+
+    def drop(self, run: int, oid: int) -> None:
+        """A copy run is done with a table, which need not wait for its end to be tried again."""
+        self._claims[run].works.pop(oid, None)
+
+    def end(self, run: int) -> None:
+        """A copy run has ended."""
+        self._claims.pop(run, None)
+
+    # What keeps tables back
+
+    def wait_for_lock(self, oid: int) -> None:
+        """A table is locked: it waits until the lock is gone."""
+        with self._lock:
+            self._pauses[oid] = _Pause(time.monotonic() + LOCK_POLL_S)
+
+    def wait_for_room(self, oid: int) -> float:
+        """A copy was given up at the spool's size limit; each time it waits for longer.
+
+        Returns:
+            for how many seconds it waits.
+        """
+        with self._lock:
+            before = self._pauses.get(oid)
+            room = (before and before.room) or Backoff(_ROOM_PAUSES_S)
+            pause_s = room.failed()
+            self._pauses[oid] = _Pause(time.monotonic() + pause_s, room)
+        return pause_s
+
+    def resume(self, oids: Collection[int]) -> None:
+        """These tables are copied, or can be."""
+        with self._lock:
+            for oid in oids:
+                self._pauses.pop(oid, None)
+
+    def locked(self) -> frozenset[int]:
+        """The tables that wait for a lock."""
+        return frozenset(oid for oid, pause in dict(self._pauses).items() if pause.is_for_lock)
+
+    def ask_for_locks(self, dsn: str) -> None:
+        """Find out which of the tables that wait for a lock can be read now.
+
+        Args:
+            dsn: the source.
+
+        Raises:
+            SourceUnreachable: no connection.
+        """
+        tables, to_ask = self._tables.durable.tables, self._locked_to_ask()
+        waiting = {
+            oid: tables[oid]
+            for oid in to_ask & tables.keys()
+            if tables[oid].is_to_copy and self._is_paused(oid, tables[oid])
+        }
+        self.resume(to_ask - waiting.keys())
+        if not waiting:
+            return
+        with (
+            connect_sql(dsn, application="locked tables") as connection,
+            source_errors("asking for locks"),
+        ):
+            locked = locked_tables(connection, waiting)
+        self.resume(waiting.keys() - locked.keys())
+        with self._tables.changing():
+            for oid, sentence in locked.items():
+                self.wait_for_lock(oid)
+                table, why = self._tables.get(oid), str(TableLocked.by(sentence))
+                if table == waiting[oid] and table.error != why:
+                    self._tables.apply(oid, CopyWaits(why))
+
+    def _locked_to_ask(self) -> frozenset[int]:
+        """The tables that wait for a lock, if it is time to ask the server for them."""
+        now = time.monotonic()
+        pauses = dict(self._pauses).items()
+        is_time = any(pause.is_for_lock and now >= pause.until for _, pause in pauses)
+        return self.locked() if is_time else frozenset()
+
+    def _is_paused(self, oid: int, table: TableRecord) -> bool:
+        """Whether a table that is to be copied has to wait."""
+        pause = self._pauses.get(oid)
+        if pause is None or table.error is None:
+            return False
+        return pause.is_for_lock or time.monotonic() < pause.until

@@ -1,0 +1,215 @@
+"""Which portion of a copy run's tables is read next.
+
+Small tables come first, and share tasks. Then come the portions of large ones, the smallest table
+first. A portion whose session broke goes to the end. One whose table another session has locked is
+put aside, with the others of its table, and is tried again every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pgsluice.copy import CopyWork
+from pgsluice.errors import Failure
+from pgsluice.sinks.contract import StagedRows
+from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
+
+_MOST_TABLES = 16
+"""Small tables that share a task, at most."""
+LOCK_PATIENCE_S = 30.0
+"""How long a copy that has nothing else to do waits for locked tables, at least."""
+_LOCK_RETRY_S = 5.0
+
+
+@dataclass(slots=True)
+class TableCopy:
+    """A table's copy while its portions are staged.
+
+    Attributes:
+        staged: what is staged, by the portion's number.
+        failure: of a portion; the others are not read any more.
+        locked: why portions are put aside; None: they are not.
+        interruptions: how often a portion was tried again.
+        is_offered: a commit of what is staged was begun, and perhaps made.
+    """
+
+    work: CopyWork
+    portions: tuple[Portion, ...]
+    staged: dict[int, StagedRows] = field(default_factory=dict)
+    failure: Failure | None = None
+    locked: Failure | None = None
+    interruptions: int = 0
+    is_offered: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much is read of the source."""
+        return sum(map(size_bytes, self.portions))
+
+    @property
+    def rows(self) -> int:
+        """How many rows are staged."""
+        return sum(part.rows for part in self.staged.values())
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether all portions are staged."""
+        return len(self.staged) == len(self.portions)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTask:
+    """What one task stages: a portion of a large table, or some small tables."""
+
+    portions: tuple[tuple[TableCopy, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it reads of the source."""
+        return sum(size_bytes(copy.portions[number]) for copy, number in self.portions)
+
+    def needed(self, is_wanted: Callable[[TableCopy], bool]) -> StagingTask:
+        """What of it is still to be done.
+
+        Args:
+            is_wanted: whether a table is still to be copied.
+        """
+        portions = self.portions
+        kept = [(copy, n) for copy, n in portions if copy.failure is None and is_wanted(copy)]
+        return StagingTask(tuple(kept))
+
+
+class PortionQueue:
+    """What is to be read, in its order.
+
+    Attributes:
+        left_bytes: about how much that is.
+    """
+
+    def __init__(self, tasks: Iterable[StagingTask]) -> None:
+        self._tasks: deque[StagingTask] = deque()
+        self.left_bytes = 0
+        self.append(*tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[StagingTask]:
+        return iter(self._tasks)
+
+    def append(self, *tasks: StagingTask) -> None:
+        """Put tasks at the end."""
+        self._tasks.extend(tasks)
+        self.left_bytes += sum(task.size_bytes for task in tasks)
+
+    def put_back(self, task: StagingTask) -> None:
+        """Put a task at the beginning."""
+        self._tasks.appendleft(task)
+        self.left_bytes += task.size_bytes
+
+    def pop(self, most_portions: int) -> StagingTask:
+        """Take the first one.
+
+        Args:
+            most_portions: if it is a portion of a large table, it takes those that follow, too.
+        """
+        task = self._tasks.popleft()
+        copy, _ = task.portions[0]
+        while (
+            len(copy.portions) > 1
+            and len(task.portions) < most_portions
+            and self._tasks
+            and self._tasks[0].portions[0][0] is copy
+        ):
+            task = StagingTask(task.portions + self._tasks.popleft().portions)
+        self.left_bytes -= task.size_bytes
+        return task
+
+    def take_all(self) -> list[StagingTask]:
+        """Take all of them."""
+        tasks = [*self._tasks]
+        self._tasks.clear()
+        self.left_bytes = 0
+        return tasks
+
+    def take_table(self, copy: TableCopy) -> list[StagingTask]:
+        """Take all portions of a table that has several."""
+        tasks = self.take_all()
+        self.append(*(task for task in tasks if task.portions[0][0] is not copy))
+        return [task for task in tasks if task.portions[0][0] is copy]
+
+
+class LockedPortions:
+    """Portions that are put aside, because other sessions have locked their tables.
+
+    They are tried again and again while other tables are read, and then for as long again as the
+    copy has lasted: to wait longer would cost more than to begin the tables anew.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[StagingTask] = []
+        self._retry_at = 0.0
+        self._began_at = self._idle_since = time.monotonic()
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def put(self, tasks: Sequence[StagingTask]) -> None:
+        """Put portions aside."""
+        self._tasks += tasks
+        self._retry_at = time.monotonic() + _LOCK_RETRY_S
+
+    def take_due(self) -> list[StagingTask]:
+        """The portions to be tried now."""
+        return [] if time.monotonic() < self._retry_at else self.take_all()
+
+    def take_all(self) -> list[StagingTask]:
+        """Take all of them."""
+        tasks, self._tasks = self._tasks, []
+        return tasks
+
+    def give_up(self, others: Iterable[StagingTask]) -> list[TableCopy]:
+        """The tables that are not waited for any longer; they have failed.
+
+        Args:
+            others: what is read, or is to be.
+        """
+        now = time.monotonic()
+        if any(copy.locked is None for task in others for copy, _ in task.portions):
+            self._idle_since = now
+        lasted_s = self._idle_since - self._began_at
+        if not self._tasks or now - self._idle_since < max(LOCK_PATIENCE_S, lasted_s):
+            return []
+        copies = copies_of(self.take_all())
+        for copy in copies:
+            copy.failure = copy.locked
+        return copies
+
+
+def staging_tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[StagingTask]:
+    """What tasks do, in their order: small tables come first, and share tasks."""
+    ordered = sorted(copies, key=lambda copy: copy.size_bytes)
+    small = [copy for copy in ordered if len(copy.portions) == 1]
+    most_tables = max(1, min(_MOST_TABLES, len(small) // (2 * at_once)))
+    together: list[TableCopy] = []
+    for copy in small:
+        together_bytes = copy.size_bytes + sum(other.size_bytes for other in together)
+        if together and (len(together) == most_tables or together_bytes > PORTION_BYTES):
+            yield StagingTask(tuple((other, 0) for other in together))
+            together = []
+        together.append(copy)
+    if together:
+        yield StagingTask(tuple((copy, 0) for copy in together))
+    for copy in ordered:
+        if len(copy.portions) > 1:
+            numbers = (n for n in range(len(copy.portions)) if n not in copy.staged)
+            yield from (StagingTask(((copy, number),)) for number in numbers)
+
+
+def copies_of(tasks: Iterable[StagingTask]) -> list[TableCopy]:
+    """The tables of tasks, each once."""
+    copies = (copy for task in tasks for copy, _ in task.portions)
+    return list({id(copy): copy for copy in copies}.values())
