@@ -25,7 +25,10 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.delta.snapshot import no_table
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.testing.changes import ChangesBuilder
@@ -121,7 +124,10 @@ class _ThroughDeltalake:
         return self.sink.location(namespace, name)
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
-        return DeltaHandle(self.sink, table, identity)
+        folder = self.sink.folder(table.namespace, table.name)
+        snapshot = newest_snapshot(folder)
+        kind = DeltaHandle if snapshot is None else RuledHandle
+        return kind(self.sink, table, identity, snapshot or no_table(folder), "on_write")
 
 
 def _worn(folder: Path, copied: Copied) -> list[Line]:

@@ -24,6 +24,8 @@ FOLDERS_OF_FILTERS = "Inside row_filter, folders import downward only"
 FOLDERS_OF_SUBSCRIPTION = "Inside subscription, folders import downward only"
 TASKS = "Tasks of batches know nothing of the driver"
 FOLDERS_OF_SPARK = "Inside spark, folders import downward only"
+FOLDERS_OF_SINKS = "Inside sinks, formats of tables stand on what they share"
+FORMATS = "What formats of tables share knows none of their libraries"
 FOLDERS_OF_SPOOL = "Inside spool, folders import downward only"
 ROW_FILTER = "Row filters are used through their package only"
 PUBLICATION = "Publications are used through their package only"
@@ -48,6 +50,8 @@ FORBIDDEN = [
     ),
     (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.cadence"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
+    (FOLDERS_OF_SINKS, "sinks/contract.py", "import pgsluice.sinks.target"),
+    (FORMATS, "sinks/lake/edit.py", "import deltalake"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),

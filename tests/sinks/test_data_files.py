@@ -42,7 +42,7 @@ def write_file(folder: Path, name: str, groups: list[pa.RecordBatch]) -> DataFil
     with pq.ParquetWriter(folder / name, SCHEMA) as writer:
         for group in groups:
             writer.write_batch(group)
-    return DataFile(name, {}, recorded_rows=sum(map(len, groups)))
+    return DataFile(name, 0, recorded_rows=sum(map(len, groups)))
 
 
 def test_the_live_rows_of_many_groups_come_in_their_order(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_an_error_while_rows_are_read_ahead_ends_the_rows(tmp_path: Path) -> Non
 
     def files() -> Iterator[tuple[DataFile, BitMap]]:
         yield file, BitMap()
-        yield DataFile("missing", {}, recorded_rows=1), BitMap()
+        yield DataFile("missing", 0, recorded_rows=1), BitMap()
 
     live = live_batches(LocalFolder(tmp_path), files(), SCHEMA)
     assert len(next(live)) == len(next(live)) == size

@@ -807,12 +807,12 @@ def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> N
     }
     batch = pa.record_batch(columns)
     (file,) = write_files(LocalFolder(tmp_path), batch.schema, [batch])
-    metadata = pq.read_metadata(tmp_path / file["path"]).row_group(0)
+    metadata = pq.read_metadata(tmp_path / file.name).row_group(0)
     chunks = [metadata.column(number) for number in range(metadata.num_columns)]
     with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
     assert {"kind", "a.b", "tags.list.element"} <= {*with_dictionary}
     assert not {"id", "ids.list.element"} & {*with_dictionary}
-    assert pq.read_table(tmp_path / file["path"]).to_batches()[0].equals(batch)
+    assert pq.read_table(tmp_path / file.name).to_batches()[0].equals(batch)
 
 
 @pytest.mark.usefixtures("each_way")

@@ -163,7 +163,7 @@ def test_rows_that_end_in_an_error_leave_no_files(sink: DeltaSink) -> None:
 
 
 def test_failed_upkeep_leaves_no_files(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.FILES_OF_A_SIZE", 2)
+    monkeypatch.setattr("pgsluice.sinks.lake.upkeep.FILES_OF_A_SIZE", 2)
     load(sink)
     writer = update(sink, 1, 110)
     before = files_of(sink)

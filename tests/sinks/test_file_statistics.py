@@ -39,7 +39,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 
 def statistics(folder: Path, *batches: pa.RecordBatch) -> dict[str, Any]:
     (file,) = write_files(LocalFolder(folder), batches[0].schema, batches)
-    return file["stats"]
+    return dict(file.statistics())
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def table_of(keys: list[tuple[Any, ...]]) -> pa.Table:
 def data_file(folder: Path, keys: pa.Table) -> DataFile:
     name = f"{uuid.uuid4()}.parquet"  # names of data files never come twice
     pq.write_table(keys, folder / name)
-    return DataFile(name, {})
+    return DataFile(name, 0)
 
 
 @pytest.mark.parametrize("kind", KEYS)

@@ -118,7 +118,7 @@ def parts_of(folder: Path, tables: list[pa.Table], rows: list[int], column: str)
         for table in tables:
             writer.write_table(table)
     schema = pa.schema([tables[0].schema.field(column)])
-    parts = list(rows_at(LocalFolder(folder), DataFile("file", {}), np.array(rows), schema))
+    parts = list(rows_at(LocalFolder(folder), DataFile("file", 0), np.array(rows), schema))
     expected = pa.concat_tables(tables).select([column]).take(pa.array(rows))
     assert pa.concat_tables(parts).equals(expected)
     return parts

@@ -37,10 +37,10 @@ from pgsluice.sinks.delta.deletion_vectors import (
 )
 from pgsluice.sinks.delta.log import _known, commit_name, newest_snapshot, read_commit, remember
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.upkeep import FILES_OF_A_SIZE
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.net_merge import LARGE_SHARE
 from pgsluice.sinks.lake.sidecars import OpenSidecars
+from pgsluice.sinks.lake.upkeep import FILES_OF_A_SIZE
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import (

@@ -15,22 +15,24 @@ from typing import Any
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.deletion_vectors import Descriptor, write_vectors
 from pgsluice.sinks.delta.durability import new_files, note_settled
 from pgsluice.sinks.delta.log import after_commit, commit_name, remember
+from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
 from pgsluice.sinks.lake.attempt import commits
-from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.contract import Folder, LinksRefused, NameTaken
 
 
 def commit(
-    snapshot: Snapshot,
+    snapshot: DeltaSnapshot,
     operation: str,
     actions: Sequence[dict[str, Any]],
     *,
     transactions: Mapping[str, int] = MappingProxyType({}),
     information: Mapping[str, Any] = MappingProxyType({}),
-) -> Snapshot:
+) -> DeltaSnapshot:
     """Make the version after a snapshot.
 
     One writer creates the file of a version; deltalake does the same. What the commit names is
@@ -88,7 +90,24 @@ def _as_json(action: dict[str, Any]) -> str:
     return json.dumps(action, ensure_ascii=False, separators=(",", ":"))
 
 
-def removed(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
+def actions_of(snapshot: DeltaSnapshot, edit: Edit) -> tuple[list[dict[str, Any]], int]:
+    """An edit as actions; the dead rows are written for it.
+
+    Returns:
+        the actions, and the bytes of the new files and of the vectors.
+    """
+    leaving = [*edit.gone, *(name for name in edit.dead if name in snapshot.files)]
+    actions = [_removed(snapshot.files[name], edit.changes_data) for name in leaving]
+    new = {file.name: file for file in edit.new}
+    descriptors, size = write_vectors(snapshot.folder, [*edit.dead.values()])
+    for name, descriptor in zip(edit.dead, descriptors, strict=True):
+        file = new.pop(name, None) or snapshot.files[name]
+        actions.append(_with_vector(file, descriptor, file.rows(snapshot.folder)))
+    actions += [_added(file, edit.changes_data) for file in new.values()]
+    return actions, edit.bytes_written + size
+
+
+def _removed(file: DeltaFile, changes_data: bool) -> dict[str, Any]:
     """The action that takes a file, with the vector that it has, out of the table."""
     action = {
         "path": file.action["path"],
@@ -103,20 +122,21 @@ def removed(file: DataFile, *, changes_data: bool = True) -> dict[str, Any]:
     return {"remove": action}
 
 
-def with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]:
-    """The action that puts the file into the table again, with more dead rows.
+def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]:
+    """The action that puts a file into the table with more dead rows than it had.
 
     Its statistics stay; their bounds are no longer those of the live rows.
 
     Args:
         rows: how many the file has, dead ones included.
     """
+    old = file.action if isinstance(file, DeltaFile) else _added(file, True)["add"]
     statistics = {**file.statistics(), "numRecords": rows, "tightBounds": False}
     action = {
-        "path": file.action["path"],
+        "path": old["path"],
         "partitionValues": {},
         "size": file.size,
-        "modificationTime": file.action["modificationTime"],
+        "modificationTime": old["modificationTime"],
         "dataChange": True,
         "stats": statistics_text(statistics),
         "deletionVector": vector.as_json(),
@@ -124,17 +144,15 @@ def with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]
     return {"add": action}
 
 
-def added(
-    path: str, size: int, statistics: Mapping[str, Any], *, changes_data: bool = True
-) -> dict[str, Any]:
+def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
     """The action that puts a new file into the table."""
     action = {
-        "path": path,
+        "path": file.name,
         "partitionValues": {},
-        "size": size,
+        "size": file.size,
         "modificationTime": int(time.time() * 1000),
         "dataChange": changes_data,
-        "stats": statistics_text(statistics),
+        "stats": statistics_text(file.statistics()),
     }
     return {"add": action}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 import uuid
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +25,13 @@ from pyroaring import BitMap
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.lake.attempt import writes
+from pgsluice.sinks.lake.vectors import FRAME_BYTES, blob, decoded, decoded_blob, encoded
 from pgsluice.stores.contract import Folder, Span
 from pgsluice.stores.places import local_path
 
 FOLDER = "_dv"
 """Where our vectors lie, inside of the table's folder."""
 
-_MAGIC = struct.pack("<I", 1681511377)
 _DIGITS = np.frombuffer(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
     np.uint8,
@@ -99,6 +98,10 @@ class Descriptor:
             )
         return _inside(self.path, folder) if self.storage == "p" else None
 
+    def read(self, folder: Folder) -> BitMap:
+        """The dead rows, as :func:`read_vector` reads them."""
+        return read_vector(folder, self)
+
 
 def _inside(uri: str, folder: Folder) -> str | None:
     """The name that a file has in a folder; None: it lies elsewhere."""
@@ -116,17 +119,13 @@ def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
     """
     try:
         if descriptor.storage == "i":
-            return _decoded(from_base85(descriptor.path)[: descriptor.size])
+            return decoded(from_base85(descriptor.path)[: descriptor.size])
         name = descriptor.name(folder)
         if name is None:
             raise ValueError("it lies outside of the table's folder")
-        (stored,) = folder.read_spans(name, [Span(descriptor.offset or 0, descriptor.size + 8)])
-        data = stored[4:-4]
-        (size,) = struct.unpack_from(">i", stored)
-        (checksum,) = struct.unpack(">I", stored[-4:])
-        if size != descriptor.size or checksum != zlib.crc32(data):
-            raise ValueError("its size or its checksum is wrong")
-        return _decoded(data)
+        span = Span(descriptor.offset or 0, descriptor.size + FRAME_BYTES)
+        (stored,) = folder.read_spans(name, [span])
+        return decoded_blob(stored, descriptor.size)
     except (OSError, ValueError, struct.error) as error:
         raise PgsluiceError(
             f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
@@ -152,10 +151,9 @@ def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descr
     data = bytearray(b"\x01")
     descriptors = []
     for vector in vectors:
-        encoded = _encoded(vector)
-        descriptors.append(Descriptor("u", place, len(data), len(encoded), len(vector)))
-        data += struct.pack(">i", len(encoded)) + encoded
-        data += struct.pack(">I", zlib.crc32(encoded))
+        rows = encoded(vector)
+        descriptors.append(Descriptor("u", place, len(data), len(rows), len(vector)))
+        data += blob(rows)
     path = f"{FOLDER}/{_file_name(name)}"
     writes(partial(folder.delete, path))
     with folder.write(path) as stream:
@@ -166,24 +164,6 @@ def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descr
 
 def _file_name(name: uuid.UUID) -> str:
     return f"deletion_vector_{name}.bin"
-
-
-def _encoded(vector: BitMap) -> bytes:
-    """A RoaringBitmapArray with one bitmap, in the portable form."""
-    vector.run_optimize()
-    return _MAGIC + struct.pack("<QI", 1, 0) + vector.serialize()
-
-
-def _decoded(data: bytes) -> BitMap:
-    if data[:4] != _MAGIC:
-        raise ValueError("it is no RoaringBitmapArray in the portable form")
-    (count,) = struct.unpack_from("<Q", data, 4)
-    if count == 0:
-        return BitMap()
-    (high,) = struct.unpack_from("<I", data, 12)
-    if count > 1 or high != 0:
-        raise ValueError("it has row numbers of more than 32 bits")
-    return BitMap.deserialize(data[16:])
 
 
 def to_base85(data: bytes) -> str:

@@ -17,7 +17,7 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
 from pgsluice.sinks.delta.columns import nested_types
-from pgsluice.sinks.lake.snapshot import Snapshot
+from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
 _PROPERTY = "delta.enableDeletionVectors"
@@ -48,7 +48,7 @@ _KNOWN_FEATURES = frozenset(
 """Table features that our commits respect, or that act only through what :func:`_demands` sees."""
 
 
-def has_rules_of_others(snapshot: Snapshot) -> bool:
+def has_rules_of_others(snapshot: DeltaSnapshot) -> bool:
     """Whether a table that is merged on write asks for what only deltalake does.
 
     A change data feed is among that: where files are written anew, it has to say which of their
@@ -57,12 +57,12 @@ def has_rules_of_others(snapshot: Snapshot) -> bool:
     return bool(_unknown_rules(snapshot)) or has_change_data_feed(snapshot)
 
 
-def has_change_data_feed(snapshot: Snapshot) -> bool:
+def has_change_data_feed(snapshot: DeltaSnapshot) -> bool:
     """Whether readers may ask the table which rows changed."""
     return snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
 
 
-def refuse_unknown_rules(snapshot: Snapshot, table: str) -> None:
+def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str) -> None:
     """Refuse a table whose protocol or properties ask for what our commits do not do.
 
     Raises:
@@ -79,7 +79,7 @@ def refuse_unknown_rules(snapshot: Snapshot, table: str) -> None:
         )
 
 
-def _unknown_rules(snapshot: Snapshot) -> list[str]:
+def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
     """What the table asks for and our commits do not do."""
     features = {
         *(snapshot.protocol.get("readerFeatures") or ()),
@@ -89,7 +89,7 @@ def _unknown_rules(snapshot: Snapshot) -> list[str]:
     return unknown or list(_demands(snapshot)) if snapshot.metadata else []
 
 
-def _demands(snapshot: Snapshot) -> Iterator[str]:
+def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
     """Rules of the table that a commit of ours would break."""
     if snapshot.metadata.get("partitionColumns"):
         yield "partition columns"
@@ -115,7 +115,7 @@ def _column_rules(schema: str) -> tuple[str, ...]:
 
 
 def definition(
-    snapshot: Snapshot,
+    snapshot: DeltaSnapshot,
     *,
     schema: pa.Schema | None,
     properties: Mapping[str, str | None],
@@ -179,7 +179,7 @@ def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:
     return configuration.get(_OURS) == "on_read"
 
 
-def definition_without_vectors(snapshot: Snapshot) -> list[dict[str, Any]]:
+def definition_without_vectors(snapshot: DeltaSnapshot) -> list[dict[str, Any]]:
     """Actions after which a table may have no deletion vectors any more."""
     old = snapshot.protocol
     readers = sorted({*(old.get("readerFeatures") or ())} - {VECTORS})

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -32,7 +31,7 @@ from pgsluice.sinks.contract import (
     TargetTable,
 )
 from pgsluice.sinks.delta import columns, commit_marker, maintenance
-from pgsluice.sinks.delta.commit import added, commit, removed
+from pgsluice.sinks.delta.commit import actions_of, commit
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.features import (
@@ -42,7 +41,8 @@ from pgsluice.sinks.delta.features import (
     was_merged_on_read,
 )
 from pgsluice.sinks.delta.log import operations
-from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up, live_rows
+from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import (
@@ -52,18 +52,19 @@ from pgsluice.sinks.lake.copied_rows import (
     with_all_columns,
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
+from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.key_index import KeyIndex
 from pgsluice.sinks.lake.key_scan import KeyScan
 from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites
 from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
-from pgsluice.sinks.lake.snapshot import Snapshot
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
-    commit_actions,
     discard_changes,
     forget_sidecars,
+    joined_edit,
     stage_changes,
 )
+from pgsluice.sinks.lake.upkeep import live_rows
 from pgsluice.stores.contract import Folder
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class DeltaHandle(TableHandle):
         sink: DeltaSink,
         table: TargetTable,
         identity: TargetIdentity,
-        snapshot: Snapshot,
+        snapshot: DeltaSnapshot,
         way: Merge,
     ) -> None:
         self._sink = sink
@@ -157,7 +158,7 @@ class DeltaHandle(TableHandle):
         if self._table.key and self._way_with([staged]) == "on_read":
             keys = pa.schema([schema.field(name) for name in self._table.key])
             index = KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
-            index.prepare(file["path"] for file in json.loads(staged.payload))
+            index.prepare(file.name for file in staging.staged_files([staged]))
         return staged
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
@@ -211,20 +212,20 @@ class DeltaHandle(TableHandle):
             rewrites=self._rewrites(),
         )
         merged = merge.apply(changes, searches_new=self._searches_new)
+        actions, self._bytes_written = actions_of(self._snapshot, merged.edit)
         metrics = {
             "execution_time_ms": round(1000 * (time.monotonic() - began)),
             "num_source_rows": len(changes.rows) + len(changes.deletes),
             "num_target_rows_copied": merged.rows_copied,
         }
-        self._commit("MERGE", [*self._allowed(), *merged.actions], position, metrics)
-        self._bytes_written = merged.bytes_written
+        self._commit("MERGE", [*self._allowed(), *actions], position, metrics)
         return Applied(
             version=self.version,
             rows_inserted=merged.rows_inserted,
             rows_updated=merged.rows_updated,
             rows_deleted=merged.rows_deleted,
             rows_skipped=merged.rows_skipped,
-            bytes_written=merged.bytes_written,
+            bytes_written=self._bytes_written,
         )
 
     def can_stage_changes(self) -> bool:
@@ -255,13 +256,11 @@ class DeltaHandle(TableHandle):
     @attempt()
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         refuse_unknown_rules(self._snapshot, self._table.title)
-        keeps_vectors = self._is_merged_on_read
-        actions, size = commit_actions(self._snapshot, staged, keeps_vectors=keeps_vectors)
+        edit = joined_edit(self._snapshot, staged, keeps_vectors=self._is_merged_on_read)
+        actions, self._bytes_written = actions_of(self._snapshot, edit)
         self._commit("MERGE", [*self._allowed(), *actions], position)
         self._index = forget_sidecars(self._snapshot, self._sink.cache_dir, staged)
-        applied = applied_changes(self.version, staged, size)
-        self._bytes_written = applied.bytes_written
-        return applied
+        return applied_changes(self.version, staged, self._bytes_written)
 
     @attempt()
     def maintain(self, keep_versions: Iterable[int]) -> bool:
@@ -313,14 +312,9 @@ class DeltaHandle(TableHandle):
         """Make staged files the whole content."""
         if self._way == "auto":
             self._way = "on_write"  # made from changes, so without a copy
-        files = [file for part in staged for file in json.loads(part.payload or "[]")]
-        actions = [
-            *self._definition(schema),
-            *(removed(file) for file in self._snapshot.files.values()),
-            *(added(file["path"], file["size"], file["stats"]) for file in files),
-        ]
-        self._commit(operation, actions, position)
-        self._bytes_written = sum(file["size"] for file in files)
+        edit = Edit([*self._snapshot.files], new=staging.staged_files(staged))
+        actions, self._bytes_written = actions_of(self._snapshot, edit)
+        self._commit(operation, [*self._definition(schema), *actions], position)
         return Applied(
             version=self.version,
             rows_inserted=sum(part.rows for part in staged),

@@ -25,7 +25,8 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.lake.snapshot import DataFile, Removed, Snapshot
+from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
+from pgsluice.sinks.lake.snapshot import Removed
 from pgsluice.stores.contract import Folder, Stored
 
 _LOG = "_delta_log/"
@@ -62,11 +63,11 @@ def _operation(actions: Iterable[dict[str, Any]]) -> str:
     return next((str(a["commitInfo"].get("operation")) for a in actions if "commitInfo" in a), "")
 
 
-_known: dict[Folder, Snapshot] = {}
+_known: dict[Folder, DeltaSnapshot] = {}
 _known_lock = threading.Lock()
 
 
-def newest_snapshot(folder: Folder) -> Snapshot | None:
+def newest_snapshot(folder: Folder) -> DeltaSnapshot | None:
     """The table as it is now; None: there is none.
 
     Raises:
@@ -82,7 +83,7 @@ def newest_snapshot(folder: Folder) -> Snapshot | None:
     return snapshot
 
 
-def _caught_up(known: Snapshot) -> Snapshot | None:
+def _caught_up(known: DeltaSnapshot) -> DeltaSnapshot | None:
     """The table as it is now, by the names in the log from its known version on.
 
     Returns:
@@ -100,7 +101,7 @@ def newest_version(folder: Folder) -> int:
     return _Listed.of(folder.entries(_LOG)).newest
 
 
-def remember(snapshot: Snapshot) -> None:
+def remember(snapshot: DeltaSnapshot) -> None:
     """Keep a table's state for the next use in this process."""
     with _known_lock:
         _known[snapshot.folder] = snapshot
@@ -108,7 +109,7 @@ def remember(snapshot: Snapshot) -> None:
             del _known[next(iter(_known))]
 
 
-def read_snapshot(folder: Folder) -> Snapshot | None:
+def read_snapshot(folder: Folder) -> DeltaSnapshot | None:
     """The table as it is now, from the newest checkpoint on; None: there is none.
 
     Raises:
@@ -127,8 +128,8 @@ def read_snapshot(folder: Folder) -> Snapshot | None:
 
 
 def after_commit(
-    snapshot: Snapshot, actions: Iterable[dict[str, Any]], tag: Hashable = None
-) -> Snapshot:
+    snapshot: DeltaSnapshot, actions: Iterable[dict[str, Any]], tag: Hashable = None
+) -> DeltaSnapshot:
     """The table after one more commit.
 
     Args:
@@ -138,7 +139,7 @@ def after_commit(
     return _Building.of(snapshot).applied(actions, version).snapshot(version, tag)
 
 
-def _advanced(snapshot: Snapshot, listed: _Listed) -> Snapshot:
+def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
     """The table after the commits that follow."""
     newest = listed.newest
     if snapshot.version >= newest:
@@ -212,12 +213,12 @@ class _Building:
         self.protocol: Mapping[str, Any] | None = None
         self.metadata: Mapping[str, Any] | None = None
         self.schema: pa.Schema | None = None
-        self.files: dict[str, DataFile] = {}
+        self.files: dict[str, DeltaFile] = {}
         self.transactions: dict[str, int] = {}
         self.removed: dict[str, Removed] = {}
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> _Building:
+    def of(cls, snapshot: DeltaSnapshot) -> _Building:
         """Begin with a snapshot."""
         new = cls(snapshot.folder)
         new.protocol, new.metadata = snapshot.protocol, snapshot.metadata
@@ -251,7 +252,15 @@ class _Building:
         before = self.removed.pop(name, None)
         since = version if before is None else before.since
         rows = json.loads(add.get("stats") or "{}").get("numRecords")
-        self.files[name] = DataFile(name, add, _descriptor(add), rows, since, version)
+        self.files[name] = DeltaFile(
+            name,
+            add["size"],
+            vector=_descriptor(add),
+            recorded_rows=rows,
+            since=since,
+            vector_since=version,
+            action=add,
+        )
 
     def _remove(self, remove: Mapping[str, Any], version: int) -> None:
         """Take a file with its vector out. The vector's file may have vectors of other data files;
@@ -259,16 +268,17 @@ class _Building:
         name, vector = unquote(remove["path"]), _descriptor(remove)
         live = self.files.get(name)
         if live is None or live.vector != vector:
-            live = DataFile(name, remove)  # a checkpoint names it without the versions it was in
+            since = vector_since = -1  # a checkpoint names it without the versions it was in
         else:
+            since, vector_since = live.since, live.vector_since
             del self.files[name]
         time_ms = remove.get("deletionTimestamp") or 0
         if name not in self.files:
-            self.removed[name] = Removed(live.since, version, time_ms)
+            self.removed[name] = Removed(since, version, time_ms)
         if vector is not None and (stored := vector.name(self.folder)) is not None:
-            self.removed[stored] = Removed(live.vector_since, version, time_ms)
+            self.removed[stored] = Removed(vector_since, version, time_ms)
 
-    def snapshot(self, version: int, tag: Hashable) -> Snapshot:
+    def snapshot(self, version: int, tag: Hashable) -> DeltaSnapshot:
         """What has been built.
 
         Args:
@@ -283,16 +293,16 @@ class _Building:
                 hint="restore the files of _delta_log; or move the table away and copy it again",
                 location=self.folder.uri,
             )
-        return Snapshot(
+        return DeltaSnapshot(
             self.folder,
             version,
-            self.protocol,
-            self.metadata,
             self.schema,
-            self.files,
-            self.transactions,
             self.removed,
-            tag,
+            files=self.files,
+            protocol=self.protocol,
+            metadata=self.metadata,
+            transactions=self.transactions,
+            tag=tag,
         )
 
 

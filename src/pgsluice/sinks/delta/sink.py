@@ -11,7 +11,7 @@ from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_rea
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
-from pgsluice.sinks.lake.snapshot import no_table
+from pgsluice.sinks.delta.snapshot import no_table
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.places import folder_at
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
-from pgsluice.sinks.delta.deletion_vectors import read_vector
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import with_all_columns
 from pgsluice.sinks.lake.snapshot import DataFile
@@ -98,7 +97,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
 
 def dead_rows(folder: Folder, file: DataFile) -> BitMap:
     """The numbers of a file's dead rows."""
-    return BitMap() if file.vector is None else read_vector(folder, file.vector)
+    return BitMap() if file.vector is None else file.vector.read(folder)
 
 
 def live_batches(

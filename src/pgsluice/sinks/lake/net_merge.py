@@ -1,4 +1,4 @@
-"""Net changes as the actions of one commit, and the files that these name.
+"""Net changes as one edit of a table, and the files that it names.
 
 Either rows that are updated or deleted die by their files' deletion vectors, and updated and
 inserted rows go into a new file (merge-on-read). Or the files that have such rows are written anew
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,10 @@ from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, with_values
-from pgsluice.sinks.delta.commit import added, removed, with_vector
-from pgsluice.sinks.delta.deletion_vectors import write_vectors
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, rows_at, whole_groups
+from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.key_entries import Hits, Indexes
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
@@ -53,18 +52,16 @@ class Merged:
     """What a merge wants to commit, and what it counts.
 
     Attributes:
-        actions: that take the table to the state after the changes.
+        edit: takes the table to the state after the changes.
         rows_copied: rows that did not change and were written anew.
-        bytes_written: of data files and vectors.
     """
 
-    actions: list[dict[str, Any]] = field(default_factory=list)
+    edit: Edit = field(default_factory=Edit)
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
     rows_skipped: int = 0
     rows_copied: int = 0
-    bytes_written: int = 0
 
 
 class NetMerge:
@@ -144,7 +141,7 @@ class NetMerge:
     def replace(self, net: NetChanges) -> Merged:
         """The same for changes that truncate the table before."""
         merged = self.append(net)
-        merged.actions[:0] = [removed(file) for file in self._snapshot.files.values()]
+        merged.edit.gone += self._snapshot.files
         return merged
 
     def _live(self, keys: pa.Table) -> _Live:
@@ -212,23 +209,18 @@ class NetMerge:
         folder = self._snapshot.folder
         is_all = self._rewrites == "all"
         is_large = self._rewrites == "large" and len(hits.rows) > LARGE_SHARE * self._count_live()
-        vectors, files, rewritten = [], [], []
+        rewritten = []
         for file, indexes in hits.by_file():
             vector = self._dead_rows(file) | BitMap(hits.rows[indexes].astype(np.uint32))
-            merged.actions.append(removed(file))
             rows = file.rows(folder)
             if len(vector) == rows:
-                continue
-            if is_all or (is_large and len(vector) > LARGE_SHARE * rows):
+                merged.edit.gone.append(file.name)
+            elif is_all or (is_large and len(vector) > LARGE_SHARE * rows):
+                merged.edit.gone.append(file.name)
                 rewritten.append((file, vector))
                 merged.rows_copied += rows - len(vector)
             else:
-                vectors.append(vector)
-                files.append(file)
-        descriptors, size = write_vectors(folder, vectors)
-        merged.bytes_written += size
-        for file, descriptor in zip(files, descriptors, strict=True):
-            merged.actions.append(with_vector(file, descriptor, file.rows(folder)))
+                merged.edit.dead[file.name] = vector
         return rewritten
 
     def _dead_rows(self, file: DataFile) -> BitMap:
@@ -259,11 +251,9 @@ class NetMerge:
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
         written = staging.write_files(folder, schema, copied)
-        for file in written:
-            merged.actions.append(added(file["path"], file["size"], file["stats"]))
-            merged.bytes_written += file["size"]
+        merged.edit.new += written
         if rows.keys.num_columns and len(written) == 1 and not rewritten:
-            self._index.add(written[0]["path"], rows.keys)
+            self._index.add(written[0].name, rows.keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ key nothing proves to be unique pays for it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +15,8 @@ from pgsluice.changes.shared_keys import count_shared_keys
 from pgsluice.changes.unique import shared_keys_error
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows, TargetTable
-from pgsluice.sinks.lake.snapshot import open_data_file
+from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.sinks.lake.staging import staged_files
 from pgsluice.stores.contract import Folder
 
 _READ_ROWS = 2**16
@@ -46,9 +45,8 @@ def refuse_shared_keys(
     if table.is_key_proved or not table.key or not {*table.key} <= {*types.names}:
         return
     keys = pa.schema([types.field(name) for name in table.key])
-    files = [file for part in staged for file in json.loads(part.payload or "[]")]
     count = count_shared_keys(
-        lambda: _keys_of(folder, files, keys),
+        lambda: _keys_of(folder, staged_files(staged), keys),
         sum(part.rows for part in staged),
         None if cache_dir is None else Path(cache_dir),
     )
@@ -56,10 +54,8 @@ def refuse_shared_keys(
         raise shared_keys_error(count, table.key, table.title, position)
 
 
-def _keys_of(
-    folder: Folder, files: Iterable[Mapping[str, Any]], keys: pa.Schema
-) -> Iterator[pa.Table]:
+def _keys_of(folder: Folder, files: Iterable[DataFile], keys: pa.Schema) -> Iterator[pa.Table]:
     for file in files:
-        with open_data_file(folder, file["path"], file["size"]) as parquet:
+        with file.open(folder) as parquet:
             for batch in parquet.iter_batches(_READ_ROWS, columns=keys.names, use_threads=False):
                 yield pa.Table.from_batches([batch]).select(keys.names).cast(keys)

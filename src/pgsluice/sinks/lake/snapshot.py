@@ -1,12 +1,11 @@
-"""A Delta table at one version: its files, with their dead rows, and what its log says besides.
+"""A table at one version: its files, with their dead rows.
 
-:mod:`.log` reads it, and :mod:`.commit` makes the next one.
+A format's own folder reads it, with what the format has besides, and commits the next one.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.lake.vectors import Vector
 from pgsluice.stores.contract import Folder
 
 
@@ -25,29 +24,25 @@ class DataFile:
 
     Attributes:
         name: its path inside of the table's folder.
-        action: the ``add`` action that made it live.
+        size: in bytes.
         vector: its dead rows; None: all rows are live.
         recorded_rows: how many rows it has, dead ones included; None: its writer did not say.
-        since: the version from which on it is live; -1 where the log no longer tells.
+        since: the version from which on it is live; -1 where that is not known.
         vector_since: the same for its vector.
     """
 
     name: str
-    action: Mapping[str, Any] = field(compare=False, repr=False)
-    vector: Descriptor | None = None
+    size: int
+    vector: Vector | None = None
     recorded_rows: int | None = None
     since: int = -1
     vector_since: int = -1
 
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return int(self.action["size"])
-
-    def statistics(self) -> dict[str, Any]:
-        """Delta's statistics of the file; empty where its writer left them out."""
-        text = self.action.get("stats")
-        return json.loads(text) if text else {}
+    def statistics(self) -> Mapping[str, Any]:
+        """What is known of its columns: ``minValues``, ``maxValues`` and ``nullCount``, each by
+        their names, and ``numRecords``; as in Delta's log. Empty where its writer left them out.
+        """
+        return {}
 
     def rows(self, folder: Folder) -> int:
         """How many rows the file has, dead ones included."""
@@ -58,11 +53,37 @@ class DataFile:
 
     def open(self, folder: Folder) -> AbstractContextManager[pq.ParquetFile]:
         """Open the file, as :func:`open_data_file` does."""
-        return open_data_file(folder, self.name, self.action.get("size"))
+        return open_data_file(folder, self.name, self.size)
 
     def share_of_dead(self, folder: Folder) -> float:
         """How large a part of the rows is dead."""
         return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile(DataFile):
+    """A file that has just been written, and that no version has yet.
+
+    Attributes:
+        known: its statistics.
+    """
+
+    known: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Those that its writer has counted."""
+        return self.known
+
+    def as_json(self) -> dict[str, Any]:
+        """The file without its dead rows, for another process."""
+        return {"path": self.name, "size": self.size, "stats": self.known}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NewFile:
+        """From that JSON."""
+        known = value["stats"]
+        rows = known.get("numRecords")
+        return cls(value["path"], value["size"], recorded_rows=rows, known=known)
 
 
 @contextmanager
@@ -81,7 +102,7 @@ def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterat
         source = folder.open(name, size)
     except FileNotFoundError:
         raise PgsluiceError(
-            f"a data file of the Delta table in {folder.uri} is not found: {name}",
+            f"a data file of the table in {folder.uri} is not found: {name}",
             hint="restore the file; or copy the table again",
             location=folder.uri,
         ) from None
@@ -111,39 +132,18 @@ class Snapshot:
     Attributes:
         folder: the table's.
         files: the live files by name.
-        transactions: the ``txn`` actions, identifier -> version.
         removed: files of data and of vectors that are not live and may still be there, by their
             paths inside of the table's folder.
-        tag: tells the newest commit's file from another one with its name.
     """
 
     folder: Folder
     version: int
-    protocol: Mapping[str, Any]
-    metadata: Mapping[str, Any]
     schema: pa.Schema
     files: Mapping[str, DataFile]
-    transactions: Mapping[str, int]
     removed: Mapping[str, Removed] = field(repr=False)
-    tag: Hashable = field(default=None, compare=False)
 
-    def transaction_version(self, name: str) -> int | None:
-        """The version of a transaction identifier; None: no commit had it."""
-        return self.transactions.get(name)
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """The table's properties."""
-        return self.metadata.get("configuration") or {}
-
-    @property
-    def has_vectors(self) -> bool:
-        """Whether files of the table may have deletion vectors, and writers are to make them."""
-        listed = self.protocol.get("writerFeatures") or ()
-        wanted = self.configuration.get("delta.enableDeletionVectors")
-        return "deletionVectors" in listed and wanted == "true"
-
-
-def no_table(folder: Folder) -> Snapshot:
-    """The place where a table will be made, as its version -1."""
-    return Snapshot(folder, -1, {}, {}, pa.schema([]), {}, {}, {})
+    def live_names(self) -> set[str]:
+        """The files of data and of vectors that the version needs."""
+        vectors = (file.vector for file in self.files.values() if file.vector is not None)
+        named = (vector.name(self.folder) for vector in vectors)
+        return {*self.files, *(name for name in named if name is not None)}

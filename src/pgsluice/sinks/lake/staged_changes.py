@@ -15,20 +15,18 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import Applied, StagedChanges
-from pgsluice.sinks.delta.commit import added, removed, with_vector
-from pgsluice.sinks.delta.deletion_vectors import Descriptor, read_vector, write_vectors
-from pgsluice.sinks.delta.log import after_commit
-from pgsluice.sinks.delta.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
+from pgsluice.sinks.lake.edit import Edit, bytes_of
 from pgsluice.sinks.lake.key_index import KeyIndex
 from pgsluice.sinks.lake.net_merge import Merged, NetMerge
-from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
+from pgsluice.sinks.lake.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
+from pgsluice.sinks.lake.vectors import DeadRows
 from pgsluice.stores.contract import Folder, StoreError
 
 
@@ -59,40 +57,34 @@ def stage_changes(
     return versions.staged()
 
 
-def commit_actions(
+def joined_edit(
     snapshot: Snapshot, staged: Sequence[StagedChanges], *, keeps_vectors: bool
-) -> tuple[list[dict[str, Any]], int]:
+) -> Edit:
     """What takes the table to the state after the changes of all tasks.
 
     Args:
         snapshot: the version that they start from.
         keeps_vectors: dead rows stay in their files; otherwise these are written anew.
-
-    Returns:
-        the actions, and the bytes of the files that are written for them.
     """
     share = _Share.joined([_Share.decode(part.payload) for part in staged])
-    files = after_commit(snapshot, [{"add": action} for action in share.new]).files
+    files = {**snapshot.files, **{file.name: file for file in share.new}}
     gone = share.gone | {
         name for name, rows in share.dead.items() if len(rows) == files[name].rows(snapshot.folder)
     }
-    dead = {name: rows for name, rows in share.dead.items() if name not in gone}
-    touched = {*gone, *dead}
-    actions = [removed(file) for name, file in snapshot.files.items() if name in touched]
-    actions += [{"add": file.action} for name, file in files.items()
-                if name not in touched and name not in snapshot.files]  # fmt: skip
-    descriptors, size = write_vectors(snapshot.folder, [*dead.values()])
-    buried = [replace(files[name], vector=d) for name, d in zip(dead, descriptors, strict=True)]
-    if keeps_vectors:
-        actions += [
-            with_vector(file, descriptor, file.rows(snapshot.folder))
-            for file, descriptor in zip(buried, descriptors, strict=True)
-        ]
-        return actions, size
-    written = write_live_rows(snapshot, buried)
-    _delete(snapshot, _vector_files(snapshot, buried))
-    actions += [added(file["path"], file["size"], file["stats"]) for file in written]
-    return actions, sum(file["size"] for file in written)
+    edit = Edit(
+        [name for name in snapshot.files if name in gone],
+        {name: rows for name, rows in share.dead.items() if name not in gone},
+        [file for file in share.new if file.name not in gone],
+    )
+    if keeps_vectors or not edit.dead:
+        return edit
+    after = edit.applied(snapshot)
+    written = write_live_rows(after, [after.files[name] for name in edit.dead])
+    gone |= edit.dead.keys()
+    return Edit(
+        [name for name in snapshot.files if name in gone],
+        new=[*(file for file in share.new if file.name not in gone), *written],
+    )
 
 
 def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
@@ -101,9 +93,9 @@ def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
     Args:
         folder: the table's.
     """
-    new = [action for part in staged for action in _Share.decode(part.payload).new]
+    new = [file for part in staged for file in _Share.decode(part.payload).new]
     with suppress(OSError, StoreError):
-        folder.delete(*(action["path"] for action in new))
+        folder.delete(*(file.name for file in new))
 
 
 def forget_sidecars(
@@ -126,12 +118,12 @@ def forget_sidecars(
     return index
 
 
-def applied_changes(version: int, staged: Sequence[StagedChanges], size: int) -> Applied:
+def applied_changes(version: int, staged: Sequence[StagedChanges], bytes_written: int) -> Applied:
     """What a commit of staged changes did.
 
     Args:
         version: that it made.
-        size: bytes of the files that were written for the commit itself.
+        bytes_written: of the commit's new files and vectors.
     """
     return Applied(
         version=version,
@@ -139,7 +131,7 @@ def applied_changes(version: int, staged: Sequence[StagedChanges], size: int) ->
         rows_updated=sum(part.rows_updated for part in staged),
         rows_deleted=sum(part.rows_deleted for part in staged),
         rows_skipped=sum(part.rows_skipped for part in staged),
-        bytes_written=size + sum(part.bytes_written for part in staged),
+        bytes_written=bytes_written,
     )
 
 
@@ -151,14 +143,12 @@ class _Versions:
         first: the one that it starts from, which is committed.
         last: after the pieces that are merged.
         merged: what was counted.
-        vector_files: those of all versions.
         key: of the changes.
     """
 
     first: Snapshot
     last: Snapshot
     merged: Merged = field(default_factory=Merged)
-    vector_files: set[str] = field(default_factory=set)
     key: tuple[str, ...] = ()
 
     def add(self, merged: Merged) -> None:
@@ -167,10 +157,9 @@ class _Versions:
         self.merged.rows_updated += merged.rows_updated
         self.merged.rows_deleted += merged.rows_deleted
         self.merged.rows_skipped += merged.rows_skipped
-        before, self.last = self.last, after_commit(self.last, merged.actions)
-        changed = [file for name, file in self.last.files.items() if file != before.files.get(name)]
-        self.vector_files |= _vector_files(self.last, changed)
-        _delete(self.first, before.files.keys() - self.first.files.keys() - self.last.files.keys())
+        before, self.last = self.last, merged.edit.applied(self.last)
+        unused = before.files.keys() - self.first.files.keys() - self.last.files.keys()
+        self.first.folder.delete(*unused)
 
     def rewrite(self, share_of_dead: float) -> None:
         """Write new files with more dead rows anew."""
@@ -179,30 +168,28 @@ class _Versions:
             for file in self._new_files()
             if file.vector is not None and file.share_of_dead(self.last.folder) > share_of_dead
         ]
-        self.add(Merged(actions=rewritten(self.last, chosen)))
+        self.add(Merged(rewritten(self.last, chosen)))
 
     def staged(self) -> StagedChanges:
-        """What there is to commit; the vectors' files are not needed for it any more."""
-        folder, first = self.last.folder, self.first.files
-        dead = {
-            name: read_vector(folder, file.vector)
-            for name, file in self.last.files.items()
-            if file.vector is not None and (name not in first or first[name].vector != file.vector)
-        }
-        new = [_without_vector(file.action) for file in self._new_files()]
-        _delete(self.first, self.vector_files)
+        """What there is to commit."""
+        if self.first.folder.path is None:  # on a disk, the commit settles what others have written
+            self.first.folder.settle()
+        files, first = self.last.files, self.first.files
+        changed = ((name, file.vector) for name, file in files.items())
+        dead = {name: vector.rows for name, vector in changed if isinstance(vector, DeadRows)}
+        new = self._new_files()
         return StagedChanges(
             version=self.first.version,
             rows_inserted=self.merged.rows_inserted,
             rows_updated=self.merged.rows_updated,
             rows_deleted=self.merged.rows_deleted,
             rows_skipped=self.merged.rows_skipped,
-            bytes_written=sum(file["size"] for file in new),
-            payload=_Share(self.key, new, first.keys() - self.last.files.keys(), dead).encode(),
+            bytes_written=bytes_of(new),
+            payload=_Share(self.key, new, first.keys() - files.keys(), dead).encode(),
         )
 
-    def _new_files(self) -> list[DataFile]:
-        return [file for name, file in self.last.files.items() if name not in self.first.files]
+    def _new_files(self) -> list[NewFile]:
+        return [file for file in self.last.files.values() if isinstance(file, NewFile)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +198,13 @@ class _Share:
 
     Attributes:
         key: of the changes; empty where there are none.
-        new: ``add`` actions of new files, without vectors.
+        new: files that the version lacks.
         gone: files of the version without live rows.
         dead: the dead rows of the version's files that changed, and those of new files.
     """
 
     key: tuple[str, ...]
-    new: Sequence[Mapping[str, Any]]
+    new: Sequence[NewFile]
     gone: set[str]
     dead: Mapping[str, BitMap]
 
@@ -228,7 +215,7 @@ class _Share:
         for share in shares:
             for name, rows in share.dead.items():
                 dead[name] = dead.get(name, BitMap()) | rows
-        new = [action for share in shares for action in share.new]
+        new = [file for share in shares for file in share.new]
         key = max((share.key for share in shares), default=())  # one share may have no changes
         return cls(key, new, set().union(*(share.gone for share in shares)), dead)
 
@@ -237,7 +224,8 @@ class _Share:
         dead = {
             name: base64.b64encode(rows.serialize()).decode() for name, rows in self.dead.items()
         }
-        share = {"key": self.key, "new": self.new, "gone": sorted(self.gone), "dead": dead}
+        new = [file.as_json() for file in self.new]
+        share = {"key": self.key, "new": new, "gone": sorted(self.gone), "dead": dead}
         return json.dumps(share).encode()
 
     @classmethod
@@ -247,19 +235,5 @@ class _Share:
         dead = {
             name: BitMap.deserialize(base64.b64decode(rows)) for name, rows in value["dead"].items()
         }
-        return cls(tuple(value["key"]), value["new"], set(value["gone"]), dead)
-
-
-def _without_vector(action: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in action.items() if name != "deletionVector"}
-
-
-def _vector_files(snapshot: Snapshot, files: Iterable[DataFile]) -> set[str]:
-    """The paths of the files' vectors inside of the table's folder."""
-    vectors: Iterable[Descriptor] = (f.vector for f in files if f.vector is not None)
-    names = (vector.name(snapshot.folder) for vector in vectors)
-    return {name for name in names if name is not None}
-
-
-def _delete(snapshot: Snapshot, names: Iterable[str]) -> None:
-    snapshot.folder.delete(*names)
+        new = [NewFile.from_json(file) for file in value["new"]]
+        return cls(tuple(value["key"]), new, set(value["gone"]), dead)

@@ -23,6 +23,7 @@ from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
+from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
 
 TARGET_FILE_BYTES = 16 * 2**20
@@ -59,13 +60,19 @@ def stage(folder: Folder, schema: pa.Schema, rows: CopiedRows) -> StagedRows:
         schema: the rows' columns, in the table's types.
     """
     with attempt():
-        added = write_files(folder, schema, rows)
+        files = write_files(folder, schema, rows)
         folder.settle()
     return StagedRows(
         rows=rows.rows,
-        bytes_written=sum(file["size"] for file in added),
-        payload=json.dumps(added).encode(),
+        bytes_written=sum(file.size for file in files),
+        payload=json.dumps([file.as_json() for file in files]).encode(),
     )
+
+
+def staged_files(staged: Iterable[StagedRows]) -> list[NewFile]:
+    """The files that were staged."""
+    parts = (json.loads(part.payload or "[]") for part in staged)
+    return [NewFile.from_json(file) for files in parts for file in files]
 
 
 def discard(folder: Folder, staged: Sequence[StagedRows]) -> None:
@@ -74,22 +81,17 @@ def discard(folder: Folder, staged: Sequence[StagedRows]) -> None:
     Raises:
         OSError, StoreError: one cannot be deleted.
     """
-    folder.delete(*(file["path"] for part in staged for file in json.loads(part.payload or "[]")))
+    folder.delete(*(file.name for file in staged_files(staged)))
 
 
-def write_files(
-    folder: Folder, schema: pa.Schema, rows: Iterable[pa.RecordBatch]
-) -> list[dict[str, Any]]:
+def write_files(folder: Folder, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> list[NewFile]:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
         folder: the table's; the files are durable after its ``settle``.
-
-    Returns:
-        for each file its ``path``, ``size`` in bytes and statistics (``stats``).
     """
     batches = filter(len, rows)
-    written: list[dict[str, Any]] = []
+    written: list[NewFile] = []
     following = list(islice(batches, 1))
     while following:
         written.append(_write_file(folder, schema, following, batches))
@@ -103,8 +105,8 @@ def _write_file(
     schema: pa.Schema,
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
-) -> dict[str, Any]:
-    """Write one file until it is large enough: its path, size in bytes and statistics.
+) -> NewFile:
+    """Write one file until it is large enough.
 
     Args:
         following: the next batch, which is taken out: its only row may have hundreds of megabytes.
@@ -143,7 +145,7 @@ def _write_file(
         size = stream.tell()
         # A metadata_collector would raise an error of its own in the place of a disk's.
         metadata = writer.writer.metadata
-    return {"path": path, "size": size, "stats": statistics.as_json(metadata)}
+    return NewFile(path, size, recorded_rows=statistics.rows, known=statistics.as_json(metadata))
 
 
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:
@@ -202,7 +204,7 @@ def _indexed(schema: pa.Schema) -> list[pa.Field]:
 
 
 class _Statistics:
-    """Delta's statistics of one file; smallest and largest values let readers skip it.
+    """The statistics of one file; smallest and largest values let readers skip it.
 
     Recorded for whole numbers and short texts, whose order is the same in every engine. Parquet's
     writer has found these values already, for each group of rows.
@@ -217,16 +219,16 @@ class _Statistics:
             if is_ordered and field.name in self._nulls:
                 self._ordered[field.name] = place
             place += _leaves(field.type)
-        self._rows = 0
+        self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch in."""
-        self._rows += len(batch)
+        self.rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
 
     def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """As Delta writes them.
+        """As :meth:`.DataFile.statistics` has them.
 
         Args:
             metadata: of the Parquet file.
@@ -239,7 +241,7 @@ class _Statistics:
             if bounds is not None:
                 smallest[name], largest[name] = bounds
         return {
-            "numRecords": self._rows,
+            "numRecords": self.rows,
             "minValues": {name: value for name, value in smallest.items() if _is_short(value)},
             "maxValues": {name: value for name, value in largest.items() if _is_short(value)},
             "nullCount": self._nulls,

@@ -9,7 +9,6 @@ another commit made that version first.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -37,6 +36,7 @@ from pgsluice.sinks.delta.ruled.statistics import writer_properties
 from pgsluice.sinks.delta.ruled.store_errors import store_error
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_schema, with_all_columns
+from pgsluice.sinks.lake.edit import bytes_of
 
 
 class RuledHandle(DeltaHandle):
@@ -77,7 +77,7 @@ class RuledHandle(DeltaHandle):
         deleted = int(metrics.get("num_target_rows_deleted", 0))
         lacking += len(net.rows) - inserted - updated + max(0, net.expected_deletes - deleted)
         new = (file for name, file in self._snapshot.files.items() if name not in before)
-        self._bytes_written = sum(file.size for file in new)
+        self._bytes_written = bytes_of(new)
         return Applied(
             version=self.version,
             rows_inserted=inserted,
@@ -154,15 +154,15 @@ class RuledHandle(DeltaHandle):
     ) -> Applied:
         """Make staged files the whole content; deltalake refuses what the rules do not allow."""
         now_ms = int(time.time() * 1000)
-        files = [file for part in staged for file in json.loads(part.payload or "[]")]
+        files = staging.staged_files(staged)
         actions = [
             AddAction(
-                path=file["path"],
-                size=file["size"],
+                path=file.name,
+                size=file.size,
                 partition_values={},
                 modification_time=now_ms,
                 data_change=True,
-                stats=statistics_text(file["stats"]),
+                stats=statistics_text(file.statistics()),
             )
             for file in files
         ]
@@ -175,7 +175,7 @@ class RuledHandle(DeltaHandle):
                 [*actions], "overwrite", delta_schema, commit_properties=commit
             )
         )
-        self._bytes_written = sum(file["size"] for file in files)
+        self._bytes_written = bytes_of(files)
         rows = sum(part.rows for part in staged)
         return Applied(version=self.version, rows_inserted=rows, bytes_written=self._bytes_written)
 

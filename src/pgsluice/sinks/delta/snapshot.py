@@ -1,0 +1,74 @@
+"""A Delta table at one version, with what its log says besides its files.
+
+:mod:`.log` reads it, and :mod:`.commit` makes the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.stores.contract import Folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaFile(DataFile):
+    """A live file of a table.
+
+    Attributes:
+        vector: where its dead rows lie.
+        action: the ``add`` action that made it live.
+    """
+
+    vector: Descriptor | None = None
+    action: Mapping[str, Any] = field(compare=False, repr=False)
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Those of the action."""
+        text = self.action.get("stats")
+        return json.loads(text) if text else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSnapshot(Snapshot):
+    """A table at one version.
+
+    Attributes:
+        transactions: the ``txn`` actions, identifier -> version.
+        tag: tells the newest commit's file from another one with its name.
+    """
+
+    files: Mapping[str, DeltaFile]
+    protocol: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    transactions: Mapping[str, int]
+    tag: Hashable = field(default=None, compare=False)
+
+    def transaction_version(self, name: str) -> int | None:
+        """The version of a transaction identifier; None: no commit had it."""
+        return self.transactions.get(name)
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.metadata.get("configuration") or {}
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether files of the table may have deletion vectors, and writers are to make them."""
+        listed = self.protocol.get("writerFeatures") or ()
+        wanted = self.configuration.get("delta.enableDeletionVectors")
+        return "deletionVectors" in listed and wanted == "true"
+
+
+def no_table(folder: Folder) -> DeltaSnapshot:
+    """The place where a table will be made, as its version -1."""
+    return DeltaSnapshot(
+        folder, -1, pa.schema([]), {}, files={}, protocol={}, metadata={}, transactions={}
+    )

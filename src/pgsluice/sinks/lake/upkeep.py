@@ -1,0 +1,120 @@
+"""Which files upkeep writes anew, and which it deletes.
+
+Many small files of about one size are joined, and a file of which more than a fifth is dead is
+written again without its dead rows; at most about TARGET_FILE_BYTES at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.attempt import ORPHAN_AGE
+from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
+from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
+from pgsluice.stores.contract import Folder
+
+FILES_OF_A_SIZE = 6
+"""So many small files of about one size are joined. Readers pay for each file that has a vector."""
+SHARE_OF_DEAD = 0.2
+"""A file with more dead rows is written again."""
+_SMALLEST_BYTES = 32 * 1024
+
+
+def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> Edit:
+    """Write the live rows of files to new files; what exchanges them."""
+    names = [file.name for file in files]
+    return Edit(names, new=write_live_rows(snapshot, files), changes_data=False)
+
+
+def write_live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> list[NewFile]:
+    """Write the live rows of files to new files."""
+    rows = live_rows(snapshot, files)
+    return staging.write_files(snapshot.folder, snapshot.schema, rows)
+
+
+def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+    """The live rows of files, those of one after those of another."""
+    with_dead = ((file, dead_rows(snapshot.folder, file)) for file in files)
+    return whole_groups(live_batches(snapshot.folder, with_dead, snapshot.schema))
+
+
+def files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
+    """Small files of one size, if there are many; else files with many dead rows."""
+    by_size: dict[int, list[DataFile]] = {}
+    for file in snapshot.files.values():
+        if file.size < TARGET_FILE_BYTES // 2:
+            by_size.setdefault(_size_class(file), []).append(file)
+    crowded = [key for key, files in by_size.items() if len(files) >= FILES_OF_A_SIZE]
+    if crowded:
+        return _up_to_target(by_size[min(crowded)])
+    dead = [
+        file
+        for file in snapshot.files.values()
+        if file.vector is not None and file.share_of_dead(snapshot.folder) > SHARE_OF_DEAD
+    ]
+    return _up_to_target(sorted(dead, key=lambda file: -file.share_of_dead(snapshot.folder)))
+
+
+def _size_class(file: DataFile) -> int:
+    """0 for the smallest files; each class has files of up to four times the size of the last."""
+    return max(file.size // _SMALLEST_BYTES, 1).bit_length() // 2
+
+
+def _up_to_target(files: Iterable[DataFile]) -> list[DataFile]:
+    """The first files, until they have TARGET_FILE_BYTES together."""
+    chosen: list[DataFile] = []
+    size = 0
+    for file in files:
+        if chosen and size + file.size > TARGET_FILE_BYTES:
+            break
+        chosen.append(file)
+        size += file.size
+    return chosen
+
+
+def unneeded(
+    snapshot: Snapshot, keep: set[int], history_retention_s: float
+) -> tuple[list[str], dict[str, Removed]]:
+    """The removed files that neither the newest version, nor the one before, nor a kept one needs,
+    and the others. A reader may have just opened the version before.
+
+    Args:
+        keep: versions whose files stay, however old they are.
+        history_retention_s: files that were replaced later than this stay, too.
+    """
+    live = snapshot.live_names()
+    kept_versions = {*keep, snapshot.version - 1}
+    oldest_ms = (time.time() - history_retention_s) * 1000
+    gone, remaining = [], {}
+    for name, file in snapshot.removed.items():
+        is_needed = any(file.since <= version < file.until for version in kept_versions)
+        if name in live:
+            continue
+        if is_needed or file.time_ms > oldest_ms:
+            remaining[name] = file
+        else:
+            gone.append(name)
+    return gone, remaining
+
+
+def delete_orphans(folder: Folder, known: set[str], others: Iterable[str]) -> None:
+    """Delete the files of attempts that were killed before their commit.
+
+    Young ones stay: a running attempt may have written them.
+
+    Args:
+        folder: the table's.
+        known: names of files that versions need.
+        others: folders inside of it that have no data files, with ``/`` at their ends.
+    """
+    oldest = time.time() - ORPHAN_AGE.total_seconds()
+    found = [file for file in folder.entries() if file.name.endswith(".parquet")]
+    for under in others:
+        found += folder.entries(under)
+    folder.delete(*(f.name for f in found if f.name not in known and f.written_at < oldest))

@@ -1,0 +1,112 @@
+"""Which rows of a data file are dead: a set of row numbers.
+
+In a table, a set lies in some file as bytes; a format says where, by a value of its own. While a
+batch is merged, it is in memory (:class:`DeadRows`).
+
+Source: the Delta protocol, "Deletion Vector Format"; the blob ``deletion-vector-v1`` of Iceberg's
+Puffin files is the same.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyroaring import BitMap
+
+from pgsluice.stores.contract import Folder
+
+FRAME_BYTES = 8
+"""What a blob has besides the set: its size before it, and a checksum after it."""
+_MAGIC = struct.pack("<I", 1681511377)
+
+
+class Vector(Protocol):
+    """A set of dead rows."""
+
+    @property
+    def cardinality(self) -> int:
+        """How many there are."""
+
+    def name(self, folder: Folder) -> str | None:
+        """The path of the file with the set inside of the table's folder; None: there is none."""
+
+    def read(self, folder: Folder) -> BitMap:
+        """The row numbers.
+
+        Args:
+            folder: the table's.
+
+        Raises:
+            PgsluiceError: the set cannot be read, or is damaged.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRows:
+    """A set in memory, which no file has yet.
+
+    Attributes:
+        rows: the row numbers; never changed.
+    """
+
+    rows: BitMap
+
+    @property
+    def cardinality(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    def name(self, folder: Folder) -> None:
+        """No file has it."""
+
+    def read(self, folder: Folder) -> BitMap:
+        """The row numbers."""
+        return self.rows
+
+
+def encoded(rows: BitMap) -> bytes:
+    """A set as a RoaringBitmapArray with one bitmap, in the portable form."""
+    rows.run_optimize()
+    return _MAGIC + struct.pack("<QI", 1, 0) + rows.serialize()
+
+
+def blob(data: bytes) -> bytes:
+    """An encoded set with its size and its checksum, as it lies in a file."""
+    return struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+
+
+def decoded_blob(stored: bytes, size: int) -> BitMap:
+    """The set in such bytes.
+
+    Args:
+        size: of the encoded set.
+
+    Raises:
+        ValueError, struct.error: they have none, or it is damaged.
+    """
+    data = stored[4:-4]
+    (stated,) = struct.unpack_from(">i", stored)
+    (checksum,) = struct.unpack(">I", stored[-4:])
+    if stated != size or checksum != zlib.crc32(data):
+        raise ValueError("its size or its checksum is wrong")
+    return decoded(data)
+
+
+def decoded(data: bytes) -> BitMap:
+    """The set that is encoded as these bytes.
+
+    Raises:
+        ValueError, struct.error: it is none.
+    """
+    if data[:4] != _MAGIC:
+        raise ValueError("it is no RoaringBitmapArray in the portable form")
+    (count,) = struct.unpack_from("<Q", data, 4)
+    if count == 0:
+        return BitMap()
+    (high,) = struct.unpack_from("<I", data, 12)
+    if count > 1 or high != 0:
+        raise ValueError("it has row numbers of more than 32 bits")
+    return BitMap.deserialize(data[16:])
