@@ -108,7 +108,7 @@ class DeltaSinkConfig(SinkConfig):
 
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
         """What merging on read would gain for a table whose merges take long."""
-        if merge_s < SLOW_MERGE_S:
+        if merge_s < SLOW_MERGE_S or "://" in self.path:  # in a store, to ask costs requests
             return None
         try:
             from pgsluice.sinks.delta.advice import advice_on_merges
