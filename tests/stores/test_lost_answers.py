@@ -146,3 +146,16 @@ def test_a_name_that_was_not_read_back_may_have_been_created(
     assert s3_folder().read("log/1") == b"ours"
     proxy.choose = None
     behind.create("log/1", b"ours")
+
+
+@pytest.mark.parametrize("fault", _ALL)
+def test_many_files_are_deleted(
+    behind: Folder, s3_folder: MakeFolder, proxy: StoreProxy, fault: Fault
+) -> None:
+    names = [f"u-{number}" for number in range(3)]
+    for name in names:
+        s3_folder().create(name, b"one")
+    proxy.fault_next(fault, method="POST")
+    behind.delete(*names)
+    assert proxy.faults
+    assert not s3_folder().entries()

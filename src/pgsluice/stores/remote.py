@@ -213,12 +213,13 @@ class RemoteFolder(Folder):
             return
         client = self._client()
         keys = [self._key(name) for name in names]
-        with in_words(self._address, "delete from"):
-            try:
-                client.delete(keys)
-                return
-            except FileNotFoundError:
-                pass  # of one, and some stores then leave the others where they are
+        try:
+            client.delete(keys)
+            return
+        except (BaseError, FileNotFoundError):
+            # One is not there, and some stores then leave the others where they are; or the answer
+            # was lost, and the client repeats a request for many names only if it was refused.
+            pass
         for key in keys:
             with suppress(FileNotFoundError), in_words(self._address, "delete from"):
                 client.delete(key)
