@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
 from tests.support.forked_capture import ForkedCapture
+from tests.support.object_stores import ObjectStore
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
 from tests.support.waiting import HANGS_S
@@ -33,8 +35,11 @@ from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SubscriptionRecord, TableRecord, find_record
 from pgsluice.subscription.running.run import run
+from pgsluice.verification import DeltaRows
 
 MakePipeline = Callable[..., "Pipeline"]
+BUCKET = "lake"
+"""Of stores, where tests have tables."""
 
 
 class Pipeline:
@@ -44,6 +49,8 @@ class Pipeline:
         publications: pgsluice's own, by name: what follows ``CREATE PUBLICATION name``. For the
             stories of tests/pipeline.
         sink_options: what every sink has besides its type and path, such as ``, merge = "auto"``.
+        storage_options: of the object store that :meth:`have_store` put the targets into.
+        reading_options: with which tests read there.
     """
 
     sink_options = ""
@@ -57,10 +64,28 @@ class Pipeline:
         self.errors: list[BaseException] = []
         self.publications: dict[str, str] = {}
         self.source = source
+        self.lake_uri = "lake"
+        self.storage_options: dict[str, str] = {}
+        self.reading_options: dict[str, str] = {}
         self.write(extra)
+
+    def have_store(self, store: ObjectStore, endpoint: str = "") -> None:
+        """Have the targets in a store; the configuration is written again.
+
+        Args:
+            endpoint: of a proxy, by which pgsluice reaches it.
+        """
+        self.lake_uri = f"{store.scheme}://{BUCKET}/{uuid.uuid4()}"
+        self.storage_options = store.at(endpoint) if endpoint else store.options
+        self.reading_options = store.options
+        self.write()
 
     def write(self, extra: str = "", spool: str = "") -> None:
         """Write the configuration; the slot's name is the database's, to be unique."""
+        store = ", ".join(f'{name} = "{value}"' for name, value in self.storage_options.items())
+        sink = (
+            f"{self.sink_options}, storage_options = {{ {store} }}" if store else self.sink_options
+        )
         self.path.write_text(
             f"""
 [source]
@@ -74,7 +99,7 @@ path = "spool"
 {spool}
 [[subscription]]
 name = "lake"
-sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} }}
+sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
 {extra}
 [spark]
 "spark.master" = "local[2]"
@@ -91,7 +116,16 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
         return self.folder / "spool"
 
     def delta(self, table: str, schema: str = "public") -> DeltaTable:
-        return DeltaTable(str(self.lake / schema / table))
+        return DeltaTable(self.target(table, schema), storage_options=self.reading_options)
+
+    def target(self, table: str, schema: str = "public") -> str:
+        """Where a table's target lies."""
+        lake = self.lake_uri if self.storage_options else str(self.lake)
+        return f"{lake}/{schema}/{table}"
+
+    def rows(self, table: str, schema: str = "public") -> DeltaRows:
+        """The rows of a table's target."""
+        return DeltaRows(self.target(table, schema), options=self.reading_options)
 
     def once(self, **options: Any) -> None:
         """``pgsluice run --once``, in this process."""
@@ -108,11 +142,12 @@ sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}"{self.sink_options} 
         """A table's record by its name."""
         return next(table for table in self.record().tables.values() if table.name == name)
 
-    def assert_equal(self, *tables: str, lake: str = "lake") -> None:
+    def assert_equal(self, *tables: str, lake: str | None = None) -> None:
         """Every table's rows are the source's rows, by the server's own word."""
         with self.database.connect() as connection:
             for table in tables:
-                assert_equal(connection, f"public.{table}", self.folder / lake / "public" / table)
+                folder = self.folder / lake / "public" / table if lake else self.rows(table)
+                assert_equal(connection, f"public.{table}", folder)
 
     def copy(self, table: str) -> None:
         """``pgsluice copy CONFIG TABLE``, in this process."""

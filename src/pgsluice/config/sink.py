@@ -70,6 +70,14 @@ class SinkConfig(Section):
         """Whether another program has overwritten our commit that made a table's version."""
         return False
 
+    def reading_options(self) -> dict[str, str]:
+        """How deltalake reads the targets where they lie in an object store; it has secrets.
+
+        Raises:
+            StoreError: what they refer to is not on this machine.
+        """
+        return {}
+
     def table_names(self) -> tuple[str, ...]:
         """The tables, as ``schema.table``, that settings of the sink name.
 

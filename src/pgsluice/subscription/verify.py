@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -130,6 +130,7 @@ def verify(
             stand.position,
             {table.facts.oid: table for table in published},
             table_options(subscription),
+            subscription.sink.reading_options(),
             options.max_keys,
         )
         idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
@@ -253,6 +254,7 @@ class _Comparer:
     position: Lsn
     published: Mapping[int, ReplicatedTable]
     options: TableOptions
+    reading: Mapping[str, str] = field(repr=False)
     max_keys: int
 
     def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
@@ -266,7 +268,7 @@ class _Comparer:
                 comparison = compare_standing(
                     sessions[0],
                     source,
-                    DeltaRows(table.target, table.version),
+                    DeltaRows(table.target, table.version, self.reading),
                     self.options,
                     max_keys=self.max_keys,
                     helpers=sessions[1:],

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -40,18 +41,24 @@ class DeltaRows:
     Args:
         path: the table's folder or URL.
         version: None: the newest version at the time of the call.
+        options: of the object store that a URL points to, as deltalake takes them.
 
     Raises:
         PgsluiceError: there is no such table.
     """
 
-    def __init__(self, path: str | Path, version: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        version: int | None = None,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         # deltalake is an extra: it is needed only for Delta tables
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            self._table = DeltaTable(str(path), version=version)
+            self._table = DeltaTable(str(path), version=version, storage_options=dict(options))
         except TableNotFoundError as error:
             raise PgsluiceError(f"there is no Delta table in {path}", path=str(path)) from error
 

@@ -96,6 +96,10 @@ class DeltaSinkConfig(SinkConfig):
         """Where the tables lie."""
         return self.path
 
+    def reading_options(self) -> dict[str, str]:
+        """Those of the store, without references to the environment."""
+        return self._sink().folder("schema", "table").storage_options()
+
     def table_names(self) -> tuple[str, ...]:
         """Those of ``merge_tables``."""
         return tuple(self.merge_tables)

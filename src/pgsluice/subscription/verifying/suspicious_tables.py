@@ -203,7 +203,9 @@ class SuspiciousTables:
     ) -> bool | None:
         """Whether rows are equal; None: a later round has to say."""
         try:
-            rows = _InterruptibleRows(DeltaRows(table.target, table.version), round_)
+            options = self.subscription.sink.reading_options()
+            target = DeltaRows(table.target, table.version, options)
+            rows = _InterruptibleRows(target, round_)
             comparison = compare_standing(
                 session, source, rows, table_options(self.subscription), max_keys=0
             )
