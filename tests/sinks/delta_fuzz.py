@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +24,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tests.sinks.delta_duckdb import duckdb_rows
 from tests.support.delta_spark import DeltaSpark, delta_spark
+from tests.support.store_proxy import Fault, Request, store_proxy
 
 from pgsluice import failpoints
 from pgsluice.changes.net import NetChanges, net_changes
@@ -33,10 +35,14 @@ from pgsluice.sinks.delta import log, maintenance, upkeep
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake import key_index, net_merge, sidecars
+from pgsluice.stores import remote
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
 
 Key = tuple[Any, ...]
+_FAULTS = tuple(fault for fault in Fault if fault is not Fault.HANG)
+_FAULTY = 0.02
+"""Of all requests."""
 Row = dict[str, Any]
 
 TEXTS = ("a", "b'", "", "\u2028x", "\u0085", "ü\U0010ffff", "x" * 40)
@@ -57,6 +63,20 @@ KEYS: dict[str, tuple[pa.Schema, Callable[[int], Key]]] = {
 }
 
 
+class StoredPlace(NamedTuple):
+    """A folder in an object store.
+
+    Attributes:
+        url: of the folder.
+        writing: options of our own steps; a proxy may be in between.
+        reading: options of all others.
+    """
+
+    url: str
+    writing: dict[str, str]
+    reading: dict[str, str]
+
+
 class DeltaFuzz:
     """One table and its model.
 
@@ -66,6 +86,7 @@ class DeltaFuzz:
         kind: of the key, one of KEYS.
         keys: how many different keys there are.
         spark: takes some of the steps; None: without these steps.
+        place: where the table lies; None: in the folder.
     """
 
     def __init__(
@@ -75,6 +96,7 @@ class DeltaFuzz:
         kind: str,
         keys: int = 60,
         spark: DeltaSpark | None = None,
+        place: StoredPlace | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.spark = spark
@@ -83,11 +105,14 @@ class DeltaFuzz:
         self.numbers: Sequence[int] = range(keys)
         """Of the keys that the next changes may have."""
         self.cache = folder / "keys"
+        self.place = place
+        self.options = place.reading if place else {}
         self.sink = DeltaSink(
-            f"{folder}/{{table}}",
+            f"{place.url if place else folder}/{{table}}",
             foreign_writes="allow",
             merge="on_read",
             cache_dir=str(self.cache),
+            storage_options=place.writing if place else {},
         )
         self.location = self.sink.location("public", "t")
         self.columns = [*self.key_schema, pa.field("a", pa.int32()), pa.field("big", pa.string())]
@@ -132,10 +157,10 @@ class DeltaFuzz:
         """Compare with all readers that know vectors."""
         self.check()
         expected = sorted(map(comparable, self.model.values()))
-        by_sql = QueryBuilder().register("t", DeltaTable(self.location)).execute("SELECT * FROM t")
+        by_sql = QueryBuilder().register("t", self._table()).execute("SELECT * FROM t")
         rows = pa.RecordBatchReader.from_stream(by_sql).read_all().to_pylist()
         assert sorted(map(comparable, rows)) == expected
-        assert sorted(map(comparable, duckdb_rows(self.location))) == expected
+        assert sorted(map(comparable, duckdb_rows(self.location, self.options))) == expected
         self.check_by_spark()
 
     def check_by_spark(self) -> None:
@@ -149,8 +174,8 @@ class DeltaFuzz:
         table, too."""
         expected = sorted(map(comparable, self.model.values()))
         if self.done.total() % 4 == 0:
-            self.reader = DeltaTable(self.location)
-            by_polars = pl.read_delta(self.location).to_dicts()
+            self.reader = self._table()
+            by_polars = pl.read_delta(self.location, storage_options=self.options).to_dicts()
             assert sorted(map(comparable, by_polars)) == expected
         else:
             self.reader.update_incremental()
@@ -187,7 +212,8 @@ class DeltaFuzz:
         """Fail after some file has been written, or before it is on the disk: of the merge, its
         commit, or the upkeep."""
         net, position = self._net(), self._next_position()
-        place, most = self.random.choice([("delta.written", 6), ("store.sync", 15)])
+        of_place = [("store.upload", 6), ("store.put", 3)] if self.place else [("store.sync", 15)]
+        place, most = self.random.choice([("delta.written", 6), *of_place])
         with self._failing(f"{place}=eio@{self.random.randint(1, most)}"):
             writer = self._writer()
             applied = writer.apply(net, position)
@@ -261,12 +287,13 @@ class DeltaFuzz:
 
     def _forget_the_log(self) -> None:
         log._known.clear()
+        remote._cache.__init__()  # type: ignore[misc]
         self._merge()
 
     # The steps of others.
 
     def _foreign_optimize(self) -> None:
-        table = DeltaTable(self.location)
+        table = self._table()
         if self.random.random() < 0.5:
             table.optimize.compact()
         else:
@@ -274,7 +301,7 @@ class DeltaFuzz:
 
     def _foreign_append(self) -> None:
         rows = pa.Table.from_pylist([self._new_row()], self._schema())
-        write_deltalake(self.location, rows, mode="append")
+        write_deltalake(self.location, rows, mode="append", storage_options=self.options)
 
     def _new_row(self) -> Row:
         """A row with a key that no row has had; the model gets it, too."""
@@ -285,7 +312,7 @@ class DeltaFuzz:
 
     def _foreign_delete(self) -> None:
         limit = self.random.randrange(1000)
-        DeltaTable(self.location).delete(f"a < {limit} and a >= {limit - 50}")
+        self._table().delete(f"a < {limit} and a >= {limit - 50}")
         self.model = {
             key: row for key, row in self.model.items() if not limit - 50 <= row["a"] < limit
         }
@@ -293,40 +320,38 @@ class DeltaFuzz:
     def _restore(self) -> None:
         version = self._version_to_restore()
         if version is not None and not self._has_another_protocol(version):
-            DeltaTable(self.location).restore(version)
+            self._table().restore(version)
             self._have_restored(version)
 
     def _version_to_restore(self) -> int | None:
         """A recent version with the same columns that can still be read; None: not this time."""
         version = self.random.choice(list(self.history))
         schema, _ = self.history[version]
-        newest = DeltaTable(self.location).version()
+        newest = self._table().version()
         if not newest - 8 <= version < newest or schema != self._schema():
             return None
         # Its files may be deleted already; a RESTORE does not look for those of vectors.
         with suppress(DeltaError, pa.ArrowInvalid):
-            _rows(DeltaTable(self.location, version=version))
+            _rows(self._table(version))
             return version
         return None
 
     def _has_another_protocol(self, version: int) -> bool:
         """Whether the table had other features: deltalake panics when it restores such a version,
         because it joins the versions of both protocols with the features of one."""
-        older = DeltaTable(self.location, version=version).protocol()
-        return bool(older != DeltaTable(self.location).protocol())
+        older = self._table(version).protocol()
+        return bool(older != self._table().protocol())
 
     def _have_restored(self, version: int) -> None:
         _, model = self.history[version]
         self.model = {key: dict(row) for key, row in model.items()}
 
     def _checkpoint(self) -> None:
-        DeltaTable(self.location).create_checkpoint()
+        self._table().create_checkpoint()
 
     def _vacuum(self) -> None:
         with suppress(CommitFailedError):
-            DeltaTable(self.location).vacuum(
-                0, dry_run=False, enforce_retention_duration=False, full=False
-            )
+            self._table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=False)
 
     # The steps of others, by Spark.
 
@@ -374,6 +399,9 @@ class DeltaFuzz:
         self.spark.sql(statement.format(f"delta.`{self.location}`"))
 
     # What the steps share.
+
+    def _table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.location, version=version, storage_options=self.options)
 
     def _writer(self) -> TableWriter:
         table = TargetTable("public", "t", self._schema(), tuple(self.key_schema.names))
@@ -474,7 +502,7 @@ def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
     Returns:
         how often each step was done.
     """
-    _have_limits_soon()
+    have_limits_soon()
     folder.mkdir()
     done: Counter[str] = Counter()
     with delta_spark(folder) as spark:
@@ -493,7 +521,43 @@ def run_tables(folder: Path, seeds: Iterable[int], steps: int) -> Counter[str]:
     return done
 
 
-def _have_limits_soon() -> None:
+def run_in_store(
+    folder: Path, seed: int, steps: int, options: dict[str, str]
+) -> tuple[Counter[str], Counter[str]]:
+    """Do random steps on a table in S3, in a process of its own; ours are through a proxy that
+    loses answers.
+
+    Args:
+        folder: which does not exist yet.
+        options: of the store.
+
+    Returns:
+        how often each step was done, and how often each fault came.
+    """
+    have_limits_soon()
+    folder.mkdir()
+    kind = list(KEYS)[seed % len(KEYS)]
+    dice = random.Random(seed)
+    endpoint = options["aws_endpoint_url"]
+
+    def choose(_: Request) -> Fault | None:
+        return dice.choice(_FAULTS) if dice.random() < _FAULTY else None
+
+    with store_proxy(endpoint) as proxy:
+        proxy.choose = choose
+        through = {**options, "aws_endpoint_url": proxy.endpoint}
+        place = StoredPlace(f"s3://lake/{seed}-{uuid.uuid4()}", through, options)
+        table = DeltaFuzz(folder, seed, kind, place=place)
+        try:
+            table.run(steps)
+            table.check_by_all()
+        except Exception as error:
+            error.add_note(f"the table's seed {seed}, key {kind}")
+            raise
+        return table.done, Counter(fault.value for _, fault in proxy.faults)
+
+
+def have_limits_soon() -> None:
     """Let upkeep begin, and sidecars be large, with tables as small as these."""
     maintenance.MANY_COMMITS = 10
     upkeep.FILES_OF_A_SIZE = 4

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.sinks.delta_fuzz import run_tables
+from tests.sinks.delta_fuzz import run_in_store, run_tables
 from tests.soak.report import Report
 from tests.support.delta_spark import delta_spark
+from tests.support.object_stores import ministack
+from tests.support.pipeline import BUCKET
 
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.delta.sink import DeltaSink
@@ -28,6 +30,7 @@ from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, ne
 pytestmark = pytest.mark.soak
 
 SEEDS = int(os.environ.get("PGSLUICE_SOAK_TABLES", "20"))
+STORED_SEEDS = int(os.environ.get("PGSLUICE_SOAK_STORED_TABLES", "5"))
 STEPS = int(os.environ.get("PGSLUICE_SOAK_STEPS", "2000"))
 PROCESSES = min(SEEDS, os.cpu_count() or 1)
 """That work on tables at the same time; each has a session of Spark."""
@@ -46,6 +49,34 @@ def test_random_steps_keep_table_and_model_equal(tmp_path: Path, report: Report,
         line["shown"] = (
             "equal by deltalake after each step, by polars after each fourth, by Spark after each"
             " of its own and at the end, at the end also by DuckDB and deltalake's SQL"
+        )
+
+
+def test_random_steps_in_a_store_keep_table_and_model_equal(
+    tmp_path: Path, report: Report, seed: int
+) -> None:
+    """Without Spark's steps; and the store loses answers, refuses and is slow."""
+    with (
+        report.row("Delta tables in a store beside a model", seed) as line,
+        ministack() as store,
+        ProcessPoolExecutor(PROCESSES, get_context("spawn")) as processes,
+    ):
+        store.make_bucket(BUCKET)
+        seeds = range(seed, seed + STORED_SEEDS)
+        folders = [tmp_path / str(number) for number in seeds]
+        done = list(
+            processes.map(run_in_store, folders, seeds, repeat(STEPS), repeat(store.options))
+        )
+        steps: Counter[str] = sum((each for each, _ in done), Counter())
+        faults: Counter[str] = sum((each for _, each in done), Counter())
+        named, lost = (
+            ", ".join(f"{count} {name}" for name, count in counts.most_common())
+            for counts in (steps, faults)
+        )
+        line["figures"] = f"{STORED_SEEDS} tables, {STEPS} steps each: {named}; faults: {lost}"
+        line["shown"] = (
+            "equal by deltalake after each step, by polars after each fourth, at the end also by"
+            " DuckDB and deltalake's SQL"
         )
 
 

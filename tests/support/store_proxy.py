@@ -69,13 +69,13 @@ class StoreProxy:
         self.closing = threading.Event()
 
     def fault_next(self, fault: Fault, method: str = "PUT", times: int = 1) -> None:
-        """Have the next requests of a method end so."""
+        """Have the next requests of a method end so; of any, if it is empty."""
         left = [fault] * times
         lock = threading.Lock()
 
         def choose(request: Request) -> Fault | None:
             with lock:
-                return left.pop() if request.method == method and left else None
+                return left.pop() if method in ("", request.method) and left else None
 
         self.choose = choose
 

@@ -26,6 +26,7 @@ from tests.support.waiting import SOAK_HANGS_S
 from pgsluice.errors import ParkReason
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import read_status
+from pgsluice.verification import DeltaRows
 
 VICTIMS = ("capture", "driver", "worker", "jvm")
 SERVER = "server"
@@ -260,7 +261,9 @@ def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:
                 fought.wrong[title] = f"parked: {target['error']}"
             else:
                 source = _expected(connection, queries[title]) if title in queries else title
-                missing, extra = compare_exact(connection, source, target["target"])
+                missing, extra = compare_exact(
+                    connection, source, DeltaRows(target["target"], options=one.reading_options)
+                )
                 if missing or extra:
                     fought.wrong[title] = f"lacks {missing[:2]}, has {extra[:2]} besides"
 
