@@ -79,6 +79,8 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
         copy = subscription.copies.tables.get(table.target_name)
         if copy is not None and (words := _copy_words(copy)):
             yield _reason(table.title, words, "cyan")
+        if problem := subscription.unregistered.get(table.title):
+            yield _reason(table.title, with_config(problem, config), "yellow")
         if advice := subscription.advice.get(table.title):
             yield _reason(table.title, with_config(advice, config), "cyan")
     for name, left in sorted(subscription.former.items()):

@@ -6,7 +6,7 @@ is removed last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -32,8 +32,14 @@ from pgsluice.spool.lock import subscription_lock, writer_lock
 from pgsluice.sql import quote_literal
 
 
-def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
-    """Remove one subscription's record and checkpoint."""
+def drop_subscription(
+    config: Config, name: str, *, yes: bool, before: Callable[[], None] = lambda: None
+) -> None:
+    """Remove one subscription's record and checkpoint.
+
+    Args:
+        before: called once the user agrees, while the record is there.
+    """
     # Compared as a name, not opened as a path: ".." is no subscription.
     if name not in _names_in(config.spool.path / SUBSCRIPTIONS):
         config.subscription(name)  # raises unless the subscription is configured
@@ -41,6 +47,7 @@ def drop_subscription(config: Config, name: str, *, yes: bool) -> None:
         return
     with subscription_lock(config.spool.path, name):
         _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
+        before()
         forget_subscription(config.spool.path, name)
     say(f'removed the state of subscription "{name}"; its target tables are kept')
 
@@ -49,10 +56,13 @@ def _names_in(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
-def drop_all(config: Config, *, yes: bool) -> int:
+def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: None) -> int:
     """Drop the slot and our publications, and remove the whole spool.
 
     What our role may not drop is said before it begins, with the SQL for somebody who may.
+
+    Args:
+        before: called once the user agrees, while all state is there.
 
     Returns:
         the exit code: 1 if something is left on the server.
@@ -80,6 +90,7 @@ def drop_all(config: Config, *, yes: bool) -> int:
                 f"and all state in {path}{', except for these' if left else ''}?",
                 yes=yes,
             )
+            before()
             if may_drop_slot:
                 with source_errors(f"dropping the slot {source.slot}"):
                     connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from pgsluice.config.catalog_table import CatalogTable
 from pgsluice.config.section import Section
 from pgsluice.config.validation_errors import InvalidSink, choices, did_you_mean, sentences
 from pgsluice.errors import ConfigError
@@ -82,6 +83,21 @@ class SinkConfig(Section):
         """The tables, as ``schema.table``, that settings of the sink name.
 
         ``pgsluice check`` and ``run`` say which of them are not sent.
+        """
+        return ()
+
+    def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
+        """How the catalog of Spark's session is to have a target; None: it is not registered.
+
+        Args:
+            namespace, name: the target's.
+        """
+        return None
+
+    def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        """What the session's settings lack to register the targets, each with what to do.
+
+        ``pgsluice check`` asks.
         """
         return ()
 

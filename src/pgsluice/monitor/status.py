@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pgsluice.capture.health import error_of, read_health
@@ -34,6 +35,7 @@ from pgsluice.spool import (
     TableState,
     TargetName,
 )
+from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
 
@@ -140,6 +142,8 @@ class SubscriptionStatus:
         is_running: a run applies it; None: not known, as of a stream of Spark.
         former: targets that stand still, because a renamed table left them.
         advice: by the tables' ``schema.table``: what another setting of the sink would gain.
+        unregistered: by the tables' ``schema.table``: why the catalog does not have them as
+            configured.
         copies: how far the copies are.
         lags: how far each table is behind, by its target's name.
         behind: the tables that lack changes from before the subscription's position.
@@ -156,6 +160,7 @@ class SubscriptionStatus:
     is_configured: bool
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
+    unregistered: Mapping[str, str] = field(default_factory=dict)
     copies: CopiesStatus = field(default_factory=CopiesStatus)
     lags: Mapping[TargetName, TableLag] = field(default_factory=dict)
     behind: frozenset[TargetName] = frozenset()
@@ -191,6 +196,7 @@ class SubscriptionStatus:
                     **self.lag_of(table).to_json(),
                     "state": self.state_of(table, table.state),
                     "advice": self.advice.get(table.title),
+                    "catalog_problem": self.unregistered.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
                 }
                 for table in self.tables
@@ -290,8 +296,14 @@ def _subscriptions(
         if record is None:
             subscriptions.append(configured)
         else:
-            started = _started(record, reader, lags, configured)
-            subscriptions.append(replace(started, advice=_advice(subscription.sink, record)))
+            sink = subscription.sink
+            subscriptions.append(
+                replace(
+                    _started(record, reader, lags, configured),
+                    advice=_advice(sink, record),
+                    unregistered=_unregistered(sink, record, config.spool.path),
+                )
+            )
     return (*subscriptions, *(_started(record, reader, lags, None) for record in known.values()))
 
 
@@ -320,6 +332,16 @@ def _advice(sink: SinkConfig, record: SubscriptionRecord) -> dict[str, str]:
         if table.is_active
     }
     return {title: text for title, text in advice.items() if text is not None}
+
+
+def _unregistered(sink: SinkConfig, record: SubscriptionRecord, spool: Path) -> dict[str, str]:
+    """What the last run found in the catalog, of the tables that are to be there."""
+    problems = read_catalog_problems(spool, record.name)
+    return {
+        table.title: problems[table.title]
+        for table in record.tables.values()
+        if table.title in problems and sink.catalog_table(table.namespace, table.name) is not None
+    }
 
 
 def _started(

@@ -13,6 +13,7 @@ from pgsluice.preflight.gather_local import gather_local, gather_spool
 from pgsluice.preflight.gather_source import gather_source
 from pgsluice.preflight.local import (
     check_capture,
+    check_catalog,
     check_copy_cores,
     check_environment,
     check_failing_tables,
@@ -81,6 +82,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
     check_capture,
     check_targets,
+    check_catalog,
     check_copy_cores,
     check_incomplete_targets,
     check_failing_tables,

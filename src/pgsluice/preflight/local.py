@@ -119,6 +119,13 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
             yield ok("target", f"{title} {can} {target.folder}")
 
 
+def check_catalog(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether Spark's session can register the targets in a catalog that keeps them."""
+    for subscription in facts.config.subscriptions:
+        for what, todo in subscription.sink.lacking_for_catalog(facts.config.spark):
+            yield warning("catalog", f'subscription "{subscription.name}": {what}', todo)
+
+
 def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
     """Whether copies leave the stream a core."""
     for subscription in facts.config.subscriptions:

@@ -16,7 +16,7 @@
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
                                  copies.snapshot  copies.journal  copies.json
-                                 settings.json
+                                 settings.json  catalog.json
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
 Numbers in names have leading zeros, so that names sort as what they stand for; they are
@@ -67,7 +67,7 @@ REGISTERED = ("registered", "checkpoint")
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two are those of the first round of copies: see :func:`copy_files`."""
-RUN_SETTINGS = "settings.json"
+RUN_SETTINGS, CATALOG_PROBLEMS = "settings.json", "catalog.json"
 SNAPSHOT_ROWS, SNAPSHOT_COMPLETE = "snapshot", "complete.json"
 
 _LSN = "([0-7][0-9A-F]{15})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -9,8 +10,10 @@ from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
+from pgsluice.config.catalog_table import CatalogTable, catalog_name, why_no_catalog_name
 from pgsluice.config.path_words import why_no_path
 from pgsluice.errors import ConfigError
+from pgsluice.sinks.delta.catalog_settings import lacking_settings
 from pgsluice.stores.addresses import why_no_address
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class DeltaSinkConfig(SinkConfig):
         cache_dir: a folder of each executor, for what finds the rows of keys.
         storage_options: of the object store: keys, region, endpoint and more, as deltalake names
             them. ``"env:NAME"`` stands for an environment variable.
+        register_as: the tables' names in the catalog of Spark's session, such as
+            ``{schema}.{table}`` or ``main.{schema}.{table}``; default: no catalog has them.
     """
 
     type: Literal["delta"] = "delta"
@@ -56,6 +61,8 @@ class DeltaSinkConfig(SinkConfig):
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, _OptionText] = Field(default_factory=dict, repr=False)
+    # Not an attribute "register", which classes with abstract methods have as a method.
+    register_as: str | None = Field(default=None, alias="register")
 
     @_field_validator("path")
     @classmethod
@@ -70,6 +77,13 @@ class DeltaSinkConfig(SinkConfig):
         if why := why_no_path(folder or ""):
             raise ValueError(why)
         return folder
+
+    @_field_validator("register_as")
+    @classmethod
+    def _is_a_catalog_name(cls, template: str | None) -> str | None:
+        if template is not None and (why := why_no_catalog_name(template)):
+            raise ValueError(why)
+        return template
 
     @property
     def default_apply_interval_s(self) -> float:
@@ -103,6 +117,17 @@ class DeltaSinkConfig(SinkConfig):
     def table_names(self) -> tuple[str, ...]:
         """Those of ``merge_tables``."""
         return tuple(self.merge_tables)
+
+    def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
+        """The table's name by ``register``."""
+        if self.register_as is None:
+            return None
+        parts = catalog_name(self.register_as, namespace, name)
+        return CatalogTable(parts, "delta", self._sink().location(namespace, name))
+
+    def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        """Settings of Delta's jar that the session needs, and a catalog that forgets."""
+        return () if self.register_as is None else lacking_settings(self.register_as, spark)
 
     def why_unreachable(self) -> str | None:
         """Why the object store cannot have the tables, or why a folder cannot."""

@@ -28,6 +28,7 @@ from pgsluice.subscription.copies.table_copies import TableCopies
 from pgsluice.subscription.lifecycle.table_events import HoldReleased
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.looks import CatalogLooks
+from pgsluice.subscription.running.catalog_tables import CatalogTables
 from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class SubscriptionDriver:
         copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
         batches: applies changes.
+        catalog: registers the targets in the catalog of Spark's session.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class SubscriptionDriver:
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
+        self.catalog = CatalogTables(scheduler.spark, config.spool.path, subscription, self.tables)
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
         shutil.rmtree(folder / "staging", ignore_errors=True)
@@ -118,7 +121,7 @@ class SubscriptionDriver:
             subscription: as :func:`pgsluice.config.in_force.taken_over` makes it of ours.
         """
         self.subscription = subscription
-        for user in (self._results, self.looks, self.batches, self.suspicious):
+        for user in (self._results, self.looks, self.batches, self.suspicious, self.catalog):
             user.subscription = subscription
         self.copies.take_over(subscription)
 

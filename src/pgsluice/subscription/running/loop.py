@@ -175,6 +175,8 @@ class RunLoop:
         self._reach(received, target, lambda: self._side_by_side(RunningSubscription.catch_up_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
             self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
+        if waiting := [one for one in self._subscriptions if one.driver.catalog.waiting()]:
+            self._side_by_side(lambda one: one.driver.catalog.register_now(), subscriptions=waiting)
         # Surface a late capture error, also where nothing was left to receive.
         ends_by = time.monotonic() + _CAPTURE_END_S
         while self._capture.check() and time.monotonic() < ends_by:

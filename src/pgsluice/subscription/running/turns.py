@@ -193,6 +193,7 @@ class RunningSubscription:
         self._try(driver.batches.answer_barrier)
         driver.promote_copied()
         driver.suspicious.tend()
+        driver.catalog.tend()
 
     def _copy(self, *, is_look: bool) -> None:
         if is_look:

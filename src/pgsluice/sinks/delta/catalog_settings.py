@@ -1,0 +1,53 @@
+"""What a Spark session needs to have Delta tables in its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""For Spark 4.2, the oldest that pgsluice works with."""
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_SESSION_CATALOG = "spark_catalog"
+_IN_MEMORY = (
+    "the catalog of Spark's session is in memory: it forgets the tables when a run ends, and no "
+    "other program sees them"
+)
+_METASTORE = (
+    '"spark.sql.catalogImplementation" = "hive" and "spark.hadoop.hive.metastore.uris" = '
+    '"thrift://…" in [spark] keep them in a Hive metastore'
+)
+_JARS = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
+
+
+def lacking_settings(template: str, spark: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is missing, and what to do.
+
+    Args:
+        template: of the tables' names, of two or three parts.
+        spark: the settings of the session, as far as the configuration has them.
+    """
+    first, *others = template.split(".")
+    catalog = first if len(others) > 1 else _SESSION_CATALOG
+    key = f"spark.sql.catalog.{catalog}"
+    lacking = []
+    if not any("delta-spark" in spark.get(name, "") for name in _JARS):
+        lacking.append(_setting("spark.jars.packages", PACKAGE, spark))
+    if _EXTENSION not in spark.get("spark.sql.extensions", ""):
+        lacking.append(_setting("spark.sql.extensions", _EXTENSION, spark))
+    if key not in spark:
+        is_ours = catalog == _SESSION_CATALOG
+        lacking.append(f'"{key}" = "{_CATALOG if is_ours else "…"}"')
+    if lacking:
+        yield (
+            f'register = "{template}" needs settings that [spark] does not have',
+            "\n".join(("add, unless the platform's own session has them:", *lacking)),
+        )
+    is_hive = spark.get("spark.sql.catalogImplementation") == "hive"
+    if catalog == _SESSION_CATALOG and spark.get(key, _CATALOG) == _CATALOG and not is_hive:
+        yield _IN_MEMORY, _METASTORE
+
+
+def _setting(name: str, value: str, spark: Mapping[str, str]) -> str:
+    """A line of ``[spark]``; what the setting has already stays."""
+    return f'"{name}" = "{",".join(part for part in (spark.get(name), value) if part)}"'

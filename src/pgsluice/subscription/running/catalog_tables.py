@@ -1,0 +1,130 @@
+"""Names the targets of a subscription in the catalog of the run's Spark session.
+
+Each table once in a session: after its first copy, and at each start. Replication does not wait for
+it: what the catalog refuses is logged, kept for ``status``, and tried again later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pgsluice.config import SubscriptionConfig
+from pgsluice.config.catalog_table import CatalogTable
+from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
+from pgsluice.spark.session.catalog import register
+from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spool import SubscriptionRecord
+from pgsluice.spool.catalog_problems import write_catalog_problems
+from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.threads import WorkThread
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 300.0
+"""The pause after which tables are tried again that the catalog does not have as configured."""
+_OTHER = (
+    "\n  → drop or rename it in the catalog, or choose another register in the sink; pgsluice "
+    "replaces nothing there"
+)
+_REFUSED = "\n  → pgsluice check CONFIG names what [spark] lacks; replication goes on meanwhile"
+
+
+class CatalogTables:
+    """The catalog's tables of one subscription.
+
+    Args:
+        spark: Spark's context, which is asked for when there is a table to register.
+        spool: its folder.
+    """
+
+    def __init__(
+        self,
+        spark: ContextOnDemand,
+        spool: Path,
+        subscription: SubscriptionConfig,
+        tables: SubscriptionTables,
+    ) -> None:
+        self.subscription = subscription
+        self._spark = spark
+        self._spool = spool
+        self._tables = tables
+        self._done: set[CatalogTable] = set()
+        self._problems: dict[str, str] = {}
+        self._thread: WorkThread | None = None
+        self._retry_at = 0.0
+        self._seen: tuple[SubscriptionRecord, SubscriptionConfig] | None = None
+
+    def tend(self) -> None:
+        """Register tables that wait in a thread of its own, if there are any; does not wait.
+
+        If Spark itself fails meanwhile, others of the run find it, too.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if waiting := self.waiting():
+            self._thread = WorkThread("pgsluice catalog", partial(self._register, waiting))
+            self._thread.start()
+
+    def register_now(self) -> None:
+        """Register tables that wait.
+
+        Raises:
+            PgsluiceError: Spark does not start.
+            Exception: Spark's JVM has ended.
+        """
+        self._register(self.waiting())
+
+    def waiting(self) -> Mapping[str, CatalogTable]:
+        """The tables that the session has not registered yet, by their ``schema.table``."""
+        now, seen = time.monotonic(), (self._tables.durable, self.subscription)
+        is_due = bool(self._problems) and now >= self._retry_at
+        if self._seen is not None and not is_due and _are_same(seen, self._seen):
+            return {}
+        waiting = {}
+        for table in seen[0].tables.values():
+            if not table.is_active or table.version < 0:
+                continue
+            entry = self.subscription.sink.catalog_table(table.namespace, table.name)
+            if entry is None:
+                break
+            if entry not in self._done and (is_due or table.title not in self._problems):
+                waiting[table.title] = entry
+        if not waiting:  # else they are asked for again until they are registered
+            self._seen = seen
+        return waiting
+
+    def _register(self, waiting: Mapping[str, CatalogTable]) -> None:
+        for title, entry in waiting.items():
+            problem = self._attempt(entry)
+            if problem is None:
+                self._done.add(entry)
+                self._problems.pop(title, None)
+                logger.info("%s: the catalog has it as %s", title, ".".join(entry.name))
+            elif problem != self._problems.get(title):
+                self._problems[title] = problem
+                logger.warning("%s: %s", title, problem)
+        if waiting:
+            self._retry_at = time.monotonic() + RETRY_S
+            write_catalog_problems(self._spool, self.subscription.name, self._problems)
+
+    def _attempt(self, entry: CatalogTable) -> str | None:
+        """Register a table; why the catalog does not have it, for people."""
+        context = self._spark()
+        try:
+            other = register(context, entry)
+        except spark_errors() as error:
+            if is_without_jvm(error):
+                raise
+            return f"it cannot be registered in the catalog: {summarize_error(error)}{_REFUSED}"
+        return None if other is None else f"{other}{_OTHER}"
+
+
+def _are_same(
+    first: tuple[SubscriptionRecord, SubscriptionConfig],
+    second: tuple[SubscriptionRecord, SubscriptionConfig],
+) -> bool:
+    return first[0] is second[0] and first[1] is second[1]

@@ -1,0 +1,120 @@
+"""``register``: targets in the catalog of Spark's session, here PySpark's own Hive metastore.
+
+Each step is a process of its own, since the tests' session has no jar of Delta's; the metastore is
+an embedded Derby, which one process uses at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.delta_spark import PACKAGE
+from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.waiting import HANGS_S
+
+SQL = """
+import json, sys
+from pyspark.sql import SparkSession
+
+settings, *statements = map(json.loads, sys.argv[1:])
+builder = SparkSession.builder.enableHiveSupport()
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+for statement in statements:
+    print("ROWS", json.dumps([list(row) for row in spark.sql(statement).collect()], default=str))
+"""
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    return {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.jars.packages": PACKAGE,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={folder}/metastore;create=true"
+        ),
+        "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.driver.extraJavaOptions": (
+            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file={folder}/derby.log"
+        ),
+    }
+
+
+def _sql(folder: Path, *statements: str) -> list[list[list[object]]]:
+    """The rows of statements, in a session that others would have; skips without Delta's jar."""
+    arguments = [json.dumps(each) for each in (_settings(folder), *statements)]
+    done = subprocess.run(
+        [sys.executable, "-c", SQL, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    if done.returncode and "unresolved dependency" in (done.stdout + done.stderr).lower():
+        pytest.skip(f"Maven Central cannot be reached for {PACKAGE}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    return [json.loads(line.removeprefix("ROWS ")) for line in lines if line.startswith("ROWS ")]
+
+
+def _run_once(one: Pipeline) -> str:
+    done = one.command("run", str(one.path), "--once")
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_targets_are_registered_compared_and_taken_out(
+    pipeline: MakePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pipeline, "sink_options", ', register = "lake_{schema}.{table}"')
+    one = pipeline()
+    settings = "".join(
+        f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in _settings(tmp_path).items()
+    )
+    text = one.path.read_text()
+    one.path.write_text(f"{text.partition('[spark]')[0]}[spark]\n{settings}")
+    one.database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, word text)",
+        "INSERT INTO t VALUES (1, 'one'), (2, 'two')",
+        "CREATE TABLE taken (id int PRIMARY KEY)",
+    )
+    _sql(
+        tmp_path,
+        "CREATE SCHEMA lake_public",
+        "CREATE TABLE lake_public.taken (other int) USING parquet",
+    )
+
+    said = _run_once(one)
+    assert "the catalog has something else as lake_public.taken: parquet at file:" in said
+    one.assert_equal("t", "taken")
+    (subscription,) = one.status()["subscriptions"]
+    problems = {table["table"]: table["catalog_problem"] for table in subscription["tables"]}
+    assert problems["t"] is None
+    assert "choose another register in the sink" in problems["taken"]
+    assert one.delta("t").version() == 0  # registering makes no commit
+
+    rows, taken = _sql(
+        tmp_path,
+        "SELECT * FROM lake_public.t ORDER BY id",
+        "SELECT * FROM lake_public.taken",
+    )
+    assert rows == [[1, "one"], [2, "two"]]
+    assert taken == []
+
+    dropped = one.command("drop", str(one.path), "--unregister", "--yes")
+    assert dropped.returncode == 0, dropped.stderr
+    assert "the catalog has no lake_public.t of ours" in dropped.stdout
+    assert "lake_public.taken is kept: the catalog has something else" in dropped.stdout
+    one.assert_equal("t", "taken")  # the files stay
