@@ -45,7 +45,7 @@ def test_defaults() -> None:
         8,
     )
     assert (lake.max_rows_per_batch, lake.max_bytes_per_batch) == (1_000_000, 256 * 2**20)
-    assert (lake.apply_interval_s, lake.cut_interval_s, lake.cut_retention_s) == (0, 60, 600)
+    assert (lake.merge_interval_s, lake.cut_interval_s, lake.cut_retention_s) == (0, 60, 600)
     assert (lake.publications, lake.copy_rate, lake.deleted_column) == (None, None, None)
     assert (lake.numeric, lake.json_as, lake.on_unrepresentable) == ("string", "string", "fail")
     assert (lake.foreign_writes, lake.change_column_prefix) == ("park", "_")
