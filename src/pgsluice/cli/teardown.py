@@ -107,7 +107,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
         ) from error
     if Spool.forget(path):
         say(f"removed the state in {path}")
-    say("the target tables are kept: move them away before the next copy")
+    say("the target tables are kept: move them away before the next copy, or set adopt = true")
     if left:
         say("left on the server; as a superuser:")
         say_block(left)

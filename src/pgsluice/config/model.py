@@ -197,6 +197,9 @@ class SubscriptionConfig(Section):
         enabled: whether ``pgsluice run`` runs the subscription.
         copy_data: whether a table begins with an initial copy. Without one, changes of rows that
             are older than the subscription are skipped.
+        adopt: a table that was never copied into this spool takes over a target that pgsluice wrote
+            before, from whatever spool: it is compared with the source, and copied only if it
+            differs.
         copy_workers: the most connections that copies read with.
         copy_cores: the most tasks of copies that run beside a stream; default: half of those that
             Spark runs at once.
@@ -227,6 +230,7 @@ class SubscriptionConfig(Section):
     mode: Literal["current", "changelog", "history"] = "current"
     enabled: bool = True
     copy_data: bool = True
+    adopt: bool = False
     copy_workers: int = Field(default=8, ge=1, le=8)
     copy_cores: int | None = Field(default=None, ge=1)
     copy_rate: Size | None = Field(default=None, ge=1)

@@ -184,7 +184,7 @@ class CopyTables:
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        writer = self._writer(work, self._table(work))
+        writer = self.writer(work)
         if work.replaces_partitions:
             applied = writer.commit_changes(_changes_of(staged), self.snapshot.position)
             if applied.skipped:
@@ -195,13 +195,21 @@ class CopyTables:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
 
+    def writer(self, work: CopyWork) -> TableWriter:
+        """Writes the target of a table.
+
+        Raises:
+            Exception: as :meth:`commit`.
+        """
+        return self._writer(work, self._table(work))
+
     def discard(self, work: CopyWork, staged: Sequence[StagedRows]) -> None:
         """Delete staged portions of which no commit was begun, and none will be.
 
         Raises:
             Exception: as :meth:`commit`.
         """
-        writer = self._writer(work, self._table(work))
+        writer = self.writer(work)
         if work.replaces_partitions:
             writer.discard_changes(_changes_of(staged))
         else:
@@ -213,7 +221,7 @@ class CopyTables:
         Raises:
             Exception: as :meth:`commit`.
         """
-        return self._writer(work, self._table(work)).can_stage()
+        return self.writer(work).can_stage()
 
     def _table(self, work: CopyWork) -> TargetTable:
         return replace(

@@ -89,6 +89,35 @@ class TableWriter:
         """The table's columns; None for a table that does not exist yet."""
         return self._opened.handle.schema()
 
+    def adoptable(self) -> TargetContent | None:
+        """The target's rows, if they may be those of a copy: pgsluice wrote them, perhaps from
+        another spool, and its columns are those of the table. None: they are not.
+
+        Raises:
+            TableError: the target cannot be opened.
+        """
+        self._opened.close()
+        handle = self._opened.handle
+        with self._opened.naming_disk_trouble():
+            if handle.version < 0 or handle.marker() is None or not self._table.is_key_proved:
+                return None
+            existing, wanted = handle.schema(), handle.target_types(self._table.schema)
+            if existing is None or set(existing) != set(wanted):
+                return None
+            return handle.content(handle.version)
+
+    def take_over(self, position: Lsn) -> Applied:
+        """Make the rows of :meth:`adoptable` those of the identity's copy, in one commit.
+
+        Args:
+            position: at which the source has these rows.
+
+        Raises:
+            Overtaken: another commit came since.
+            TableError: the target cannot be altered.
+        """
+        return self._opened.write(lambda handle: handle.alter((), (), position))
+
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         """Replace the whole content by a copy, in one commit with its position.
 

@@ -160,7 +160,8 @@ class OpenedTable:
                 f"pgsluice wrote the table at {handle.location} from another spool, or for another "
                 "table",
                 hint=f"to replace its rows, which deletes the old ones: {copy_again(title)}\n"
-                "to keep them, move it away before that, or choose another path for the sink",
+                "to keep them, move it away before that, or choose another path for the sink\n"
+                "to keep those that are equal to the source's: adopt = true in [[subscription]]",
                 table=title,
                 location=handle.location,
             )

@@ -26,14 +26,10 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
+from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.running.run import run
-from pgsluice.subscription.verifying.standing import (
-    Session,
-    compare_standing,
-    failure_reason,
-    standing,
-)
+from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import Comparison, DeltaRows
 
 _POLL_S = 0.05

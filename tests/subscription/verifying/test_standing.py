@@ -23,7 +23,8 @@ from pgsluice.subscription.base.barrier import (
     BarrierWait,
     waiting_barrier,
 )
-from pgsluice.subscription.verifying.standing import compare_standing, standing
+from pgsluice.subscription.base.comparing import compare_standing
+from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import ArrowRows
 
 

@@ -2,7 +2,8 @@
 
 1. *Claim* tables that are next (:mod:`pgsluice.subscription.copies.pending`), and set state ``d``.
 2. *Snapshot* (:mod:`pgsluice.subscription.copies.snapshots`).
-3. *Plan* what is read of each table (:mod:`pgsluice.subscription.copies.plan`). Targets that keep
+3. *Plan* what is read of each table (:mod:`pgsluice.subscription.copies.plan`). Targets that are
+   equal already are taken over (:mod:`pgsluice.subscription.copies.adoption`), and those that keep
    their rows are brought to the snapshot (:mod:`pgsluice.subscription.copies.partitions`).
 4. *Stage* portions as Spark tasks (:mod:`pgsluice.subscription.copies.staging`).
 5. *Commit* each table that is staged (:mod:`pgsluice.subscription.copies.results`).
@@ -16,7 +17,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
-from pgsluice.copy import CopyTables
+from pgsluice.copy import CopyResult, CopyTables
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.snapshots import Snapshot, SnapshotGone
@@ -24,6 +25,7 @@ from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.copies.adoption import Adoption
 from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.kept import (
     HeldSnapshot,
@@ -210,7 +212,10 @@ class CopyRun:
         if any(source.awaits_look(oid, known[oid]) for oid in self._oids & known.keys()):
             site.looks.look()
         task = self._task(snapshot)
-        copies = plan_copies(site, source, task, self._oids)
+        planned = plan_copies(site, source, task, self._oids)
+        adoption = Adoption(site.config, self._settings, task, site.counts, self._stop.is_set)
+        is_wanted_now = partial(is_wanted, site)
+        copies = adoption.left(planned, source.now, site.tables, is_wanted_now, self._finish)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):
             read.keep(held)
@@ -255,7 +260,7 @@ class CopyRun:
     def _stage_each(self, read: ReadSnapshot, copies: Sequence[TableCopy]) -> Failure | None:
         site, snapshot = self._site, read.task.snapshot
         age = SnapshotAge(self._settings.name, snapshot.taken_at)
-        waiting = [self._finish(read, copy) for copy in copies if copy.is_staged]
+        waiting = [self._finish(read.task, copy) for copy in copies if copy.is_staged]
         slots = site.share.join(self._settings.copy_workers, is_alone=self._is_alone)
         staging = Staging(read, copies, slots)
         try:
@@ -268,8 +273,8 @@ class CopyRun:
                 for copy, number in staging.ended():
                     self._note(read, copy, number)
                     if copy.failure is not None or copy.is_staged:
-                        waiting.append(self._finish(read, copy))
-                waiting += [self._finish(read, copy) for copy in staging.give_up()]
+                        waiting.append(self._finish(read.task, copy))
+                waiting += [self._finish(read.task, copy) for copy in staging.give_up()]
         finally:
             for copy, number in staging.close():
                 with suppress(Exception):  # the error that ended the copy run counts
@@ -299,13 +304,18 @@ class CopyRun:
             self._site.counts.staged(copy, number)
             failpoint("copy.staged")
 
-    def _finish(self, read: ReadSnapshot, copy: TableCopy) -> Failure | None:
+    def _finish(
+        self, task: CopyTables, copy: TableCopy, adopted: CopyResult | None = None
+    ) -> Failure | None:
         """Commit a table, or record why it has failed.
+
+        Args:
+            adopted: the target is committed without a copy.
 
         Returns:
             what the table waits for outside of itself, if it does.
         """
-        result = finish_copy(self._site, read.task, copy)
+        result = finish_copy(self._site, task, copy, adopted)
         # One that failed need not wait for the end of this copy run to be tried again.
         self._site.pending.drop(self.number, copy.work.facts.oid)
         return result if isinstance(result, Failure) and result.remedy is Remedy.WAIT else None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pgsluice.catalog import locked_tables
+from pgsluice.config import SubscriptionConfig
 from pgsluice.copy import CopyTables, CopyWork
 from pgsluice.errors import Failure
 from pgsluice.published.discovery import ReplicatedTable
@@ -117,7 +118,7 @@ def plan_copies(
         task: what reads it.
         oids: the tables.
     """
-    tables, works = site.tables, []
+    tables, settings, works = site.tables, site.share.settings, []
     with tables.changing():
         for oid in oids - source.now.keys():
             record = tables.get(oid)
@@ -129,14 +130,15 @@ def plan_copies(
             event = failed_event(locked, of_leaves=record.replaces_partitions)
             tables.apply(table.facts.oid, event)
         for table, record in list(waiting_tables(site, source, oids - source.locked.keys())):
-            work = copy_work(table, record)
+            work = copy_work(table, record, settings)
             if record.replaces_partitions:
                 work = replace(work, is_gone=source.is_gone.get(table.facts.oid))
             else:
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
-                work = copy_work(table, tables.apply(table.facts.oid, planned).table)
+                record = tables.apply(table.facts.oid, planned).table
+                work = copy_work(table, record, settings)
             works.append(work)
             site.looks.put_rules_in_force(table)
     copies = [_copy_of(task, work, source.portions.get(work.facts.oid, WHOLE)) for work in works]
@@ -161,7 +163,7 @@ def restored_copies(
     copies = []
     with site.tables.changing():
         for table, record in waiting_tables(site, source, oids):
-            copy = journal.restore(task, copy_work(table, record))
+            copy = journal.restore(task, copy_work(table, record, site.share.settings))
             if copy is not None:
                 copies.append(copy)
                 site.looks.put_rules_in_force(table)
@@ -205,7 +207,15 @@ def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) ->
     return TableCopy(work, portions)
 
 
-def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
+def adopts(record: TableRecord, subscription: SubscriptionConfig) -> bool:
+    """Whether a table takes over a target that pgsluice wrote before: it was never copied."""
+    was_copied = record.copied.position > 0
+    return subscription.adopt and not was_copied and not record.claim.any_source
+
+
+def copy_work(
+    table: ReplicatedTable, record: TableRecord, subscription: SubscriptionConfig
+) -> CopyWork:
     """What a table's copy reads, and which target it makes."""
     return CopyWork(
         facts=table.facts,
@@ -218,7 +228,7 @@ def copy_work(table: ReplicatedTable, record: TableRecord) -> CopyWork:
         key_problem=table.key_problem,
         copy_number=record.copy_number,
         predecessor_oids=record.claim.predecessor_oids,
-        may_replace_foreign_target=record.claim.any_source,
+        may_replace_foreign_target=record.claim.any_source or adopts(record, subscription),
         leaves=record.partitions.load,
         gone_bounds=record.partitions.gone_bounds,
     )

@@ -35,8 +35,13 @@ def is_wanted(site: CopySite, work: CopyWork, snapshot: Snapshot) -> bool:
     )
 
 
-def finish_copy(site: CopySite, task: CopyTables, copy: TableCopy) -> CopyResult | Failure | None:
+def finish_copy(
+    site: CopySite, task: CopyTables, copy: TableCopy, adopted: CopyResult | None = None
+) -> CopyResult | Failure | None:
     """Commit a table whose portions are staged, or that has failed, and record the result.
+
+    Args:
+        adopted: the target is committed without a copy.
 
     Returns:
         None if the table does not wait for this copy any more.
@@ -50,7 +55,7 @@ def finish_copy(site: CopySite, task: CopyTables, copy: TableCopy) -> CopyResult
             logger.info("%s.%s has changed during its copy", work.namespace, work.name)
             site.counts.given_up([copy])
             return None
-        result = copy.failure or _commit(task, copy)
+        result = adopted or copy.failure or _commit(task, copy)
         failpoint("copy.committed")
         event = copy_event(
             result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions

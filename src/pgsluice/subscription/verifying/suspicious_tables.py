@@ -32,17 +32,12 @@ from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
+from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.verifying.standing import (
-    Session,
-    Standing,
-    compare_standing,
-    failure_reason,
-    standing,
-)
+from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.threads import WorkThread
 from pgsluice.verification import DeltaRows
 

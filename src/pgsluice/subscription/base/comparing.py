@@ -1,0 +1,90 @@
+"""Compares one table, as a snapshot of the source has it, with rows of its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
+from pgsluice.errors import Failure, SourceRefused
+from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.replication import server_message
+from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.verification import ComparedTable, Comparison, TargetRows, compare
+
+LOCK_TIMEOUT_S = 30
+
+Session = psycopg.Connection[Any]
+
+
+def compare_standing(
+    session: Session,
+    source: ReplicatedTable,
+    rows: TargetRows,
+    options: TableOptions,
+    *,
+    max_keys: int,
+    helpers: Sequence[Session] = (),
+) -> Comparison:
+    """Compare a table with its target, which has the rows of the snapshot's position.
+
+    Args:
+        session: in a snapshot of the source.
+        source: the table, as the snapshot shows it.
+        rows: the target's.
+        options: of the subscription's tables.
+        max_keys: how many differing keys of each kind are listed; 0: none are looked for.
+        helpers: more sessions of the position, which share the reading.
+
+    Raises:
+        SourceRefused: the table was rewritten after the snapshot, which does not see its rows, or
+            was renamed.
+        PgsluiceError: a column cannot be compared.
+        psycopg.Error: the source failed.
+    """
+    facts = source.facts
+    target = target_table(facts, options, source.columns)
+    # Rolled back, which gives the table's lock back.
+    with session.transaction(force_rollback=True):
+        _lock(session, source)
+        table = ComparedTable.named(session, facts.namespace, facts.name, with_generated=True)
+        return compare(
+            session,
+            replace(table, row_filter=source.row_filter, unlisted=source.unlisted),
+            rows,
+            key=target.key,
+            columns=target.schema.names,
+            max_keys=max_keys,
+            helpers=helpers,
+        )
+
+
+def failure_reason(error: Exception) -> str:
+    """Why a table could not be compared, for people."""
+    if isinstance(error, psycopg.Error):
+        return f"the source cannot be read: {server_message(error)}"
+    return Failure.of(error).message
+
+
+def _lock(session: Session, source: ReplicatedTable) -> None:
+    """Keep the table from being rewritten, and check that the snapshot still sees its rows.
+
+    Raises:
+        SourceRefused: it was rewritten since, or another table may have its name.
+    """
+    facts = source.facts
+    session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+    name = sql.Identifier(facts.namespace, facts.name)
+    lock_for_reading(session, name, with_partitions=facts.kind == "p")
+    if not has_name(session, facts.oid, facts.namespace, facts.name):
+        raise SourceRefused("renamed at the source after the snapshot: verify it again")
+    leaves = leaf_filenodes(session, [facts.oid])[facts.oid]
+    if any(leaf.now != leaf.in_snapshot for leaf in leaves.values()):
+        raise SourceRefused(
+            "rewritten at the source after the snapshot (TRUNCATE, ALTER TABLE, CLUSTER …): "
+            "verify it again"
+        )
