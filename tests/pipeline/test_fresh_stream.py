@@ -84,7 +84,7 @@ def test_partitions_that_come_during_the_snapshot(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    words = "came or went during each of 10 snapshots\n  → the tables stay as they are"
+    words = "changed during each of 10 snapshots\n  → the tables stay as they are"
     has_said, number, take = says(caplog, words), 1, snapshots.new_snapshot
 
     def disturbed(*arguments: Any) -> Any:

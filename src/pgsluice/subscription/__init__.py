@@ -1,4 +1,4 @@
-"""Subscriptions: a streaming query each, from the spool to a target, and the run around them."""
+"""Subscriptions: each applies the changes in the spool to one target; and the run around them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Subscription"]
 class Subscription:
     """One subscription of a configuration, to run from Python.
 
-    ``Subscription("pgsluice.toml").run(once=True)`` does what ``pgsluice run --once`` does for
-    it. In a process that has a Spark session it uses that one, and leaves it running.
+    ``Subscription("pgsluice.toml").run(once=True)`` does the same as ``pgsluice run --once`` for
+    this subscription. If the process has a Spark session, the run uses it and leaves it running.
 
     Args:
         config: a configuration, or the path of its file.
-        name: which subscription; may be left out where there is only one.
+        name: the subscription's name; optional if the configuration has only one.
 
     Raises:
         ConfigError: the configuration is wrong, or has no such subscription.

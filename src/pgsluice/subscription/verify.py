@@ -1,7 +1,8 @@
-"""Compare the tables of a subscription with their targets, all at one position.
+"""``pgsluice verify``: compares the tables of a subscription with their targets, all at one
+position.
 
-How that position is found is said in :mod:`pgsluice.subscription.verifying.standing`. Without a
-run, this process applies up to the position itself.
+:mod:`pgsluice.subscription.verifying.standing` finds that position. Without an active run, this
+process applies the changes up to it.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class VerifiedTable:
 
     Attributes:
         title: ``schema.table`` at the target.
-        position: both sides were read there.
+        position: the position at which both sides were read.
         comparison: None if the table was not compared.
-        reason: why not.
-        is_published: a table that is not published is not compared, and that is no failure.
+        reason: why it was not compared.
+        is_published: an unpublished table is not compared, and that is no failure.
     """
 
     subscription: str
@@ -56,7 +57,7 @@ class VerifiedTable:
 
     @property
     def is_failure(self) -> bool:
-        """Rows differ, or a published table could not be compared."""
+        """Whether rows differ, or a published table could not be compared."""
         if self.comparison is None:
             return self.is_published
         return not self.comparison.equal
@@ -64,16 +65,16 @@ class VerifiedTable:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How to verify.
+    """The options of a verification.
 
     Attributes:
         titles: ``schema.table`` of the tables to compare; empty: all.
-        sessions: how many connections read the source; each table has one, and the last ones
-            share those that are idle.
-        max_keys: how many keys of each kind are listed for a table.
+        sessions: how many connections read the source; each table has one, and the last tables
+            share idle ones.
+        max_keys: how many keys of each kind to list for a table.
         timeout_s: how long another verification may last, and how long the run may take to
             reach the position.
-        report: takes the events of a run that this process does itself.
+        report: receives the events of a run within this process.
     """
 
     titles: Collection[str] = ()
@@ -87,12 +88,12 @@ class Verification:
 def verify(
     config: Config, subscription: SubscriptionConfig, options: Verification
 ) -> list[VerifiedTable]:
-    """Compare the tables of one subscription, ordered by name.
+    """Compare the tables of one subscription; the results are ordered by name.
 
     Raises:
         ConfigError: nothing was replicated yet, there is no such table, or the target's type
             cannot be read back.
-        SpoolBusy: another process has verified the subscription for all this time.
+        SpoolBusy: another process verified the subscription during the whole timeout.
         SourceRefused: no free slot, or transactions at the source stay open.
         SourceUnreachable: no connection.
         PgsluiceError: the run did not reach the position; or what a run raises.
@@ -170,10 +171,10 @@ def _await_answer(
     barrier: BarrierOwner,
     position: Lsn,
 ) -> BarrierAnswer:
-    """Wait for the answer of a run, or be the run if there is none.
+    """Wait for the answer of an active run; without one, apply the changes here.
 
     Raises:
-        PgsluiceError: the position was not reached; or what a run raises.
+        PgsluiceError: the position was not reached; or an error of the run.
     """
     name = subscription.name
 
@@ -211,7 +212,7 @@ def _has_run(config: Config, name: str) -> bool:
 
 
 class _IdleSessions:
-    """Sessions that no table is read with; a table takes more of them if few tables are left."""
+    """Sessions that no table uses; a table takes several of them if few tables are left."""
 
     def __init__(self, sessions: Sequence[Session], tables: int) -> None:
         self._idle = SimpleQueue[Session]()
@@ -223,7 +224,7 @@ class _IdleSessions:
 
     @contextmanager
     def share(self) -> Iterator[list[Session]]:
-        """The sessions for one table; waits for the first one."""
+        """Take the sessions for one table; waits for the first one."""
         sessions = [self._idle.get()]
         with self._lock:
             share = max(1, self._count // self._left)
@@ -244,7 +245,7 @@ class _IdleSessions:
 
 @dataclass(frozen=True, slots=True)
 class _Comparer:
-    """Compares tables that stand at one position."""
+    """Compares tables at one position."""
 
     subscription: str
     position: Lsn
@@ -254,7 +255,7 @@ class _Comparer:
     max_keys: int
 
     def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
-        """Compare one table; a failure is its result."""
+        """Compare one table; a failure becomes its result."""
         comparison, reason, is_published = None, table.reason, table.is_published
         source = self.published.get(oid)
         if reason is None and source is None:

@@ -413,7 +413,7 @@ def test_a_table_that_is_parked_after_its_last_attempt_says_how_it_goes_on(
 ) -> None:
     copied = table(TableState.COPIED)
     assert failed.change(copied, NONE).error == "why"
-    way_out = "when its cause is gone, pgsluice copy CONFIG public.t"
+    way_out = "solve the cause, then pgsluice copy CONFIG public.t"
     assert failed.change(copied, LAST).error == f"why\n  → {way_out}"
     told = replace(failed, failure=replace(failed.failure, message=f"why\n  → {way_out}"))
     assert told.change(copied, LAST).error == f"why\n  → {way_out}", "once"

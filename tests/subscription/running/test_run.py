@@ -138,7 +138,7 @@ def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> No
         "  lake: public.waits: waits for a copy: it is locked",
         "  lake: public.cut_off: waits for a copy",
         f"  lake: public.behind: applied through {Lsn(START)}: the disk is full",
-        "  → run again: it goes on where it stopped",
+        "  → run again: it continues where it stopped",
     ]
 
 

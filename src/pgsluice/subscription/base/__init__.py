@@ -1,1 +1,1 @@
-"""What the folders above share: options, work, results, requests, the barrier."""
+"""Shared by the folders above: options, work and its results, command files, the barrier."""

@@ -1,17 +1,17 @@
-"""A barrier: a position at which a subscription's tables can be read while its run goes on.
+"""A barrier: a position at which ``verify`` can read all tables of a subscription while it runs.
 
 ``pgsluice verify`` sets a barrier at the position of a snapshot of the source. Planning ends a
-batch exactly there, inside a segment if need be. The driver answers with the version that each
-target has there, and batches go on at once. The rules:
+batch exactly there, inside a segment if necessary. The driver answers with each target's version at
+that position, and batches continue at once. The rules:
 
-- A barrier is valid while the process that set it holds ``barrier.lock``. The files of a process
-  that died are removed by whoever looks next.
-- Planning lists segments first and looks for the barrier then. So a batch that was planned before
-  a barrier's file existed holds only what was committed before that.
-- A barrier without a position holds: no batch begins. One that has a position holds there.
-- Batches wait for :data:`HOLD_S` at most, then they pass the barrier. The driver answers that,
-  and the verifying process tries again.
-- The versions of an answer are kept from vacuum while the barrier is valid.
+- A barrier is valid while the process that set it holds ``barrier.lock``. The next process that
+  looks for a barrier removes the files of a dead one.
+- Planning lists the segments first, and then looks for a barrier. So a batch that was planned
+  before the barrier's file existed has only transactions that were committed earlier.
+- While a barrier has no position, no batch starts. When it has one, batches stop there.
+- Batches wait for :data:`HOLD_S` at most, then they pass the barrier. The driver reports this, and
+  the verifying process tries again.
+- Vacuum keeps the versions of an answer while the barrier is valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pgsluice.spool.layout import BARRIER, BARRIER_ANSWER
 from pgsluice.spool.lock import barrier_lock
 
 HOLD_S = 10.0
-"""How long batches wait at one barrier, altogether."""
+"""How long batches wait at one barrier, in all, in seconds."""
 _POLL_S = 0.02
 _ANSWER_POLL_S = 0.05
 _OPENERS = 8
@@ -41,12 +41,12 @@ _OPENERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What the verifying process asks for.
+    """A barrier, as the verifying process requests it.
 
     Attributes:
-        barrier_id: of one attempt.
-        position: where to end a batch; None: hold batches until it is known.
-        titles: the tables to answer for; empty: all.
+        barrier_id: the id of one attempt.
+        position: where to end a batch; None: start no batch until the position is known.
+        titles: the tables that the answer needs; empty: all.
     """
 
     barrier_id: str
@@ -54,7 +54,7 @@ class Barrier:
     titles: tuple[str, ...] = ()
 
     def concerns(self, title: str) -> bool:
-        """Whether the answer has to have the table."""
+        """Whether the answer needs this table."""
         return not self.titles or title in self.titles
 
 
@@ -64,8 +64,8 @@ class StandingTable:
 
     Attributes:
         title: ``schema.table`` at the target.
-        version: the target's version that holds exactly the barrier's position; -1: none does.
-        reason: why no version does; None otherwise.
+        version: the target's version that has exactly the changes up to the barrier; -1: none does.
+        reason: why there is no such version; None if there is one.
         is_published: the publications send the table.
     """
 
@@ -78,11 +78,11 @@ class StandingTable:
 
 @dataclass(frozen=True, slots=True)
 class BarrierAnswer:
-    """The driver's answer.
+    """The driver's answer to a barrier.
 
     Attributes:
         position: the subscription's position.
-        is_passed: batches were past the barrier already; there are no tables then.
+        is_passed: batches had already passed the barrier; then there are no tables.
     """
 
     barrier_id: str
@@ -128,7 +128,7 @@ def read_answer(folder: Path, barrier: Barrier) -> BarrierAnswer | None:
 
 
 def waiting_barrier(folder: Path) -> Barrier | None:
-    """The valid barrier that has no answer yet."""
+    """The valid barrier that the driver has not answered yet."""
     barrier = current_barrier(folder)
     if barrier is None or read_answer(folder, barrier) is not None:
         return None
@@ -136,7 +136,7 @@ def waiting_barrier(folder: Path) -> Barrier | None:
 
 
 def write_answer(folder: Path, answer: BarrierAnswer) -> None:
-    """Answer a barrier; batches go on."""
+    """Answer a barrier; batches continue."""
     replace_json(
         folder / BARRIER_ANSWER,
         {
@@ -152,7 +152,7 @@ def write_answer(folder: Path, answer: BarrierAnswer) -> None:
 
 
 def barrier_versions(folder: Path) -> dict[int, int]:
-    """The target versions that the verifying process reads, by relation OID."""
+    """The target versions that the verifying process is reading, by relation OID."""
     barrier = current_barrier(folder)
     answer = None if barrier is None else read_answer(folder, barrier)
     if answer is None:
@@ -163,11 +163,12 @@ def barrier_versions(folder: Path) -> dict[int, int]:
 def standing_tables(
     record: SubscriptionRecord, barrier: Barrier, version_of: Callable[[int, TableRecord], int]
 ) -> dict[int, StandingTable]:
-    """The tables of a subscription that has applied what was committed up to a barrier.
+    """The tables of a subscription that has applied everything up to a barrier.
 
     Args:
-        barrier: it has a position.
-        version_of: the newest version of a table's target, with what others wrote; -1: none.
+        barrier: a barrier with a position.
+        version_of: returns the newest version of a table's target, including commits of other
+            writers; -1: none.
     """
     tables = {
         oid: table
@@ -195,7 +196,8 @@ def standing_tables(
 
 
 def _reason(table: TableRecord, applied: Lsn, position: Lsn | None) -> str | None:
-    """Why no version of the table's target holds exactly the position; None: the newest does."""
+    """Why no version of the table's target matches the position exactly; None: the newest one
+    does."""
     if table.state is TableState.UNPUBLISHED or not table.is_published:
         return "not published; its target stays as it is"
     if table.is_parked:
@@ -210,12 +212,12 @@ def _reason(table: TableRecord, applied: Lsn, position: Lsn | None) -> str | Non
 
 
 class BarrierOwner:
-    """The barrier of a process that verifies; a context manager that removes it at its end.
+    """The barrier that a verifying process sets; a context manager that removes it at the end.
 
     Args:
         titles: the tables to verify; empty: all.
         wait_s: how long to wait while another process verifies the subscription.
-        is_stopping: asked meanwhile; gives up.
+        is_stopping: polled while waiting; true: give up.
     """
 
     def __init__(
@@ -235,10 +237,10 @@ class BarrierOwner:
         self._held_since = 0.0
 
     def __enter__(self) -> BarrierOwner:
-        """Take the lock; those who look for a barrier hold it for a moment, too.
+        """Take the barrier's lock. Processes that look for a barrier hold it for a moment, too.
 
         Raises:
-            SpoolBusy: another process verifies the subscription, and has not ended in time.
+            SpoolBusy: another process verifies the subscription and did not finish in time.
         """
         deadline = time.monotonic() + self._wait_s
         while True:
@@ -256,19 +258,19 @@ class BarrierOwner:
         self._lock.release()
 
     def clear(self) -> None:
-        """Remove the barrier: batches go on."""
+        """Remove the barrier: batches continue."""
         _remove_files(self._folder)
 
     def hold(self) -> None:
-        """Let no batch begin for a while, until a position is known."""
+        """Let no batch start for a while, until a position is known."""
         self._held_since = time.monotonic()
         self._set(Barrier(str(uuid.uuid4()), None, self._titles))
 
     def move(self, position: Lsn) -> None:
-        """Let a batch end at the position; a hold that was set ends.
+        """Let a batch end at this position, which replaces a hold without a position.
 
-        The position has what is left of the hold's time. If that is over, batches went on, and wait
-        at the position anew.
+        Batches wait at the position for the rest of the hold's time. If the hold has expired,
+        batches have continued, and the full time starts again.
         """
         held = self._barrier.barrier_id if self._barrier.position is None else ""
         if time.monotonic() - self._held_since >= HOLD_S:
@@ -276,7 +278,7 @@ class BarrierOwner:
         self._set(Barrier(held or str(uuid.uuid4()), position, self._titles))
 
     def answer(self) -> BarrierAnswer | None:
-        """The driver's answer; None while there is none."""
+        """The driver's answer; None until there is one."""
         return read_answer(self._folder, self._barrier)
 
     def await_answer(
@@ -289,12 +291,12 @@ class BarrierOwner:
         """Wait for the driver's answer.
 
         Args:
-            late: raised when there is none in time.
-            is_stopping: asked meanwhile; gives up.
-            meanwhile: called before each pause; it may wait, or raise.
+            late: the error to raise if there is no answer in time.
+            is_stopping: polled while waiting; true: give up.
+            meanwhile: called before each pause; it may wait or raise.
 
         Raises:
-            PgsluiceError: there was no answer in time, or none is waited for any more.
+            PgsluiceError: there was no answer in time, or the process is stopping.
         """
         deadline = time.monotonic() + timeout_s
         while (answer := self.answer()) is None:
@@ -320,7 +322,7 @@ class BarrierOwner:
 
 
 class BarrierWait:
-    """Planning's side: how far a batch may reach."""
+    """The limit that a barrier sets to batches; used by planning."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -328,12 +330,13 @@ class BarrierWait:
         self._held_since = 0.0
 
     def limit(self, start: Lsn, end: Lsn, wait_s: float) -> Lsn:
-        """Where a batch that begins at ``start`` ends: ``start`` itself while batches wait.
+        """The end of a batch that starts at ``start``; ``start`` itself while batches have to wait.
 
         Args:
-            start: where the batch would begin.
-            end: where it would end, past ``start``; found before this call.
-            wait_s: how long to wait here until batches may go on.
+            start: where the batch would start.
+            end: where the batch would end without a barrier, past ``start``; determined before this
+                call.
+            wait_s: how long to wait here until batches can continue.
         """
         deadline = time.monotonic() + wait_s
         while (barrier := waiting_barrier(self._folder)) is not None:

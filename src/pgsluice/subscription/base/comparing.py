@@ -1,4 +1,4 @@
-"""Compares one table, as a snapshot of the source has it, with rows of its target."""
+"""Compares one table in a snapshot of the source with the rows of its target."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def compare_standing(
     max_keys: int,
     helpers: Sequence[Session] = (),
 ) -> Comparison:
-    """Compare a table with its target, which has the rows of the snapshot's position.
+    """Compare a table with its target, which is at the snapshot's position.
 
     Args:
-        session: in a snapshot of the source.
-        source: the table, as the snapshot shows it.
-        rows: the target's.
-        options: of the subscription's tables.
-        max_keys: how many differing keys of each kind are listed; 0: none are looked for.
-        helpers: more sessions of the position, which share the reading.
+        session: a session that uses the snapshot of the source.
+        source: the table, as the snapshot sees it.
+        rows: the rows of the target.
+        options: the subscription's options for tables.
+        max_keys: how many differing keys of each kind to list; 0: none.
+        helpers: further sessions with the same snapshot, which share the reading.
 
     Raises:
-        SourceRefused: the table was rewritten after the snapshot, which does not see its rows, or
-            was renamed.
+        SourceRefused: the table was renamed, or rewritten after the snapshot, so that the snapshot
+            does not see its rows.
         PgsluiceError: a column cannot be compared.
         psycopg.Error: the source failed.
     """
@@ -64,17 +64,18 @@ def compare_standing(
 
 
 def failure_reason(error: Exception) -> str:
-    """Why a table could not be compared, for people."""
+    """Why a table could not be compared, as text for the user."""
     if isinstance(error, psycopg.Error):
         return f"the source cannot be read: {server_message(error)}"
     return Failure.of(error).message
 
 
 def _lock(session: Session, source: ReplicatedTable) -> None:
-    """Keep the table from being rewritten, and check that the snapshot still sees its rows.
+    """Lock the table against rewrites, and check that the snapshot still sees its rows.
 
     Raises:
-        SourceRefused: it was rewritten since, or another table may have its name.
+        SourceRefused: the table was rewritten after the snapshot, or another table may have its
+            name now.
     """
     facts = source.facts
     session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")

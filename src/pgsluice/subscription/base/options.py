@@ -1,4 +1,4 @@
-"""What a subscription's configuration means for its tables and its sink."""
+"""The options for tables and sink that follow from a subscription's configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgsluice.types import TypeOptions
 
 
 def table_options(subscription: SubscriptionConfig) -> TableOptions:
-    """Types and keys as the configuration has them."""
+    """The types and keys of tables, as configured."""
     defaults = TypeOptions(numeric=subscription.numeric)
     return TableOptions(
         types=defaults,
@@ -25,14 +25,14 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
 
 
 def has_same_options(options: TableOptions, first: TargetName, second: TargetName) -> bool:
-    """Whether a table's target would be the same under two names."""
+    """Whether a table has the same options under two names."""
     return options.column_overrides(*first) == options.column_overrides(*second) and (
         options.keys.get(".".join(first)) == options.keys.get(".".join(second))
     )
 
 
 def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
-    """The sink's section as the sinks take it, with what the subscription says for it."""
+    """The sink's section, completed by the keys of the subscription that concern the sink."""
     return {
         **subscription.sink.model_dump(mode="json"),
         "foreign_writes": subscription.foreign_writes,
@@ -41,19 +41,19 @@ def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
 
 
 def copy_tasks_beside_stream(subscription: SubscriptionConfig, cores: int) -> int:
-    """How many of Spark's cores a subscription's copies have while changes are applied.
+    """How many of Spark's cores a subscription's copies may use while it applies changes.
 
-    Never more than there are: Spark begins tasks in their order, so each one that waits for a core
-    would keep the changes that come next waiting for another task.
+    Never more than Spark has: Spark starts tasks in order, so each copy task that waits for a core
+    would delay later batches of changes.
     """
     return min(subscription.copy_cores or max(1, cores // 2), cores)
 
 
 def too_many_copy_cores(config: Config, subscription: SubscriptionConfig) -> str | None:
-    """That copies may take all of Spark's cores, in a sentence; None: a core is left, or the
-    number of cores is not known, as on a cluster.
+    """A notice if copies may use all of Spark's cores; None: a core is left, or the number of cores
+    is unknown, as on a cluster.
 
-    It is a notice: the stream then waits for a copy's task to end, which takes seconds.
+    Changes then wait for a copy's task to end, which takes seconds.
     """
     cores = local_cores(config.spark.get("spark.master", DEFAULT_MASTER))
     copies = subscription.copy_cores

@@ -1,7 +1,8 @@
-"""What capture has received: copies of partitions wait for a position, or a new connection.
+"""Makes sure that capture has received a position, or has a new connection, for copies of
+partitions.
 
-A run that follows changes has a capture that receives all the time. With ``--once`` it ends at the
-server's position at its start. Then pgsluice restarts it, until it has what is asked for.
+Without ``--once``, capture receives all the time. With ``--once``, it ends at the server's position
+at its start; pgsluice then restarts it until it has received the requested position.
 """
 
 from __future__ import annotations
@@ -27,40 +28,43 @@ IsStopping = Callable[[], bool]
 
 _POLL_S = 0.05
 _RECEIVE_S = 60.0
-"""How long capture may need to come to a position of now; then what needs it is tried again."""
+"""How long capture may take to receive up to a current position, in seconds; after that, the work
+that needs it is tried again."""
 _END_S = 60.0
-"""How long the server may need to end a connection."""
+"""How long the server may take to end a connection, in seconds."""
 _STARTS = 30
-"""How often capture is started to come to a position, which may be flushed seconds later."""
+"""How often pgsluice starts capture to reach a position, which the server may flush seconds
+later."""
 _START_S = 1.0
 _FULL_S = 3.0
-"""How long the spool has to be full: capture looks for room each second."""
+"""How long the spool has to be full, in seconds: capture checks for room each second."""
 
 
 class Received(Protocol):
-    """What copies ask of capture. All calls end soon after ``is_stopping`` is true."""
+    """The requests of copies to capture. All calls end soon after ``is_stopping`` is true."""
 
     def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
-        """Wait until everything that was committed up to a position is in the spool.
+        """Wait until the spool has everything that was committed up to a position.
 
         Returns:
-            whether it is there; False: the run ends before.
+            True if the spool has it; False if the run ends before that.
 
         Raises:
-            SourceUnreachable: capture did not come there in time; later it may.
-            SpoolFull: it did not, since the spool has no room.
+            SourceUnreachable: capture did not reach the position in time; a later attempt may
+                succeed.
+            SpoolFull: capture did not reach it because the spool has no room.
         """
 
     def connect_again(self, is_stopping: IsStopping) -> None:
-        """Have what follows the spool's end come by a new connection.
+        """Make capture receive everything past the spool's end over a new connection.
 
         Raises:
-            SourceUnreachable, SourceRefused: the old connection does not end.
+            SourceUnreachable, SourceRefused: the old connection could not be ended.
         """
 
 
 class ReceivedLive:
-    """Capture of a run that follows changes."""
+    """The capture of a run without ``--once``, which receives all the time."""
 
     def __init__(self, config: Config) -> None:
         self._source = config.source
@@ -78,7 +82,7 @@ class ReceivedLive:
         return True
 
     def connect_again(self, is_stopping: IsStopping) -> None:
-        """End the process at the server that sends the stream; capture connects again."""
+        """End capture's session on the server; capture then connects again."""
         with (
             connect_sql(self._source.dsn, application="connection of capture") as connection,
             source_errors("ending the connection of capture"),
@@ -104,7 +108,7 @@ class ReceivedLive:
 
 
 class ReceivedOnce:
-    """Capture of a run with ``--once``. Subscriptions share it.
+    """The capture of a run with ``--once``; its subscriptions share it.
 
     Args:
         stop: set when the run was asked to stop.
@@ -119,7 +123,7 @@ class ReceivedOnce:
         self._starting = threading.Lock()
 
     def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
-        """Start capture until it has ended behind a position: see :class:`Received`."""
+        """Start capture until it has received past a position: see :class:`Received`."""
 
         def is_over() -> bool:  # the run is asked to stop a moment before its work is
             return is_stopping() or self._stop.is_set()
@@ -139,10 +143,10 @@ class ReceivedOnce:
         raise _not_received(f"although it was started {_STARTS} times")
 
     def connect_again(self, is_stopping: IsStopping) -> None:
-        """Nothing is to be done: the connection has ended with capture."""
+        """Do nothing: the connection has ended together with capture."""
 
     def reached(self, target: Lsn) -> bool:
-        """Wait until the spool has the target, without a new start.
+        """Wait until the spool has reached the target position, without starting capture again.
 
         Returns:
             False when the spool has no room for it.
@@ -151,10 +155,10 @@ class ReceivedOnce:
         return self._await(lambda: self._reader.frontier() >= target or not self._capture.check())
 
     def start_again(self) -> None:
-        """Receive once more, up to the server's position now; not if the run was asked to stop.
+        """Start capture once more, up to the server's current position; not if the run has to stop.
 
         Raises:
-            SpoolFull: capture waits for room, and does not end.
+            SpoolFull: the spool is full, so capture waits and does not end.
         """
         if not self._await(lambda: not self._capture.check()):
             raise self.full("tables that are verified wait for what follows")
@@ -163,7 +167,7 @@ class ReceivedOnce:
                 self._capture.start_again()
 
     def full(self, what: str) -> SpoolFull:
-        """The error of a spool that has no room."""
+        """The error for a spool without room."""
         health = self._capture.health()
         full, more_room = limit_words(self._max_bytes)
         said = None if health is None else health.message
@@ -176,7 +180,7 @@ class ReceivedOnce:
         )
 
     def _await(self, is_done: Callable[[], bool]) -> bool:
-        """Wait for something, and see after capture; False when the spool is full."""
+        """Wait for a condition while watching capture; False if the spool is full."""
         full_since: float | None = None
         while not is_done():
             if self._stop.wait(_POLL_S):

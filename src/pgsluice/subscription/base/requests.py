@@ -1,7 +1,7 @@
-"""What other commands ask of a subscription that runs: small files that its driver takes up.
+"""Command files: how other commands ask an active subscription for something.
 
-Only the driver writes a subscription's record. ``pgsluice copy`` beside a live ``run`` leaves
-its request here; without a run it changes the record itself.
+Only the driver of a run writes the subscription's record. While a run is active, ``pgsluice copy``
+writes a command file; without a run, it changes the record itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FOLDER = "requests"
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """A table to copy again.
+    """A request to copy a table again.
 
     Attributes:
-        path: the request's file.
-        has_other_settings: the run has to read its configuration again before that.
+        path: the command file.
+        has_other_settings: the run has to read its configuration again before the copy.
     """
 
     path: Path
@@ -34,7 +34,8 @@ class CopyRequest:
 
 
 def request_copy(subscription_folder: Path, oid: int, *, has_other_settings: bool = False) -> Path:
-    """Ask for a table to be copied again; the file is gone once the driver has noted it."""
+    """Request a new copy of a table. The driver deletes the file once it has recorded the
+    request."""
     folder = subscription_folder / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4()}.json"
@@ -43,9 +44,9 @@ def request_copy(subscription_folder: Path, oid: int, *, has_other_settings: boo
 
 
 def pending_requests(subscription_folder: Path) -> list[CopyRequest]:
-    """The requests that wait.
+    """The pending requests.
 
-    A file that is not a request is renamed to ``*.invalid``, with a warning that names it.
+    A file that is not a valid request is renamed to ``*.invalid``, with a warning.
     """
     folder = subscription_folder / _FOLDER
     try:
@@ -62,6 +63,6 @@ def pending_requests(subscription_folder: Path) -> list[CopyRequest]:
         except (ValueError, KeyError, TypeError, AttributeError):
             aside = path.replace(path.with_suffix(".invalid"))
             logger.warning(
-                "%s is not a request for a copy: ask again: pgsluice copy CONFIG TABLE", aside
+                "%s is not a valid request for a copy: ask again: pgsluice copy CONFIG TABLE", aside
             )
     return requests

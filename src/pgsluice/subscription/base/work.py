@@ -1,4 +1,4 @@
-"""One table's share of a batch, and what its task did: what travels between driver and tasks."""
+"""One table's share of a batch, and the result of its task: the data between driver and tasks."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ class TableWork:
     """One table's share of a batch: its changes in (after, through].
 
     Attributes:
-        relation_oid: the table, or a partitioned table's root.
-        namespace, name: the target's: the name of the source's table at the last look.
-        committed: position of pgsluice's newest commit at the target, as the record knows it.
-        copy_number: which copy the target has to carry.
-        oids: the relations with changes: the table, or its leaves.
-        is_complete: the publications send all actions of the table.
+        relation_oid: the table, or the partition root.
+        namespace, name: the target's schema and name: those of the source's table at the last
+            catalog refresh.
+        committed: the position of pgsluice's newest commit at the target, as recorded.
+        copy_number: the copy number that the target has to have.
+        oids: the relations with changes: the table, or leaf partitions of it.
+        is_complete: the publications send inserts, updates, deletes and truncates of the table.
         is_key_proved: see :func:`pgsluice.schema_rules.is_key_proved`.
-        leaves: those that the server sent at the last look; empty: not known.
-        known: what the last look at the table knows of its columns; None without a look.
+        leaves: the leaf partitions that the server sent at the last catalog refresh; empty:
+            unknown.
+        known: the table's columns as the last catalog refresh found them; None: not refreshed yet.
         looked_through: see :class:`pgsluice.spool.SubscriptionRecord`.
         looked_at: see :class:`pgsluice.spool.TableRecord`.
-        alter_facts: the target gets the columns of these facts, JSON; empty: none are due.
-        size_bytes: of the changes, at most: the segments may have some that are applied.
-        merge_s: how long the table's last merge took; 0: it has not been merged yet.
-        leaf_bounds: what finds the rows of single leaves; of those that were truncated, as far as
-            it is known.
+        alter_facts: JSON of the relation metadata whose columns the target has to get; empty: none.
+        size_bytes: an upper limit of the changes' size; segments may have changes that are already
+            applied.
+        merge_s: the duration of the table's last merge; 0: none yet.
+        leaf_bounds: the conditions that select the rows of single partitions; of truncated
+            partitions, as far as known.
     """
 
     relation_oid: int
@@ -59,13 +62,13 @@ class TableWork:
 
     @property
     def title(self) -> str:
-        """The name for messages."""
+        """The table's name for messages."""
         return f"{self.namespace}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task did: the table is applied through the end of its work.
+    """The result of a task: the table is applied through the end of its work.
 
     Attributes:
         committed: position of pgsluice's newest commit at the target; 0: there is none.
@@ -90,7 +93,7 @@ class TaskResult:
     doubt: str = ""
 
     def after(self, before: TaskResult) -> TaskResult:
-        """Two pieces of one table's work as one result."""
+        """Combine the results of two pieces of one table's work."""
         return replace(
             self,
             changes=before.changes + self.changes,

@@ -1,1 +1,1 @@
-"""A batch on the driver: where it ends, which tables have work, and what became of it."""
+"""Batches on the driver: where one ends, which tables have work, and what their results mean."""

@@ -7,8 +7,8 @@
 3. *Record* (:mod:`pgsluice.subscription.batches.results`): the results become events of the tables,
    and the subscription's position rises to the batch's end.
 
-A crash anywhere is harmless: targets carry their own position, and work is planned from each
-table's own, so the worst case is a task that finds its work done.
+A crash at any point is harmless: each target stores its own position, and work is planned from each
+table's own position. In the worst case, a task finds that its work is done.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be applied, from each table's own position up to one end.
+    """A batch: changes to apply, from each table's own position up to one end.
 
     Attributes:
         end: the subscription's position after the batch.
-        works: of the tables that have changes.
+        works: the work of each table that has changes.
         tables: the record's tables, as they were when the batch was planned.
-        planned_at: by the monotonic clock.
+        planned_at: when it was planned, by the monotonic clock.
     """
 
     end: Lsn
@@ -77,11 +77,11 @@ class Batches:
     """Applies changes to a subscription's tables.
 
     Args:
-        spark: Spark's context, which is asked for when a table has changes.
+        spark: gives Spark's context; called only if a table has changes.
         config: the whole configuration.
         tables: the subscription's.
-        rules: of pgsluice's publications; None: there are none.
-        results: records what the tasks give back.
+        rules: the rules of pgsluice's own publications; None: there are none.
+        results: records the results of tasks.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class Batches:
     # One batch
 
     def run_next(self, wait_s: float = 0.0) -> bool:
-        """Run the batch that follows the subscription's position; one thread calls it.
+        """Run the batch after the subscription's position; only one thread calls this.
 
         Args:
-            wait_s: how long to wait for changes, and then at a barrier.
+            wait_s: how long to wait for changes, and then at a barrier, in seconds.
 
         Returns:
-            whether there was one.
+            True if there was a batch.
 
         Raises:
-            SpoolHole: what follows the position cannot be read.
+            SpoolHole: the segment after the position cannot be read.
             SinkError: the target as a whole cannot be used.
         """
         start = self._tables.position
@@ -140,8 +140,8 @@ class Batches:
     def _run(self, batch: Batch) -> list[Outcome]:
         """Run the tasks of a batch.
 
-        A task that lacks the bounds of truncated partitions names them, and is run again with
-        them: each attempt knows bounds that none before it has known.
+        A task that needs the bounds of truncated partitions reports them and runs again with these
+        bounds. This ends, because each attempt has more bounds than the one before.
         """
         outcomes = self._run_works(batch.works)
         while lacking := [outcome for outcome in outcomes if lacks_bounds(outcome)]:
@@ -154,7 +154,8 @@ class Batches:
         return run_works(self._spark, self._task(works), works) if works else []
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:
-        """What applies these tables' work. It travels to each task, so it knows no other tables."""
+        """The task function for these tables. Spark sends it to each task, so it contains no other
+        tables."""
         oids = [work.relation_oid for work in works]
         versions = barrier_versions(self._folder)
         settings = self.subscription  # others may come at any time
@@ -173,7 +174,7 @@ class Batches:
         )
 
     def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
-        """Record what became of a batch, durably."""
+        """Record the outcome of a batch durably."""
         self._results.record(batch.end, outcomes, batch.planned_at)
         self._confirmations.committed(
             work.relation_oid for work, result in outcomes if not isinstance(result, Failure)
@@ -182,7 +183,8 @@ class Batches:
     # Commits of ours that another program has overwritten
 
     def _confirm_commits(self) -> None:
-        """Look once more at tables' newest commits; a task takes up what was overwritten."""
+        """Check tables' newest commits once more; if another program overwrote one, a task applies
+        its changes again."""
         due = self._confirmations.due(self._tables.durable)
         lost = [oid for oid in due if self._is_overwritten(oid)]
         if not lost:
@@ -209,7 +211,7 @@ class Batches:
     # Tables that are behind
 
     def is_behind(self) -> bool:
-        """Whether a table that may be merged now has work up to the position."""
+        """Whether a table that may be merged now has unapplied changes up to the position."""
         with self._tables.lock:
             self._results.end_deferrals()
             record, among = self._tables.durable, self._tables.unfinished
@@ -219,10 +221,10 @@ class Batches:
             )
 
     def catch_up(self, *, with_deferred: bool = False) -> bool:
-        """Bring tables that are behind to the subscription's position.
+        """Apply changes to tables that are behind the subscription's position.
 
         Returns:
-            whether there was work.
+            True if there was work.
         """
         with self._tables.lock:
             record = self._tables.record
@@ -234,7 +236,7 @@ class Batches:
             return bool(batch.works)
 
     def drain(self) -> None:
-        """Apply what the cadence deferred or what failed once, up to the position.
+        """Apply everything up to the position, including deferred merges and failed work.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -246,16 +248,17 @@ class Batches:
     def catch_up_held(
         self, partitions: Mapping[int, Collection[int]], position: Lsn
     ) -> dict[int, Failure]:
-        """Apply to tables in state ``d`` what the spool has up to a position, in their own job.
+        """Apply the spool's changes up to a position to tables that are being copied (state ``d``),
+        in a job of their own.
 
-        Nobody else applies changes to them. What their targets have then is not recorded: a
-        repetition finds it there.
+        Nothing else applies changes to these tables. The new positions are not recorded: a repeated
+        attempt finds them in the targets.
 
         Args:
-            partitions: the tables, and which partitions they have at the position.
+            partitions: the tables, each with its partitions at the position.
 
         Returns:
-            of which tables that failed, and why.
+            the tables that failed, and why.
         """
         record = self._tables.record
         held = {
@@ -274,9 +277,9 @@ class Batches:
     def _held_work(
         self, work: TableWork, record: SubscriptionRecord, partitions: Collection[int]
     ) -> TableWork:
-        """The work of a table in state ``d``, of which rows of partitions are replaced.
+        """The work of a table in state ``d`` for which rows of partitions are replaced.
 
-        Keeps of which leaves changes are applied that no look has found.
+        Remembers the applied leaf partitions that no catalog refresh has found.
         """
         oid, table = work.relation_oid, record.tables[work.relation_oid]
         wanted = _without_replaced_leaves(work, table, partitions)
@@ -297,8 +300,8 @@ class Batches:
         return replace(wanted, oids=tuple(sorted({*wanted.oids, *begun})))
 
     def _applied_before(self, work: TableWork, record: SubscriptionRecord) -> frozenset[int]:
-        """The relations whose changes an attempt has applied that was cut off before the record
-        said so."""
+        """The relations whose changes were applied by an attempt that crashed before it was
+        recorded."""
         begun = attempt(self._task([work]).begin, work)
         reached = work.through if isinstance(begun, Failure) else min(begun[1], work.through)
         held = {work.relation_oid: record.tables[work.relation_oid]}
@@ -310,8 +313,8 @@ class Batches:
     def answer_barrier(self) -> None:
         """Answer a barrier that the subscription has reached, or passed.
 
-        It is reached when all that was committed up to it is applied, what the cadence deferred
-        included.
+        It is reached when everything that was committed up to it is applied, including deferred
+        merges.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -341,13 +344,12 @@ class Batches:
 def _without_replaced_leaves(
     work: TableWork, table: TableRecord, partitions: Collection[int]
 ) -> TableWork:
-    """The work of a table in state ``d``, without changes that do not count.
+    """The work of a table in state ``d``, without changes of partitions that are replaced anyway.
 
-    Of partitions that went: what the source has in their bounds is put there. Of those that came:
-    all their rows are read. Of others that the table does not have at the end: a look finds that
-    they went, or none has ever found them.
-    No look has found the leaves that came since the table's last one. So no TRUNCATE is known to
-    have emptied the table.
+    Removed partitions: the copy replaces the rows in their bounds. New partitions: the copy reads
+    all their rows. Other partitions that the table does not have at the end: a catalog refresh
+    finds that they are gone, or none ever found them. No catalog refresh has found the partitions
+    that were added since the last one. So it is unknown whether a TRUNCATE emptied the table.
     """
     replaced = {*table.partitions.gone, *table.partitions.load}
     there = {work.relation_oid, *partitions} - replaced

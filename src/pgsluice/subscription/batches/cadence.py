@@ -1,11 +1,11 @@
-"""When a table is merged next, and which positions readers across tables may rely on.
+"""When each table is merged next, and the consistent checkpoints that readers may rely on.
 
-A copy-on-write merge costs what the table weighs, so expensive merges are spaced out; cheap
-ones follow each other. A *cut* is a position at which all active tables stand. Besides the
-newest cut, about one a minute is kept for readers of older ones.
+The cost of a copy-on-write merge grows with the table's size, so expensive merges are spaced out. A
+*cut* (consistent checkpoint) is a position that all replicating tables have reached. Besides the
+newest one, about one for each minute is kept for readers of older versions.
 
-Times are seconds since 1970 by a clock that nobody sets (:func:`steady_now`): what waits must not
-wait an hour longer because the system's clock is set back by an hour.
+Times are seconds since 1970 by a clock that is never set back (:func:`steady_now`): otherwise
+setting the system's clock back by an hour would delay merges by an hour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping
 from pgsluice.spool import Cut, SubscriptionRecord
 
 HEAVY_MERGE_S = 0.5
-"""Merges that take longer are spaced out, so that merging takes at most a fifth of the time."""
+"""The pause after an expensive merge, in durations of the merge, so that merging takes at most a
+fifth of the time."""
 SPACING = 4
 CUTS_APART_S = 60
 
@@ -25,24 +26,26 @@ _CLOCK_AT_ZERO = time.time() - time.monotonic()
 
 
 def steady_now() -> float:
-    """Seconds since 1970: the system's clock as it was when this process began, gone on."""
+    """Seconds since 1970: the system's clock at this process's start, advanced by the monotonic
+    clock."""
     return _CLOCK_AT_ZERO + time.monotonic()
 
 
 def merge_pause_s(merge_s: float, apply_interval_s: float) -> float:
-    """How long a table's next merge waits after one that took ``merge_s``; 0: not at all."""
+    """The pause before a table's next merge, after a merge that took ``merge_s``; 0: no pause."""
     return max(apply_interval_s, SPACING * merge_s if merge_s > HEAVY_MERGE_S else 0.0)
 
 
 def next_cut(
     record: SubscriptionRecord, now: float, retention_s: float
 ) -> tuple[Cut, tuple[Cut, ...]] | None:
-    """The cut at the record's position and the older ones to keep; None: there is no cut there.
+    """The consistent checkpoint at the record's position, with the older ones to keep; None: the
+    tables are not all at this position.
 
     Args:
         record: the subscription's.
         now: seconds since 1970.
-        retention_s: how long older cuts stay.
+        retention_s: how long to keep older checkpoints.
     """
     active = {oid: table for oid, table in record.tables.items() if table.is_active}
     if any(
@@ -66,7 +69,8 @@ def next_cut(
 def kept_versions(
     record: SubscriptionRecord, barrier_versions: Mapping[int, int], oids: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Target versions that readers of cuts or at a barrier need, of these tables."""
+    """The target versions of these tables that readers of consistent checkpoints, or at a barrier,
+    need."""
     cuts = [cut.versions for cut in (*record.cuts, record.cut) if cut is not None]
     return {
         oid: tuple(sorted({cut[oid] for cut in (barrier_versions, *cuts) if oid in cut}))

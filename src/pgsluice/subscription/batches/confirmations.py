@@ -1,11 +1,11 @@
-"""Commits that are looked at once more, because another program may have overwritten them.
+"""Checks of commits that another program may have overwritten.
 
-Delta's jar for Spark looks whether a version's name is free in S3, and then writes it: a commit of
-ours in between is lost without a word. The next batch of the table notices that, since its target
-is behind the record. A table without a next batch is asked once, some time after its last commit.
-The spool keeps the changes so long.
+In S3, Delta's jar for Spark checks whether a version's file exists, and then writes it. It silently
+overwrites a commit that pgsluice makes in between. The table's next batch notices this, because the
+target is behind the record. If there is no next batch, the target is checked once, some time after
+its last commit. Until then, the spool keeps the changes.
 
-Its promise: nothing is lost, also where others write to a lake by rules that its store ignores.
+The promise: no change is lost, even if other writers ignore the conditional writes of the store.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pgsluice.spool import SubscriptionRecord
 
 
 class Confirmations:
-    """Which tables' newest commits are to be looked at, and when.
+    """The tables whose newest commits need a check, and when.
 
     Args:
-        after_s: how long after a commit, in seconds; 0: never.
+        after_s: how long after a commit to check it, in seconds; 0: never.
     """
 
     def __init__(self, after_s: float) -> None:
@@ -29,14 +29,14 @@ class Confirmations:
         self._since: dict[int, float] | None = None
 
     def committed(self, oids: Iterable[int]) -> None:
-        """These tables have new commits."""
+        """Note that these tables have new commits."""
         if self._after_s and self._since is not None:
             self._since.update(dict.fromkeys(oids, time.monotonic()))
 
     def due(self, record: SubscriptionRecord) -> list[int]:
-        """The active tables whose newest commits are to be looked at now; each is named once.
+        """The replicating tables whose newest commits are due for a check; each is returned once.
 
-        A new run does not know when the last one committed: all tables are due once.
+        A new run does not know when the previous one committed, so all tables are due once.
         """
         if not self._after_s:
             return []

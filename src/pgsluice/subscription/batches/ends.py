@@ -1,8 +1,8 @@
 """Where a subscription's batches end: at limits, at barriers, at the spool's last segment.
 
-Batches end where segments end, or at a barrier (:mod:`pgsluice.subscription.base.barrier`). What a
-batch holds is planned from each table's own position
-(:mod:`pgsluice.subscription.batches.planning`), so where it begins does not matter.
+Batches end where segments end, or at a barrier (:mod:`pgsluice.subscription.base.barrier`). A
+batch's work is planned from each table's own position
+(:mod:`pgsluice.subscription.batches.planning`), so its start does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgsluice.subscription.base.barrier import BarrierWait
 
 
 class BatchEnds:
-    """Divides what the spool holds into a subscription's batches; one thread uses it."""
+    """Divides the spool into a subscription's batches; only one thread uses it."""
 
     def __init__(self, reader: SpoolReader, subscription: SubscriptionConfig) -> None:
         self._reader = reader
@@ -31,14 +31,15 @@ class BatchEnds:
         self._barrier = BarrierWait(subscription_folder(path, subscription.name))
 
     def after(self, start: Lsn, wait_s: float = 0.0) -> Lsn:
-        """Where the batch ends that begins at ``start``: ``start`` itself if none can begin yet.
+        """The end of the batch that starts at ``start``; ``start`` itself if no batch can start
+        yet.
 
         Args:
             start: the subscription's position.
             wait_s: how long to wait for a segment, and then at a barrier.
 
         Raises:
-            SpoolHole: what follows the position cannot be read.
+            SpoolHole: the segment after the position cannot be read.
         """
         infos = self._segments(start, wait_s)
         end, next_segment, _ = self._limits.take(start, infos)

@@ -1,11 +1,11 @@
-"""The oldest change that each table's target lacks: the one answer for status and the live view.
+"""The oldest change that each target lacks, for status and the live view.
 
-A target lacks what the spool has of its table past the table's own position, whatever keeps it
-back: a store that is away, a deferred merge, a parked table, a copy, a run that has ended. So the
-answer needs the record and the spool's files only, and no process.
+A target lacks the changes that the spool has past the table's own position, whatever the cause: an
+unreachable store, a deferred merge, a parked table, a copy, a stopped run. So the answer needs only
+the record and the spool's files, and no running process.
 
-Headers of segments tell which tables have changes there. Messages are read of a segment only if
-the position of a table with changes lies inside of it, as that of a copy does.
+The header of a segment names the tables with changes. The messages of a segment are read only if a
+table's position is inside the segment, as after a copy.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Lacking:
     """The oldest change that a target lacks.
 
     Attributes:
-        after: the target has all that comes before the change; the change is past this position.
-        since: its commit in seconds since 1970; that of the first commit in its segment, which is
-            at most a segment older.
+        after: the target has everything up to this position; the change is past it.
+        since: the change's commit time in seconds since 1970, or that of the first commit in its
+            segment, which is slightly earlier.
     """
 
     after: Lsn
@@ -50,15 +50,15 @@ class _Searched:
 
 
 class LackingChanges:
-    """Finds what targets lack; asked again and again, it reads only what is new in the spool.
+    """Finds the changes that targets lack; each further call reads only new files of the spool.
 
     Args:
         reader: of the spool.
-        most_segments: so many headers are read at most, each time.
+        most_segments: how many headers to read in one call, at most.
 
     Attributes:
-        unknown: the tables that were not found to lack anything in so many segments, while there
-            are more.
+        unknown: the tables for which nothing was found within this limit, although there are more
+            segments.
     """
 
     def __init__(self, reader: SpoolReader, most_segments: float = math.inf) -> None:
@@ -68,10 +68,10 @@ class LackingChanges:
         self._searched: dict[int, _Searched] = {}
 
     def of(self, record: SubscriptionRecord) -> Mapping[int, Lacking]:
-        """The oldest change that each target lacks, by the table's OID; without those that lack
-        nothing that the spool has.
+        """The oldest change that each target lacks, by the table's OID; tables that lack nothing
+        are absent.
 
-        Unpublished tables lack nothing: they get no changes any more.
+        Unpublished tables lack nothing, because they get no more changes.
         """
         segments = self._reader.all_segments()
         ends = [segment.end for segment in segments]
@@ -109,7 +109,7 @@ class LackingChanges:
         return {oid: each.found for oid, each in self._searched.items() if each.found is not None}
 
     def _continued(self, oid: int, table: TableRecord) -> _Searched:
-        """What was found out before, if it holds still."""
+        """The earlier result for a table, if it is still valid."""
         known, position = self._searched.get(oid), table.applied_through
         if known is None or known.applied_through > position:
             return _Searched(position, position)
@@ -122,7 +122,7 @@ class LackingChanges:
     def _search(
         self, segment: SegmentInfo, wanted: dict[int, TableRecord], owners: Mapping[int, int]
     ) -> None:
-        """Take the tables out of ``wanted`` that lack a change of a segment."""
+        """Remove the tables from ``wanted`` that lack a change of this segment."""
         try:
             changed = changed_tables(segment.header, wanted, owners)
             for oid, relations in changed.items():
@@ -137,7 +137,7 @@ class LackingChanges:
             return  # retention removed the file after it was listed; of a damaged one, runs say so
 
     def _has_after(self, segment: SegmentInfo, position: Lsn, relations: Mapping[int, int]) -> bool:
-        """Whether a segment has changes of these relations past a position inside of it."""
+        """Whether a segment has changes of these relations after a position inside it."""
         oids = np.fromiter(relations, dtype=np.int64)
         return any(
             bool((np.isin(view.block.oids, oids) & np.isin(view.block.tags, _ROW_CHANGES)).any())

@@ -1,8 +1,7 @@
 """Which tables have work in a batch.
 
-A table's work is everything past *its own* ``applied_through`` up to the batch's end, whatever
-the batch's start: a table that was deferred, copied or behind catches up by the same rule, and
-a lost or restored checkpoint changes nothing.
+A table's work is everything after *its own* ``applied_through`` up to the batch's end, wherever the
+batch starts. So a table that was deferred, copied or behind catches up by the same rule.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def plan_tables(
 ) -> list[TableWork]:
     """The tables that have changes between their own position and ``end``.
 
-    Tables that are parked or not copied yet have none. Deferred ones (their
-    merges cost more than the cadence allows) are left out unless ``with_deferred``; the driver
-    clears the mark when the time has come, so that all who plan from one record agree.
+    Parked tables and tables without a copy have no work. Deferred tables, whose next merge has to
+    wait, are included only with ``with_deferred``. The driver clears the mark in the record when
+    the wait is over, so that every plan from one record is the same.
 
     Args:
-        among: those of the record's tables that are asked for; None: all.
+        among: plan only these tables of the record; None: all.
     """
     tables = {
         oid: table
@@ -60,18 +59,19 @@ def plan_tables(
 
 
 def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
-    """The tables of the relations that do not belong to the table of their root."""
+    """Relations that belong to another table than that of their partition root, with their
+    tables."""
     return {oid: owner for owner, table in record.tables.items() for oid in table.source.relations}
 
 
 def changed_tables(
     header: ChainHeader, among: Mapping[int, TableRecord], owners: Mapping[int, int]
 ) -> dict[int, dict[int, int]]:
-    """Which of these tables have changes in a segment: the bytes of each of their relations.
+    """The tables with changes in a segment, each with the bytes of its relations.
 
     Args:
         header: the segment's.
-        among: the tables that are asked for.
+        among: the tables to look for.
         owners: see :func:`owners_of`.
     """
     changed: dict[int, dict[int, int]] = {}
@@ -92,10 +92,10 @@ def plan_alterations(
     with_deferred: bool = False,
     among: Mapping[int, TableRecord] | None = None,
 ) -> list[TableWork]:
-    """The tables whose targets get columns now that a look has found.
+    """The work of tables whose targets need columns that a catalog refresh has found.
 
-    Everything that was committed before the look is applied to them, so that none of their rows
-    is to come without the columns.
+    Everything that was committed before the catalog refresh is applied first, so that no row
+    without the columns can follow.
 
     Args:
         among: see :func:`plan_tables`.
@@ -129,7 +129,7 @@ def table_work(
     """The work of one table.
 
     Args:
-        changed: the bytes of changes by the relation that has them.
+        changed: bytes of changes, by relation.
     """
     table = record.tables[oid]
     return TableWork(

@@ -1,8 +1,7 @@
-"""What the results of a batch's tasks make of a subscription's tables.
+"""Turns the results of a batch's tasks into events of tables.
 
-Tables without changes up to the batch's end are applied through it as well. That is planned
-from the spool again, not concluded from the absence of a result: a table may have been copied
-since the batch was planned.
+Tables without changes also advance to the batch's end. Planning from the spool decides which ones
+they are, not a missing result: a table may have been copied since the batch was planned.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 
 class BatchResults:
-    """Records the results of batches, and keeps the cadence of merges and cuts.
+    """Records the results of batches, and keeps the merge schedule and the consistent checkpoints.
 
     Args:
-        subscription: the configuration's.
-        tables: the subscription's.
-        reader: of the spool.
-        report: takes events.
+        subscription: the subscription's configuration.
+        tables: the subscription's tables.
+        reader: reads the spool.
+        report: receives events.
     """
 
     def __init__(
@@ -64,9 +63,9 @@ class BatchResults:
         """Record a batch durably, and report it.
 
         Args:
-            end: the batch's.
-            outcomes: the tables' work, and what became of it.
-            started: by the monotonic clock.
+            end: the batch's end.
+            outcomes: the work of each table with its outcome.
+            started: when the batch started, by the monotonic clock.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -97,10 +96,11 @@ class BatchResults:
         tables.raise_failure()
 
     def end_deferrals(self, now: float | None = None) -> None:
-        """Let tables merge again whose time has come, and all of them when a cut is due.
+        """Allow merges again for tables whose pause is over, and for all tables when a checkpoint
+        is due.
 
         Args:
-            now: seconds since 1970; None: it is now.
+            now: seconds since 1970; None: the current time.
         """
         is_cut_due = time.monotonic() - self._last_cut >= self.subscription.cut_interval_s
         passed = TimePassed(steady_now() if now is None else now, is_cut_due)
@@ -113,7 +113,7 @@ class BatchResults:
                     self._tables.apply(oid, passed)
 
     def promote_copied(self) -> None:
-        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        """Set copied tables without pending changes to state ``r``, even if the source is idle."""
         with self._tables.lock:
             copied = [
                 (oid, table.applied_through)
@@ -128,7 +128,7 @@ class BatchResults:
                 self._advance_quiet_tables(self._reader.position(), received)
 
     def _advance_quiet_tables(self, end: Lsn, oids: Iterable[int]) -> None:
-        """Tables that have no changes up to a position are applied through it."""
+        """Advance tables without changes to a position."""
         record = self._tables.record
         works = plan_tables(self._reader, record, end, with_deferred=True)
         behind = {work.relation_oid for work in works}
@@ -151,8 +151,8 @@ class BatchResults:
         return BatchApplied(work.through, result, next_due, unseen)
 
     def _from_the_spool(self, failure: Failure, reached: Lsn) -> Failure:
-        """What is done about commits that another program has overwritten: their changes are
-        applied again if the spool has them, else the table is copied."""
+        """How to recover commits that another program has overwritten: apply their changes again if
+        the spool has them, else copy the table."""
         is_there = self._reader.start() <= reached
         again = "pgsluice applies the changes since then again"
         copied = (
@@ -194,8 +194,9 @@ class BatchResults:
         )
 
     def _lag(self, record: SubscriptionRecord) -> tuple[int, float, frozenset[tuple[str, str]]]:
-        """Bytes and seconds from the oldest change that a target lacks to what is received, and
-        the tables that lack changes up to the position; the server may be further."""
+        """The lag in bytes and seconds from the oldest change that a target lacks to the last
+        received one, and the tables that lack changes up to the position. The server may be further
+        ahead."""
         lacking = self._lacking.of(record)
         if not lacking:
             return 0, 0.0, frozenset()

@@ -1,8 +1,8 @@
-"""The driver's side of batches in which single partitions were truncated under their own names.
+"""The driver's part of batches in which single partitions were truncated under their own names.
 
-A task that needs the bounds of truncated partitions names them
-(:mod:`pgsluice.subscription.batches.tasks.truncated_leaves`); here the driver asks the source what
-they mean.
+A task that needs the bounds of truncated partitions reports the partitions
+(:mod:`pgsluice.subscription.batches.tasks.truncated_leaves`). Here the driver asks the source for
+the bounds.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def lacks_bounds(outcome: Outcome) -> bool:
 def find_bounds(
     dsn: str, tables: Mapping[int, TableRecord], lacking: Sequence[Outcome]
 ) -> tuple[list[TableWork], list[Outcome]]:
-    """Ask the source for the bounds that works lack.
+    """Read the bounds that this work lacks from the source.
 
     Args:
-        dsn: the source.
-        tables: the works' tables.
+        dsn: the source's connection string.
+        tables: the tables of the work.
         lacking: see :func:`lacks_bounds`.
 
     Returns:
-        the works with their bounds, and the failures of those that cannot have them.
+        the work with its bounds, and the failures of tables whose bounds cannot be read.
     """
     ready: list[TableWork] = []
     refused: list[Outcome] = []
@@ -67,10 +67,10 @@ def find_bounds(
 def _bounds_of(
     work: TableWork, fingerprint: str, leaves: Collection[int]
 ) -> dict[int, str] | Failure:
-    """The bounds of leaves, as the table's last look has found them.
+    """The bounds of leaf partitions, from the table's last catalog refresh.
 
-    They hold for all TRUNCATEs: a partition can have other bounds only after it was detached, which
-    a look finds.
+    They are valid for all TRUNCATEs: a partition gets other bounds only by DETACH and ATTACH, which
+    a catalog refresh finds.
     """
     known = SourceFingerprint.parse(fingerprint)
     if known is None or known.fixed is None or not known.filenodes.keys() >= {*leaves}:
@@ -91,10 +91,10 @@ def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
 def _evaluators(
     dsn: str, wanted: Sequence[tuple[TableWork, Mapping[int, str]]]
 ) -> dict[tuple[int, int], FilterEvaluator]:
-    """What finds the rows of leaves, by table and leaf.
+    """Functions that find the rows of leaf partitions, by table and partition.
 
     Raises:
-        SourceUnreachable, SourceRefused: the server cannot be asked.
+        SourceUnreachable, SourceRefused: the server cannot be queried.
     """
     texts = {
         (work.relation_oid, leaf): (work.relation_oid, (text,))

@@ -1,11 +1,11 @@
-"""Leaves that only the stream has brought: the record keeps them until a look has accounted for
-them (ADR 0038).
+"""Leaf partitions that are known from changes only: the record keeps them until a catalog refresh
+has handled them (ADR 0038).
 
-Nothing tells of DROP and DETACH of a partition. One that comes, gets rows and goes between two
-looks would leave these rows at the target for ever. Where leaves are sent under their own names, a
-batch knows of which it applies changes. The record has those that the fingerprint lacks no later
-than it says that the batch is applied. A batch that is repeated after a kill reads the same
-segments, and finds the same leaves.
+The stream does not report DROP and DETACH of a partition. The rows of a partition that is created,
+filled and dropped between two catalog refreshes would stay at the target for ever. If partitions
+are sent under their own names, a batch knows whose changes it applies. Partitions that the
+fingerprint lacks are recorded before, or together with, the end of the batch. A batch that is
+repeated after a crash reads the same segments and finds the same partitions.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ def unseen_leaves(
     relations: Collection[int],
     through: Lsn,
 ) -> tuple[UnseenLeaf, ...]:
-    """The leaves among the relations of a table's changes that the last look has not found.
+    """The leaf partitions among the relations of a table's changes that the last catalog refresh
+    has not found.
 
     Args:
-        reader: of the spool, which has the changes from the table's position on.
-        oid: the table's.
-        relations: those with changes.
-        through: up to where the changes are applied.
+        reader: reads the spool, which has the changes from the table's position on.
+        oid: the table's OID.
+        relations: the OIDs of relations with changes.
+        through: the position up to which changes are applied.
 
     Returns:
-        with those that the record has.
+        these partitions, and those that the record already has.
     """
     known = known_leaves(table.source.fingerprint)
     if known is None:
@@ -64,7 +65,7 @@ def unseen_leaves(
 
 
 def with_unseen(leaves: Iterable[UnseenLeaf], more: Iterable[UnseenLeaf]) -> tuple[UnseenLeaf, ...]:
-    """Leaves and more of them. Nothing is known of one that comes with several bounds."""
+    """Merge two sets of leaf partitions; a partition with several different bounds gets none."""
     known = {leaf.oid: leaf for leaf in leaves}
     for leaf in more:
         known[leaf.oid] = leaf if known.get(leaf.oid, leaf) == leaf else UnseenLeaf(leaf.oid)
@@ -81,7 +82,7 @@ def _leaf(oid: int, bounds: Collection[LeafBound | None]) -> UnseenLeaf:
 def _with_changes(
     reader: SpoolReader, leaves: Mapping[int, int], after: Lsn, through: Lsn
 ) -> frozenset[int]:
-    """Those that have changes up to an LSN of their own, or in the segment that it lies in."""
+    """The partitions with changes up to their own LSN, or in the segment that contains it."""
     found: set[int] = set()
     for leaf, at in leaves.items():
         infos = reader.segments(after, min(through, Lsn(at)))
@@ -92,7 +93,7 @@ def _with_changes(
 def _facts(
     reader: SpoolReader, leaves: Collection[int], after: Lsn, through: Lsn
 ) -> Iterator[tuple[int, RelationFacts | None]]:
-    """All facts of leaves that were in force while their changes came."""
+    """The metadata of leaf partitions that was in force while their changes were received."""
     for info in reader.segments(after, through):
         if info.header.counts.relations.keys().isdisjoint(leaves):
             continue

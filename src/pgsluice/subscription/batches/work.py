@@ -1,7 +1,7 @@
-"""A batch's tables, divided among the tasks of a Spark job.
+"""Divides a batch's tables among the tasks of a Spark job.
 
-A task for each table would take longer than a small table's changes, so tables share as many tasks
-as Spark runs at once, and a batch with little work is one task.
+Starting a task takes longer than applying a small table's changes. So tables share as many tasks as
+Spark runs at once, and a batch with little work is one task.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _A_TABLE_S = 0.01
-"""How long a table takes beside its changes: its target is opened, merged and committed."""
+"""The fixed time of a table, in seconds: to open, merge and commit its target."""
 _BYTES_PER_S = 10e6
 _A_TASK_S = 0.2
-"""A task is worth starting for so much work: to start it takes about a tenth of a second."""
+"""The amount of work that is worth a task, in seconds: starting one takes about a tenth of a
+second."""
 
 
 def run_works(
     context: Callable[[], SparkContext], task: ApplyTables, works: Sequence[TableWork]
 ) -> list[Outcome]:
-    """Run tables' work: in one Spark job, and then large batches of one table by several tasks.
+    """Run tables' work: first in one Spark job, then large batches of single tables in several
+    tasks.
 
     Args:
-        context: Spark's, which is not asked for without work.
+        context: gives Spark's context; not called without work.
         task: applies the work.
 
     Returns:
-        each table's work with what became of it, in no particular order.
+        each table's work with its outcome, in no particular order.
     """
     if not works:
         return []
@@ -67,7 +69,7 @@ def _run(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> 
 
 
 def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
-    """Apply tables' work, each table's in one task."""
+    """Apply tables' work, each table in one task."""
     if not works:
         return []
     outcomes: list[Outcome] = []
@@ -78,10 +80,10 @@ def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]
 
 
 def divide(works: Sequence[TableWork], most_tasks: int) -> list[list[TableWork]]:
-    """Divide work among tasks that take about the same time.
+    """Divide work among tasks with about the same duration.
 
     Args:
-        works: of one table at least.
+        works: the work of at least one table.
         most_tasks: how many tasks run at once.
     """
     worth = math.ceil(sum(map(_seconds, works)) / _A_TASK_S)
@@ -95,5 +97,5 @@ def divide(works: Sequence[TableWork], most_tasks: int) -> list[list[TableWork]]
 
 
 def _seconds(work: TableWork) -> float:
-    """About how long a table takes."""
+    """The estimated duration of a table's work, in seconds."""
     return max(work.merge_s, _A_TABLE_S) + work.size_bytes / _BYTES_PER_S

@@ -1,1 +1,1 @@
-"""Copies of tables: which is next, what is read of it, and what became of it."""
+"""Initial copies: which table is next and why, when a task may start, and what its result means."""

@@ -1,10 +1,12 @@
 """One copy run: the copies of some tables under one snapshot, from its claim to their commits.
 
-1. *Claim* tables that are next (:mod:`pgsluice.subscription.copies.pending`), and set state ``d``.
+1. *Claim* the tables that are next (:mod:`pgsluice.subscription.copies.pending`), and set state
+   ``d``.
 2. *Snapshot* (:mod:`pgsluice.subscription.copies.snapshots`).
-3. *Plan* what is read of each table (:mod:`pgsluice.subscription.copies.plan`). Targets that are
-   equal already are taken over (:mod:`pgsluice.subscription.copies.adoption`), and those that keep
-   their rows are brought to the snapshot (:mod:`pgsluice.subscription.copies.partitions`).
+3. *Plan* what to read of each table (:mod:`pgsluice.subscription.copies.plan`). Adopt targets that
+   already equal the source (:mod:`pgsluice.subscription.copies.adoption`). Apply changes up to the
+   snapshot to targets of which only some partitions are replaced
+   (:mod:`pgsluice.subscription.copies.partitions`).
 4. *Stage* portions as Spark tasks (:mod:`pgsluice.subscription.copies.staging`).
 5. *Commit* each table that is staged (:mod:`pgsluice.subscription.copies.results`).
 """
@@ -62,11 +64,11 @@ class CopyRun:
     """Copies some of a subscription's tables under one snapshot.
 
     Args:
-        site: what it works with.
-        number: no other copy run of the subscription has it now: it names the files of the kept
-            snapshot and the journal.
+        site: what all copy runs of the subscription share.
+        number: a number that no other active copy run of the subscription has; part of the names of
+            the journal and of the snapshot holder's file.
         stop: the copy run ends soon after it is set.
-        is_alone: the run applies changes only afterwards.
+        is_alone: the run applies no changes until the copies are done.
 
     Attributes:
         number: see above.
@@ -88,7 +90,7 @@ class CopyRun:
 
     @property
     def is_begun(self) -> bool:
-        """Whether an earlier run has begun copies under a snapshot that it had kept."""
+        """Whether an earlier run has started copies under a snapshot that is still held."""
         return bool(self._begun_before())
 
     def _begun_before(self) -> frozenset[int]:
@@ -96,7 +98,7 @@ class CopyRun:
         return frozenset() if kept is None else kept[1].tables
 
     def claim(self) -> None:
-        """Take on the tables that are next; of one that goes on, only its own."""
+        """Claim the tables that are next; a run that resumes claims only its own tables."""
         with self._site.tables.lock:
             self._claim(self._begun_before())
 
@@ -108,7 +110,8 @@ class CopyRun:
         self._site.pending.claim(self.number, self._oids)
 
     def _begin(self) -> None:
-        """Set state ``d`` durably before the snapshot: the spool then keeps what follows it."""
+        """Set state ``d`` durably before the snapshot is taken: the spool then keeps the changes
+        after it."""
         tables = self._site.tables
         with tables.changing():
             for oid, table in tables.record.tables.items():
@@ -118,16 +121,16 @@ class CopyRun:
     # Snapshots
 
     def copy_all(self, first: HeldSnapshot | None) -> None:
-        """Copy the tables that are claimed, and then those that are next; some again, if they wait
-        for something outside of themselves.
+        """Copy the claimed tables, then the next ones; copy tables again that had to wait for an
+        external cause.
 
         Args:
-            first: the new slot's own snapshot, for the first copies of all.
+            first: the snapshot of the new slot, for the very first copies.
 
         Raises:
             SinkError: the target as a whole cannot be used.
-            SourceRefused: no snapshot can be had.
-            SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
+            SourceRefused: no snapshot can be taken.
+            SourceUnreachable, TargetUnreachable: no connection, or the store fails.
         """
         tables = self._site.tables
         self.resume()
@@ -156,12 +159,12 @@ class CopyRun:
                 raise kind.of_text(failure.message)
 
     def _new_snapshot(self, connection: ExitStack) -> HeldSnapshot | None:
-        """A snapshot for the tables that are claimed; None: the run ends."""
+        """A snapshot for the claimed tables; None: the run is stopping."""
         snapshot = connection.enter_context(copy_snapshot(self._site, self._oids, self._stop))
         return None if snapshot is None else HeldSnapshot(snapshot, connection)
 
     def _give_way(self, full: SpoolFull) -> None:
-        """Have tables hold nothing of a spool that has no room until there is some."""
+        """Unpin the spool for these tables until it has room again."""
         tables = self._site.tables
         with tables.changing():
             for oid in self._oids:
@@ -173,8 +176,8 @@ class CopyRun:
     # Plan
 
     def resume(self) -> None:
-        """Go on with what an earlier run has staged of the tables that are claimed, if its snapshot
-        is still kept.
+        """Resume the copies of the claimed tables that an earlier run has staged, if its snapshot
+        is still held.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -185,7 +188,7 @@ class CopyRun:
                 self._resume(*kept)
 
     def needs_snapshot(self) -> AbstractContextManager[None]:
-        """A block in which the snapshot stays that an earlier run has kept."""
+        """A context in which the snapshot of an earlier run stays held."""
         return self._kept.needed()
 
     def _resume(self, snapshot: Snapshot, journal: CopyJournal) -> None:
@@ -200,10 +203,10 @@ class CopyRun:
         self._stage(ReadSnapshot(self._kept, task, copies, journal), source)
 
     def _copy_under(self, held: HeldSnapshot) -> Failure | None:
-        """Copy the tables that are claimed and begun; each is committed once it is staged.
+        """Copy the claimed tables under a snapshot; commit each one once it is staged.
 
         Returns:
-            what a table waits for outside of itself, if one does.
+            the external cause for which a table waits, if any.
         """
         site = self._site
         self._kept.release()
@@ -282,7 +285,7 @@ class CopyRun:
         return next((failure for failure in reversed(waiting) if failure is not None), None)
 
     def _tend(self, read: ReadSnapshot, age: SnapshotAge, slots: CopySlots) -> None:
-        """Look after the snapshot, and after what the views say of the copies."""
+        """Keep the snapshot held, and the progress figures up to date."""
         read.look()
         age.look()
         pending, counts = self._site.pending, self._site.counts
@@ -290,7 +293,7 @@ class CopyRun:
         counts.tend()
 
     def _note(self, read: ReadSnapshot, copy: TableCopy, number: int) -> None:
-        """Write down that a portion is staged, or why it is put aside."""
+        """Record in the journal that a chunk is staged, or why it has to wait."""
         oid, tables = copy.work.facts.oid, self._site.tables
         why = None if copy.locked is None else copy.locked.message
         if why is None and number not in copy.staged:
@@ -310,10 +313,10 @@ class CopyRun:
         """Commit a table, or record why it has failed.
 
         Args:
-            adopted: the target is committed without a copy.
+            adopted: the target was committed without a copy.
 
         Returns:
-            what the table waits for outside of itself, if it does.
+            the external cause for which the table waits, if any.
         """
         result = finish_copy(self._site, task, copy, adopted)
         # One that failed need not wait for the end of this copy run to be tried again.
@@ -321,11 +324,11 @@ class CopyRun:
         return result if isinstance(result, Failure) and result.remedy is Remedy.WAIT else None
 
     def _discard(self, read: ReadSnapshot) -> None:
-        """Delete what is staged of tables whose copies were not finished: they begin again, and
-        would need as much room once more. A target that fails is not asked for each of them.
+        """Delete the staged rows of unfinished copies: they restart and would need the same room
+        again. If a target fails once, the others are not tried.
 
-        Nobody goes on with it: there is no journal, or none any more. What an earlier run has
-        staged is left alone, since that run may have committed it.
+        No later run can use these rows, because there is no journal of them. Rows that an earlier
+        run has staged stay, because that run may have committed them.
         """
         for copy in read.copies:
             if self._stop.is_set():

@@ -1,8 +1,8 @@
-"""What is staged of the copies under a kept snapshot, so that a later run goes on with it.
+"""The journal of copies under a held snapshot, with which a later run can resume them.
 
-Lines of JSON, each durable before the table is committed: which portions a table has, and each of
-them that is staged. A portion whose line is missing, or not whole after a crash, is read again. A
-table whose copy would read or write anything else now begins again.
+It has lines of JSON: the chunks of each table, and each staged chunk. Each line is durable before
+the table is committed. A chunk whose line is missing or incomplete after a crash is read again. If
+a table's copy would now read or write something else, it restarts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class CopyJournal:
     """The journal of the copies under one snapshot.
 
     Args:
-        path: its file.
-        snapshot: of the copies; the journal of another one is not read.
+        path: the journal's file.
+        snapshot: the snapshot of the copies; a journal of another snapshot is ignored.
     """
 
     def __init__(self, path: Path, snapshot: Snapshot) -> None:
@@ -58,22 +58,22 @@ class CopyJournal:
 
     @property
     def tables(self) -> frozenset[int]:
-        """The tables whose copies have begun."""
+        """The tables whose copies have started."""
         return frozenset(self._plans)
 
     def begin(self) -> None:
-        """Begin an empty journal."""
+        """Start an empty journal."""
         self._path.unlink(missing_ok=True)
         self._write({"snapshot": self._snapshot})
 
     def plan(self, task: CopyTables, copy: TableCopy) -> None:
-        """Write down what a table's copy reads."""
+        """Record the chunks of a table's copy."""
         portions = [[asdict(read) for read in portion] for portion in copy.portions]
         identity = _identity(task, copy.work)
         self._write({"table": copy.work.facts.oid, "copy": identity, "portions": portions})
 
     def restore(self, task: CopyTables, work: CopyWork) -> TableCopy | None:
-        """A table's copy with what is staged of it; None: there is none, or another one."""
+        """A table's copy with its staged chunks; None: the journal has none, or a different one."""
         oid = work.facts.oid
         identity, portions = self._plans.get(oid, ("", ()))
         if identity != _identity(task, work):
@@ -81,7 +81,7 @@ class CopyJournal:
         return TableCopy(work, portions, self._staged[oid])
 
     def staged(self, copy: TableCopy, number: int) -> None:
-        """Write down that a portion is staged; not of a sink that cannot stage."""
+        """Record that a chunk is staged, if the sink can stage."""
         part = copy.staged[number]
         if part.loaded is not None:
             return
@@ -116,7 +116,7 @@ class CopyJournal:
 
 
 def _identity(task: CopyTables, work: CopyWork) -> str:
-    """What a copy reads, and where it writes."""
+    """What identifies a copy: what it reads, and where it writes."""
     text = repr((work, task.spool_id, task.sink, task.options))
     return hashlib.sha256(text.encode()).hexdigest()
 

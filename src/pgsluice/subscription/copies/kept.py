@@ -1,11 +1,11 @@
-"""What outlives the run that began some copies: their snapshot, and the journal of what is staged.
+"""The parts of copies that outlive a run: the held snapshot, and the journal of staged chunks.
 
-A long copy has its snapshot kept by a process of its own, and what its tasks have staged is in a
-journal. So a run that was killed is followed by one that goes on with it (ADR 0029).
+A separate process holds the snapshot of a long copy, and a journal has the staged chunks. So the
+next run can resume the copies of a killed one (ADR 0029).
 
-A keeper starts when the copies have lasted for a while, so the first tasks read under the name that
-the snapshot has from whoever made it. Later ones read under the keeper's name. Who made the
-snapshot is let go when the keeper holds it and the first tasks have ended.
+The snapshot holder (keeper) starts only after a while. The first tasks use the name under which the
+snapshot was first exported; later tasks use the holder's name for it. The first connection is
+closed when the holder has the snapshot and the first tasks have ended.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ logger = logging.getLogger(__name__)
 
 KEPT_FROM_BYTES = 4 * PORTION_BYTES
 KEPT_FROM_S = 10.0
-"""Copies that are worth a keeper: what smaller ones have staged is soon staged again, and meanwhile
-their slot keeps little WAL. With ``copy_rate``, small ones may last, too."""
+"""The size of copies, in bytes, from which a snapshot holder is worth its cost. Smaller ones are
+quickly staged again, and their slot retains little WAL; with ``copy_rate``, small copies may take
+long, too."""
 KEEPER_AFTER_S = 3.0
-"""So long copies have lasted when their keeper starts, which takes a quarter of a second of CPU:
-most that are not large have ended by then."""
+"""How long copies run before the snapshot holder starts, in seconds. It costs a quarter of a second
+of CPU, and most small copies end earlier."""
 
 SAY_NEEDED_S = 5.0
-"""How often a keeper is told that its snapshot is needed: see
+"""How often the holder is told that its snapshot is needed, in seconds: see
 :data:`pgsluice.snapshots.keeper.KEPT_S`."""
 
 WARN_EVERY_S = 3600.0
 
 
 class KeptCopies:
-    """The kept snapshot and the journal of one copy run.
+    """The held snapshot and the journal of one copy run.
 
     Args:
-        folder: the subscription's.
-        number: of the copy run; it names the files.
+        folder: the subscription's folder.
+        number: the copy run's number, part of the files' names.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -61,13 +62,13 @@ class KeptCopies:
         self._file = SnapshotFile(folder / snapshot)
         self._journal_path = folder / journal
         self._ended_keeper: int | None = None
-        """The process of which this was said."""
+        """The process whose end was already logged."""
         self._releasing = threading.Lock()
-        """Else a keeper that was just released could be said to have ended by itself."""
+        """Prevents a log line that a holder ended unexpectedly when it was just released."""
 
     def begun_before(self) -> tuple[Snapshot, CopyJournal] | None:
-        """What an earlier run has kept: the snapshot, under the name that its keeper gave it, and
-        the journal of its copies; None: nothing."""
+        """The snapshot that an earlier run's holder still has, under the holder's name, and the
+        journal of its copies; None: there is none."""
         snapshot = self._file.snapshot()
         if snapshot is None:
             return None
@@ -76,25 +77,25 @@ class KeptCopies:
         return snapshot, journal
 
     def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
-        """Have a snapshot kept by a process of its own.
+        """Start a process that holds a snapshot.
 
         Args:
-            snapshot: which somebody else still holds.
+            snapshot: a snapshot that another session still holds.
         """
         return self._file.start_keeper(dsn, snapshot)
 
     def begin_journal(self, kept: Snapshot) -> CopyJournal:
-        """Begin an empty journal of the copies under a snapshot that its keeper holds."""
+        """Start an empty journal for the copies under a held snapshot."""
         journal = CopyJournal(self._journal_path, kept)
         journal.begin()
         return journal
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """A block that needs the snapshot, if it is kept.
+        """A context that needs the snapshot, if it is held.
 
-        A thread says so: the block may wait for longer than the keeper does, such as for the
-        tables' lock, which a batch holds.
+        A thread renews the need: the block may wait longer than the holder does, for example for
+        the tables' lock while a batch has it.
         """
         is_over = threading.Event()
 
@@ -111,7 +112,7 @@ class KeptCopies:
             is_over.set()
 
     def _still_needed(self) -> None:
-        """Have the snapshot kept for another while; say it once if its keeper has ended."""
+        """Renew the need for the snapshot; log once if its holder has ended."""
         with self._releasing:
             self._file.still_needed()
             self._say_if_ended()
@@ -123,14 +124,14 @@ class KeptCopies:
             say_it_ended(Part.KEEPER, pid, None)
 
     def release(self) -> None:
-        """Have the keeper end, and forget what is staged; say it if the keeper has ended before."""
+        """End the holder and delete the journal; log if the holder had already ended."""
         with self._releasing:
             self._say_if_ended()
             self._file.release()
         self._journal_path.unlink(missing_ok=True)
 
     def end_keeper(self, keeper: StartedKeeper | None) -> None:
-        """End a keeper that has not answered, and forget what is staged.
+        """End a holder that has not answered, and delete the journal.
 
         Args:
             keeper: None: it has ended.
@@ -143,10 +144,10 @@ class KeptCopies:
 
 
 class HeldSnapshot:
-    """A snapshot, and the connection that exported it, and so holds it.
+    """A snapshot with the connection that exported and holds it.
 
     Attributes:
-        snapshot: under the name that it was exported with.
+        snapshot: the snapshot, under the name of its export.
         is_held: the connection is still needed.
     """
 
@@ -156,17 +157,17 @@ class HeldSnapshot:
         self._connection = connection
 
     def let_go(self) -> None:
-        """Give up the connection, and so its slot; one that is somebody else's is left alone."""
+        """Close the connection, and so drop its slot, unless another owner still needs it."""
         self.is_held = False
         if self._connection is not None:
             self._connection.close()
 
 
 class ReadSnapshot:
-    """The snapshot that the tasks of some copies read under.
+    """The snapshot under which a copy run's tasks read.
 
     Args:
-        files: of the copy run.
+        files: the copy run's files.
         task: what its tasks do, under the name that the snapshot has first.
         copies: of the copy run.
         journal: of an earlier run that has kept the snapshot; None: nobody keeps it yet.
@@ -196,20 +197,20 @@ class ReadSnapshot:
 
     @property
     def is_kept(self) -> bool:
-        """Whether another run could go on with what is staged."""
+        """Whether a later run could resume with what is staged."""
         return self._journal is not None
 
     def keep(self, held: HeldSnapshot) -> None:
-        """Have the snapshot kept if the copies last; then who made it is let go."""
+        """Start a holder if the copies take long enough; then close the first connection."""
         self._held = held
         self._starts_at = time.monotonic() + KEEPER_AFTER_S
 
     @contextmanager
     def reading(self) -> Iterator[Stage]:
-        """A block in which a task reads under the snapshot; any thread may enter it.
+        """A context in which a task reads under the snapshot; any thread may enter it.
 
         Returns:
-            what the task does.
+            the function that the task runs.
         """
         with self._lock:
             task = self.task
@@ -221,7 +222,7 @@ class ReadSnapshot:
                 self._readers[task.snapshot] -= 1
 
     def look(self) -> None:
-        """Start the keeper, or take its answer."""
+        """Start the holder when it is due, or take its answer."""
         if time.monotonic() >= self._starts_at:
             self._starts_at = math.inf
             try:
@@ -257,7 +258,7 @@ class ReadSnapshot:
             self.task = replace(self.task, snapshot=kept)
 
     def _begun_journal(self, kept: Snapshot) -> CopyJournal:
-        """A journal with what has been staged meanwhile."""
+        """Start a journal with the chunks that were already staged."""
         journal = self._files.begin_journal(kept)
         for copy in self.copies:
             if not copy.work.replaces_partitions:
@@ -267,32 +268,32 @@ class ReadSnapshot:
         return journal
 
     def staged(self, copy: TableCopy, number: int) -> None:
-        """Write down that a portion is staged."""
+        """Record that a chunk is staged."""
         if self._journal is not None:
             self._journal.staged(copy, number)
 
     def end(self) -> None:
-        """End a keeper that has not answered: nothing says what is staged under its snapshot."""
+        """End a holder that has not answered: no journal exists for its snapshot."""
         if self._keeper is not None:
             self._files.end_keeper(self._keeper)
 
 
 def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> bool:
-    """Whether copies are so long that their snapshot is kept.
+    """Whether copies take long enough to hold their snapshot in a separate process.
 
     Args:
-        copy_rate: how many bytes are read in a second, at most.
+        copy_rate: the limit on the bytes read in a second.
     """
     size = sum(copy.size_bytes for copy in copies)
     return size >= KEPT_FROM_BYTES or (copy_rate is not None and size >= KEPT_FROM_S * copy_rate)
 
 
 class SnapshotAge:
-    """Warns each hour that the snapshot of some copies is held, of runs before as well.
+    """Logs a warning for each hour that a snapshot of copies is held, including earlier runs.
 
     Args:
-        subscription: its name.
-        taken_at: when the snapshot was first imported, in seconds since 1970; 0: it was not yet.
+        subscription: the subscription's name.
+        taken_at: when the snapshot was first imported, in seconds since 1970; 0: not yet.
     """
 
     def __init__(self, subscription: str, taken_at: float) -> None:
@@ -301,7 +302,7 @@ class SnapshotAge:
         self._warned_after_s = 0.0
 
     def look(self) -> None:
-        """Warn if another hour is over."""
+        """Log a warning if another hour has passed."""
         held_s = time.time() - self._taken_at
         if held_s >= self._warned_after_s + WARN_EVERY_S:
             self._warned_after_s = held_s

@@ -1,9 +1,9 @@
-"""Copies that replace rows of some partitions only, at targets that keep all other rows.
+"""Copies that replace only the rows of some partitions; the target keeps all other rows.
 
-Partitions that came are read leaf by leaf. Where partitions are gone, what the source has in their
-bounds is read through the table: of newer partitions, and of a default one.
+New partitions are read one by one. For removed partitions, the rows within their bounds are read
+through the table: they may now be in newer partitions or in a default partition.
 
-Before such rows are read, the target is brought to the snapshot's position (ADR 0034).
+Before that, the changes up to the snapshot's position are applied to the target (ADR 0034).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 
 def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
-    """The event of a table in state ``d`` of which rows of partitions cannot be replaced now."""
+    """The event of a table in state ``d`` whose partitions' rows cannot be replaced now."""
     return LeavesFailed(failure, rows_of_partitions(table.source.fingerprint, failure.partitions))
 
 
 def log_full_copy(table: TableRecord, failure: Failure) -> None:
-    """Log that a table is copied instead, if its partitions cannot be replaced alone."""
+    """Log that the whole table is copied if its partitions cannot be replaced alone."""
     if table.state is TableState.INITIALISE:
         logger.info("%s: the whole table is copied next: %s", table.title, failure.message)
 
@@ -46,15 +46,15 @@ def catch_up_to(
     in_snapshot: Mapping[int, SourceFingerprint],
     stop: threading.Event,
 ) -> list[TableCopy]:
-    """Bring the targets that get partitions' rows to the snapshot's position.
+    """Apply changes up to the snapshot's position to the targets whose partitions are replaced.
 
     Args:
         position: the snapshot's.
-        in_snapshot: what the snapshot has of the tables.
+        in_snapshot: the tables as the snapshot sees them.
         stop: it ends soon after this is set.
 
     Returns:
-        the copies that go on: not those of tables of which that failed, or was cut off.
+        the copies that continue, without those of tables for which this failed or was interrupted.
     """
     oids = [copy.work.facts.oid for copy in copies if copy.work.replaces_partitions]
     if not oids:
@@ -90,16 +90,16 @@ def catch_up_to(
 def portions_of_partitions(
     work: CopyWork, portions: Sequence[Portion], known: str, in_snapshot: SourceFingerprint | None
 ) -> tuple[Portion, ...] | None:
-    """What is read of a table of which only some partitions are replaced.
+    """The chunks to read of a table of which only some partitions are replaced.
 
     Args:
-        work: its copy.
-        portions: of the whole table.
-        known: the fingerprint of the look that found the partitions.
-        in_snapshot: that of the copy's snapshot.
+        work: the table's copy.
+        portions: the chunks of the whole table.
+        known: the fingerprint of the catalog refresh that found the partitions.
+        in_snapshot: the fingerprint in the copy's snapshot.
 
     Returns:
-        None if the table has to be copied.
+        None if the whole table has to be copied.
     """
     before = SourceFingerprint.parse(known)
     if before is None or in_snapshot is None or _columns(before) != _columns(in_snapshot):
@@ -122,8 +122,8 @@ def _columns(fingerprint: SourceFingerprint) -> dict[int, str]:
 
 
 def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...] | None:
-    """What of a table's portions reads these leaves, without those that are gone by now, which the
-    next look finds; None if that cannot be told."""
+    """The chunks that read these leaf partitions, without partitions that are gone by now (the next
+    catalog refresh finds those); None if unknown."""
     reads = [read for portion in portions for read in portion]
     if any(read.leaf is None for read in reads):
         return None
@@ -135,7 +135,7 @@ def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Po
 
 
 def _outside(read: Read, condition: str) -> Read:
-    """What of a read does not fulfil a condition: no two tasks may stage the same keys."""
+    """The rows of a chunk that do not match a condition: no two tasks may stage the same keys."""
     outside = f"({condition}) IS NOT TRUE"
     return replace(
         read, condition=f"({read.condition}) AND {outside}" if read.condition else outside

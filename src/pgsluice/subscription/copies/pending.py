@@ -1,10 +1,9 @@
 """Which tables are copied next, and why the others wait.
 
-A table is next if its record says that it waits for a copy from the source, no copy run has it, and
-nothing keeps it back: another session's lock, or a spool without room. Such a table is in state
-``i`` and holds nothing of the spool. Its record says what it waits for, and it waits only as long
-as the record says so: a user who asks for the copy begins it at once. A run that starts tries all
-of them.
+A table is next if its record says that it waits for a copy from the source, no copy run has claimed
+it, and nothing blocks it (another session's lock, or a full spool). A blocked table is in state
+``i`` and pins nothing in the spool. Its record has the reason, and it waits only as long as the
+record has one: a user's request for a copy starts it at once. A new run tries all of them.
 
 All tables that are next join one copy run, which reads small ones first
 (:mod:`pgsluice.subscription.copies.portion_queue`). Of several copy runs, the scheduler chooses
@@ -28,20 +27,20 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.threads import Backoff
 
 LOCK_POLL_S = 5.0
-"""How often the server is asked whether a table is still locked."""
+"""How often to ask the server whether a table is still locked, in seconds."""
 _ROOM_PAUSES_S = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
-"""The pauses after copies of a table that the spool had no room for; the last one repeats."""
+"""The pauses after copies that were given up because the spool was full; the last one repeats."""
 
 
 def awaits_copy(record: TableRecord) -> bool:
-    """Whether a table waits for a copy from the source, and not from the target that it had."""
+    """Whether a table waits for a copy from the source, not from its previous target."""
     return record.is_to_copy and record.old_target is None
 
 
 def is_planned(table: TableRecord | None, work: CopyWork) -> bool:
-    """Whether a table's record still says that this copy is made.
+    """Whether this copy is still the one that the table's record asks for.
 
-    A look may have found another name, or that the table is not sent any more; a user may have
+    A catalog refresh may have found another name, or that the table is unpublished; a user may have
     asked for another copy.
     """
     return (
@@ -66,11 +65,11 @@ class _Pause:
 
 @dataclass(slots=True)
 class _Claim:
-    """The tables of a copy run.
+    """The tables that a copy run has claimed.
 
     Attributes:
-        oids: those that it is about to copy.
-        works: those that it copies, for as long as their records say so.
+        oids: the tables that it is about to copy.
+        works: the copies that it makes, as long as the records ask for them.
     """
 
     oids: frozenset[int] = frozenset()
@@ -78,10 +77,10 @@ class _Claim:
 
 
 class PendingCopies:
-    """The tables of a subscription that wait for copies; any thread may ask and tell.
+    """The tables of a subscription that wait for copies; all methods are thread-safe.
 
     Args:
-        tables: the subscription's.
+        tables: the subscription's tables.
     """
 
     def __init__(self, tables: SubscriptionTables) -> None:
@@ -93,14 +92,14 @@ class PendingCopies:
     # Which are next
 
     def all(self) -> list[int]:
-        """The tables that wait for a copy from the source, or for one to end."""
+        """The tables that wait for a copy from the source, or whose copy runs."""
         return [oid for oid, table in self._tables.unfinished.items() if awaits_copy(table)]
 
     def next(self, run: int | None = None) -> list[int]:
-        """The tables whose copies may begin now.
+        """The tables whose copies may start now.
 
         Args:
-            run: a copy run; no other one has them.
+            run: the copy run that asks; tables of other copy runs are excluded.
         """
         return [
             oid
@@ -111,7 +110,7 @@ class PendingCopies:
         ]
 
     def _is_claimed(self, oid: int, run: int | None) -> bool:
-        """Whether a table waits for another copy run."""
+        """Whether a copy run has claimed a table."""
         # Asked for each table that waits, ten times a second: nothing is read from the disk.
         for number, claim in list(self._claims.items()):
             if number == run:
@@ -125,11 +124,11 @@ class PendingCopies:
     # What copy runs have
 
     def claim(self, run: int, oids: Collection[int]) -> None:
-        """A copy run is about to copy these tables; the caller holds the tables' lock."""
+        """Claim tables for a copy run; the caller holds the tables' lock."""
         self._claims[run] = _Claim(frozenset(oids))
 
     def begin(self, run: int, works: Iterable[CopyWork]) -> None:
-        """A copy run makes these copies, and none of the others that it has claimed."""
+        """Set the copies that a copy run makes; it gives up its claim to other tables."""
         self._claims[run] = _Claim(works={work.facts.oid: work for work in works})
 
     def begun(self, run: int) -> Collection[int]:
@@ -137,25 +136,25 @@ class PendingCopies:
         return list(self._claims[run].works)
 
     def drop(self, run: int, oid: int) -> None:
-        """A copy run is done with a table, which need not wait for its end to be tried again."""
+        """Release one table of a copy run; it can be tried again before the run ends."""
         self._claims[run].works.pop(oid, None)
 
     def end(self, run: int) -> None:
-        """A copy run has ended."""
+        """Release all tables of a copy run that has ended."""
         self._claims.pop(run, None)
 
     # What keeps tables back
 
     def wait_for_lock(self, oid: int) -> None:
-        """A table is locked: it waits until the lock is gone."""
+        """Let a table wait until another session's lock is released."""
         with self._lock:
             self._pauses[oid] = _Pause(time.monotonic() + LOCK_POLL_S)
 
     def wait_for_room(self, oid: int) -> float:
-        """A copy was given up at the spool's size limit; each time it waits for longer.
+        """Let a table wait after its copy was given up at the spool's size limit; longer each time.
 
         Returns:
-            for how many seconds it waits.
+            the pause in seconds.
         """
         with self._lock:
             before = self._pauses.get(oid)
@@ -165,7 +164,7 @@ class PendingCopies:
         return pause_s
 
     def resume(self, oids: Collection[int]) -> None:
-        """These tables are copied, or can be."""
+        """End the wait of tables that are copied, or can be copied now."""
         with self._lock:
             for oid in oids:
                 self._pauses.pop(oid, None)
@@ -175,10 +174,10 @@ class PendingCopies:
         return frozenset(oid for oid, pause in dict(self._pauses).items() if pause.is_for_lock)
 
     def ask_for_locks(self, dsn: str) -> None:
-        """Find out which of the tables that wait for a lock can be read now.
+        """Ask the server which of the tables that wait for a lock can be read now.
 
         Args:
-            dsn: the source.
+            dsn: the source's connection string.
 
         Raises:
             SourceUnreachable: no connection.
@@ -206,14 +205,14 @@ class PendingCopies:
                     self._tables.apply(oid, CopyWaits(why))
 
     def _locked_to_ask(self) -> frozenset[int]:
-        """The tables that wait for a lock, if it is time to ask the server for them."""
+        """The tables that wait for a lock, if it is time to ask the server."""
         now = time.monotonic()
         pauses = dict(self._pauses).items()
         is_time = any(pause.is_for_lock and now >= pause.until for _, pause in pauses)
         return self.locked() if is_time else frozenset()
 
     def _is_paused(self, oid: int, table: TableRecord) -> bool:
-        """Whether a table that is to be copied has to wait."""
+        """Whether a table that needs a copy has to wait."""
         pause = self._pauses.get(oid)
         if pause is None or table.error is None:
             return False

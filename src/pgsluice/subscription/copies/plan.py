@@ -1,4 +1,4 @@
-"""What a copy run reads: the tables that are sent, and what a snapshot has of them."""
+"""Plans a copy run: which tables are published, and how to read them in a snapshot."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class SourceTables:
     """What the publications send.
 
     Attributes:
-        now: the tables by OID.
-        fingerprints, names: those of the tables that a copy's snapshot has.
-        portions: of the tables to copy, in that snapshot.
-        locked: those of them that another session keeps us from reading, with who does.
-        is_gone: of the tables that lost partitions, what finds these partitions' rows; tables of
-            which that cannot be computed exactly are left out.
+        now: the published tables by OID.
+        fingerprints, names: the fingerprints and names of the tables in a copy's snapshot.
+        portions: the chunks of the tables to copy, in that snapshot.
+        locked: tables that another session's lock blocks, with the blocking sessions.
+        is_gone: for tables that lost partitions, what finds the rows of these partitions; without
+            tables for which that cannot be computed exactly.
     """
 
     now: Mapping[int, ReplicatedTable]
@@ -53,8 +53,8 @@ class SourceTables:
     is_gone: Mapping[int, FilterEvaluator]
 
     def awaits_look(self, oid: int, record: TableRecord) -> bool:
-        """Whether a table has a name, now and in the snapshot, that no look has found yet: what it
-        has under that name does not belong to the target of the old one."""
+        """Whether a table has a name, now or in the snapshot, that no catalog refresh has found
+        yet: its rows under that name do not belong to the target of the old name."""
         now, in_snapshot = self.now.get(oid), self.names.get(oid)
         if now is None or in_snapshot is None:
             return False
@@ -64,14 +64,14 @@ class SourceTables:
 def read_source(
     site: CopySite, snapshot: Snapshot, to_divide: Collection[int] = (), workers: int = 1
 ) -> tuple[SourceTables, Snapshot]:
-    """What is sent now, and what the snapshot has.
+    """Read what is published now, and what the snapshot contains.
 
     Args:
-        to_divide: the tables whose portions are asked for.
-        workers: how many portions are read side by side, at most.
+        to_divide: the tables to divide into chunks.
+        workers: how many chunks are read at the same time, at most.
 
     Returns:
-        it, and the snapshot with what it sees.
+        the tables, and the snapshot with its view of them.
     """
     gone_bounds = {
         oid: (oid, table.partitions.gone_bounds)
@@ -98,7 +98,7 @@ def read_source(
 def waiting_tables(
     site: CopySite, source: SourceTables, oids: Collection[int]
 ) -> Iterator[tuple[ReplicatedTable, TableRecord]]:
-    """Of these tables, those whose copy was begun, and that are sent under a known name."""
+    """The tables among these whose copy was started, and that are published under a known name."""
     for oid, record in site.tables.record.tables.items():
         is_begun = record.state is TableState.DATA_COPY and awaits_copy(record)
         is_known = oid in source.now and not source.awaits_look(oid, record)
@@ -109,13 +109,13 @@ def waiting_tables(
 def plan_copies(
     site: CopySite, source: SourceTables, task: CopyTables, oids: Collection[int]
 ) -> list[TableCopy]:
-    """Give tables whose copies were begun their copy numbers.
+    """Give copy numbers to tables whose copies were started.
 
-    Those that are not sent any more, or that are locked, are not copied now.
+    Tables that are no longer published, or that are locked, are skipped.
 
     Args:
-        source: what the copies' snapshot has.
-        task: what reads it.
+        source: what the copies' snapshot contains.
+        task: the task function that reads it.
         oids: the tables.
     """
     tables, settings, works = site.tables, site.share.settings, []
@@ -152,12 +152,12 @@ def restored_copies(
     journal: CopyJournal,
     oids: Collection[int],
 ) -> list[TableCopy]:
-    """The copies of tables that an earlier run has begun, with what is staged of them.
+    """The copies that an earlier run has started, with their staged chunks.
 
     Args:
-        source: what the copies' snapshot has.
-        task: what reads it.
-        journal: the earlier run's.
+        source: what the copies' snapshot contains.
+        task: the task function that reads it.
+        journal: the earlier run's journal.
         oids: the tables.
     """
     copies = []
@@ -177,10 +177,10 @@ def restored_copies(
 def _plan_partitions(
     tables: SubscriptionTables, copies: Sequence[TableCopy], source: SourceTables
 ) -> list[TableCopy]:
-    """Have copies of partitions read only these; where that cannot be, the table is copied.
+    """Limit copies of partitions to these partitions; if that is impossible, copy the whole table.
 
     Returns:
-        the copies that are made now.
+        the copies to make now.
     """
     planned = []
     for copy in copies:
@@ -200,7 +200,7 @@ def _plan_partitions(
 
 
 def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) -> TableCopy:
-    """A table's copy, in one portion if its sink cannot stage."""
+    """A table's copy; a single chunk if its sink cannot stage."""
     if len(portions) > 1 and attempt(task.can_stage, work) is not True:
         reads = tuple(read for portion in portions for read in portion)
         portions = (reads,)
@@ -208,7 +208,8 @@ def _copy_of(task: CopyTables, work: CopyWork, portions: tuple[Portion, ...]) ->
 
 
 def adopts(record: TableRecord, subscription: SubscriptionConfig) -> bool:
-    """Whether a table takes over a target that pgsluice wrote before: it was never copied."""
+    """Whether a table can adopt a target that pgsluice wrote before: only if it was never
+    copied."""
     was_copied = record.copied.position > 0
     return subscription.adopt and not was_copied and not record.claim.any_source
 
@@ -216,7 +217,7 @@ def adopts(record: TableRecord, subscription: SubscriptionConfig) -> bool:
 def copy_work(
     table: ReplicatedTable, record: TableRecord, subscription: SubscriptionConfig
 ) -> CopyWork:
-    """What a table's copy reads, and which target it makes."""
+    """What a table's copy reads, and the target that it writes."""
     return CopyWork(
         facts=table.facts,
         namespace=record.namespace,

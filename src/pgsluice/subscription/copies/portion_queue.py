@@ -1,8 +1,8 @@
-"""Which portion of a copy run's tables is read next.
+"""The order in which a copy run reads the chunks of its tables.
 
-Small tables come first, and share tasks. Then come the portions of large ones, the smallest table
-first. A portion whose session broke goes to the end. One whose table another session has locked is
-put aside, with the others of its table, and is tried again every few seconds.
+Small tables come first and share tasks. Then come the chunks of large tables, the smallest table
+first. A chunk whose session broke moves to the end. If another session has locked a table, all of
+its chunks are set aside and tried again every few seconds.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes
 
 _MOST_TABLES = 16
-"""Small tables that share a task, at most."""
+"""The largest number of small tables that share a task."""
 LOCK_PATIENCE_S = 30.0
-"""How long a copy that has nothing else to do waits for locked tables, at least."""
+"""The minimum time that a copy without other work waits for locked tables, in seconds."""
 _LOCK_RETRY_S = 5.0
 
 
 @dataclass(slots=True)
 class TableCopy:
-    """A table's copy while its portions are staged.
+    """A table's copy while its chunks are staged.
 
     Attributes:
-        staged: what is staged, by the portion's number.
-        failure: of a portion; the others are not read any more.
-        locked: why portions are put aside; None: they are not.
-        interruptions: how often a portion was tried again.
-        is_offered: a commit of what is staged was begun, and perhaps made.
+        staged: the result of each staged chunk, by the chunk's number.
+        failure: the failure of a chunk; the remaining chunks are then skipped.
+        locked: why chunks are set aside; None: they are not.
+        interruptions: how often a chunk was tried again.
+        is_offered: a commit of the staged chunks was started, and may have succeeded.
     """
 
     work: CopyWork
@@ -46,36 +46,36 @@ class TableCopy:
 
     @property
     def size_bytes(self) -> int:
-        """About how much is read of the source."""
+        """The approximate size of what is read of the source, in bytes."""
         return sum(map(size_bytes, self.portions))
 
     @property
     def rows(self) -> int:
-        """How many rows are staged."""
+        """The number of staged rows."""
         return sum(part.rows for part in self.staged.values())
 
     @property
     def is_staged(self) -> bool:
-        """Whether all portions are staged."""
+        """Whether all chunks are staged."""
         return len(self.staged) == len(self.portions)
 
 
 @dataclass(frozen=True, slots=True)
 class StagingTask:
-    """What one task stages: a portion of a large table, or some small tables."""
+    """The work of one task: a chunk of a large table, or some small tables."""
 
     portions: tuple[tuple[TableCopy, int], ...]
 
     @property
     def size_bytes(self) -> int:
-        """About how much it reads of the source."""
+        """The approximate size of what the task reads of the source, in bytes."""
         return sum(size_bytes(copy.portions[number]) for copy, number in self.portions)
 
     def needed(self, is_wanted: Callable[[TableCopy], bool]) -> StagingTask:
-        """What of it is still to be done.
+        """The part of the task that is still needed.
 
         Args:
-            is_wanted: whether a table is still to be copied.
+            is_wanted: whether a table still needs its copy.
         """
         portions = self.portions
         kept = [(copy, n) for copy, n in portions if copy.failure is None and is_wanted(copy)]
@@ -83,10 +83,10 @@ class StagingTask:
 
 
 class PortionQueue:
-    """What is to be read, in its order.
+    """The tasks that are still to run, in order.
 
     Attributes:
-        left_bytes: about how much that is.
+        left_bytes: their approximate size in bytes.
     """
 
     def __init__(self, tasks: Iterable[StagingTask]) -> None:
@@ -114,7 +114,8 @@ class PortionQueue:
         """Take the first one.
 
         Args:
-            most_portions: if it is a portion of a large table, it takes those that follow, too.
+            most_portions: how many consecutive chunks to take, if the first one is a chunk of a
+                large table.
         """
         task = self._tasks.popleft()
         copy, _ = task.portions[0]
@@ -129,24 +130,24 @@ class PortionQueue:
         return task
 
     def take_all(self) -> list[StagingTask]:
-        """Take all of them."""
+        """Take all tasks."""
         tasks = [*self._tasks]
         self._tasks.clear()
         self.left_bytes = 0
         return tasks
 
     def take_table(self, copy: TableCopy) -> list[StagingTask]:
-        """Take all portions of a table that has several."""
+        """Take all chunks of a table that has several."""
         tasks = self.take_all()
         self.append(*(task for task in tasks if task.portions[0][0] is not copy))
         return [task for task in tasks if task.portions[0][0] is copy]
 
 
 class LockedPortions:
-    """Portions that are put aside, because other sessions have locked their tables.
+    """Chunks that are set aside because other sessions have locked their tables.
 
-    They are tried again and again while other tables are read, and then for as long again as the
-    copy has lasted: to wait longer would cost more than to begin the tables anew.
+    They are retried while other tables are read, and then for as long again as the copy has lasted.
+    To wait longer would cost more than to copy these tables again later.
     """
 
     def __init__(self) -> None:
@@ -158,24 +159,24 @@ class LockedPortions:
         return bool(self._tasks)
 
     def put(self, tasks: Sequence[StagingTask]) -> None:
-        """Put portions aside."""
+        """Set chunks aside."""
         self._tasks += tasks
         self._retry_at = time.monotonic() + _LOCK_RETRY_S
 
     def take_due(self) -> list[StagingTask]:
-        """The portions to be tried now."""
+        """Take the chunks that are due for another attempt."""
         return [] if time.monotonic() < self._retry_at else self.take_all()
 
     def take_all(self) -> list[StagingTask]:
-        """Take all of them."""
+        """Take all chunks."""
         tasks, self._tasks = self._tasks, []
         return tasks
 
     def give_up(self, others: Iterable[StagingTask]) -> list[TableCopy]:
-        """The tables that are not waited for any longer; they have failed.
+        """Stop waiting for tables whose time is over, and return them; their copies fail.
 
         Args:
-            others: what is read, or is to be.
+            others: the tables that are being read, or queued.
         """
         now = time.monotonic()
         if any(copy.locked is None for task in others for copy, _ in task.portions):
@@ -190,7 +191,7 @@ class LockedPortions:
 
 
 def staging_tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[StagingTask]:
-    """What tasks do, in their order: small tables come first, and share tasks."""
+    """The tasks of these copies, in order: small tables come first, and share tasks."""
     ordered = sorted(copies, key=lambda copy: copy.size_bytes)
     small = [copy for copy in ordered if len(copy.portions) == 1]
     most_tables = max(1, min(_MOST_TABLES, len(small) // (2 * at_once)))
@@ -210,6 +211,6 @@ def staging_tasks(copies: Sequence[TableCopy], at_once: int) -> Iterator[Staging
 
 
 def copies_of(tasks: Iterable[StagingTask]) -> list[TableCopy]:
-    """The tables of tasks, each once."""
+    """The tables of these tasks, each once."""
     copies = (copy for task in tasks for copy, _ in task.portions)
     return list({id(copy): copy for copy in copies}.values())

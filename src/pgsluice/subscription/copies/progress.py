@@ -1,8 +1,7 @@
-"""Counts how far a subscription's copies are. Every view reads what is counted here.
+"""Counts the progress of a subscription's copies; all displays use these counts.
 
-The live view gets events; ``status`` and Spark's progress read the file of
-:mod:`pgsluice.spool.records.copy_status`, which is written at each range of a table that has
-several, and else once a second.
+The live view gets events. ``status`` reads the file of :mod:`pgsluice.spool.records.copy_status`,
+which is written after each chunk of a table with several chunks, and otherwise once a second.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from pgsluice.subscription.copies.portion_queue import TableCopy
 
 _RATE_OVER_S = 30.0
 _RATE_OVER_RANGES = 2
-"""A rate is that of the last half minute, or of the last two ranges if these took longer: a slow
-disk or ``copy_rate`` may need minutes for each."""
+"""The time over which a rate is measured, in seconds; or the last two chunks if these took longer:
+with a slow disk or ``copy_rate``, a chunk may take minutes."""
 _SAVE_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
 class _Count:
-    """How much is copied, and when.
+    """The amount that was copied, and when.
 
     Attributes:
-        copy: of which table; None for all tables.
-        since: when the first range that counts for the rate was begun, at the latest: when the one
-            before it ended.
-        recent: when a range ended, with its rows and bytes.
+        copy: the table; None for all tables.
+        since: when the first chunk in the rate started, at the latest: when the chunk before it
+            ended.
+        recent: when each recent chunk ended, with its rows and bytes.
     """
 
     copy: TableCopy | None = None
@@ -48,7 +47,7 @@ class _Count:
     recent: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def plan(self, copy: TableCopy) -> None:
-        """Add a table; what an earlier run has staged of it counts, but not for the rate."""
+        """Add a table. Chunks that an earlier run has staged count, but not for the rate."""
         self.ranges += len(copy.staged)
         self.all_ranges += len(copy.portions)
         self.rows += copy.rows
@@ -56,14 +55,14 @@ class _Count:
         self.all_bytes += copy.size_bytes
 
     def add(self, rows: int, bytes_: int, now: float) -> None:
-        """Add a range that ended."""
+        """Add a finished chunk."""
         self.ranges += 1
         self.rows += rows
         self.bytes += bytes_
         self.recent.append((now, rows, bytes_))
 
     def take_back(self, other: _Count) -> None:
-        """Take back a table that is not copied after all."""
+        """Remove a table whose copy was cancelled."""
         self.ranges -= other.ranges
         self.all_ranges -= other.all_ranges
         self.rows -= other.rows
@@ -71,7 +70,7 @@ class _Count:
         self.all_bytes -= other.all_bytes
 
     def amount(self, now: float, most_bytes_per_s: float) -> CopyAmount:
-        """As it is shown."""
+        """The amount in the form that is displayed."""
         old = now - _RATE_OVER_S
         while len(self.recent) > _RATE_OVER_RANGES and self.recent[0][0] <= old:
             self.since, _, _ = self.recent.popleft()
@@ -89,13 +88,13 @@ class _Count:
 
 
 class CopyCounts:
-    """Counts the copies of one subscription; safe from any thread.
+    """Counts the copies of one subscription; thread-safe.
 
     Args:
-        folder: the subscription's.
-        report: takes events.
-        clock: monotonic seconds.
-        most_bytes_per_s: the rate that copies are held to, though each range is read faster.
+        folder: the subscription's folder.
+        report: receives events.
+        clock: returns monotonic seconds.
+        most_bytes_per_s: the rate limit of the copies, although each chunk is read faster.
     """
 
     def __init__(
@@ -121,10 +120,10 @@ class CopyCounts:
         self._saved_at = float("-inf")
 
     def wait(self, oids: Iterable[int], waits_for: str) -> None:
-        """Tables wait.
+        """Note what tables wait for.
 
         Args:
-            waits_for: what they wait for, for people; empty: for nothing any more.
+            waits_for: the reason, as text for the user; empty: they no longer wait.
         """
         with self._lock:
             self._forget_ended()
@@ -134,7 +133,7 @@ class CopyCounts:
                 self._save(self._clock())
 
     def begin(self, copies: Sequence[TableCopy]) -> None:
-        """Tables are about to be copied."""
+        """Note that copies of tables are about to start."""
         with self._lock:
             now = self._clock()
             self._forget_ended()
@@ -150,7 +149,7 @@ class CopyCounts:
             self._save(now)
 
     def staged(self, copy: TableCopy, number: int) -> None:
-        """A range of a table is staged."""
+        """Note that a chunk of a table is staged."""
         rows, bytes_ = copy.staged[number].rows, size_bytes(copy.portions[number])
         with self._lock:
             now = self._clock()
@@ -168,7 +167,7 @@ class CopyCounts:
             self._report_table(copy, amount)
 
     def committed(self, copy: TableCopy) -> None:
-        """A table is copied."""
+        """Note that a table's copy is committed."""
         with self._lock:
             if (count := self._of(copy)) is None:
                 return
@@ -178,8 +177,7 @@ class CopyCounts:
         self._report_table(copy, amount, is_done=True)
 
     def given_up(self, copies: Iterable[TableCopy]) -> None:
-        """Tables are not copied after all, or their copies begin again; those that are copied
-        are left alone."""
+        """Note that copies were cancelled or restart; finished ones are not affected."""
         with self._lock:
             for copy in copies:
                 if (count := self._of(copy)) is not None:
@@ -187,13 +185,13 @@ class CopyCounts:
                     self._remove(copy)
 
     def tend(self) -> None:
-        """Keep the rates up to date; called again and again while tables are copied."""
+        """Keep the rates up to date; called repeatedly while tables are copied."""
         with self._lock:
             if self._is_due(now := self._clock()):
                 self._save(now)
 
     def _forget_ended(self) -> None:
-        """The totals are of the copies that run now, and of those that ended meanwhile."""
+        """Remove ended copies from the totals when a new set of copies starts."""
         if not self._tables:
             now = self._ended_at = self._clock()
             self._all, self._done, self._all_tables = _Count(since=now), 0, 0
@@ -202,7 +200,8 @@ class CopyCounts:
         return count.amount(now, self._most_bytes_per_s)
 
     def _of(self, copy: TableCopy) -> _Count | None:
-        """None: the table is not copied any more, or by a later copy run."""
+        """The count of a table's copy; None: the table is not copied any more, or by a later copy
+        run."""
         count = self._tables.get(copy.work.facts.oid)
         return None if count is None or count.copy is not copy else count
 

@@ -1,4 +1,4 @@
-"""Commits tables whose portions are staged, and records what became of them."""
+"""Commits tables whose chunks are staged, and records the outcome."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 def is_wanted(site: CopySite, work: CopyWork, snapshot: Snapshot) -> bool:
-    """Whether a table still waits for this very copy.
+    """Whether a table still needs this very copy.
 
-    The spool may have dropped what follows the snapshot.
+    It does not if the spool no longer has the changes after the snapshot.
     """
     table = site.tables.get(work.facts.oid)
     return (
@@ -38,13 +38,13 @@ def is_wanted(site: CopySite, work: CopyWork, snapshot: Snapshot) -> bool:
 def finish_copy(
     site: CopySite, task: CopyTables, copy: TableCopy, adopted: CopyResult | None = None
 ) -> CopyResult | Failure | None:
-    """Commit a table whose portions are staged, or that has failed, and record the result.
+    """Commit a table whose chunks are staged, or record its failure.
 
     Args:
-        adopted: the target is committed without a copy.
+        adopted: the target was committed without a copy.
 
     Returns:
-        None if the table does not wait for this copy any more.
+        None if the table no longer needs this copy.
 
     Raises:
         SinkError: the target as a whole cannot be used.
@@ -88,12 +88,12 @@ def _commit(task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
 def copy_event(
     result: CopyResult | Failure, copy_number: int, snapshot: Snapshot, *, of_leaves: bool = False
 ) -> TableEvent:
-    """The event of a copy's result.
+    """The event that follows from a copy's result.
 
     Args:
-        copy_number: the number that the copy was given.
-        snapshot: under which it read.
-        of_leaves: only rows of partitions were replaced.
+        copy_number: the copy's number.
+        snapshot: the snapshot of the copy.
+        of_leaves: only the rows of partitions were replaced.
     """
     if isinstance(result, Failure):
         return failed_event(result, of_leaves=of_leaves)
@@ -105,9 +105,9 @@ def copy_event(
 
 
 def failed_event(failure: Failure, *, of_leaves: bool) -> TableEvent:
-    """The event of a copy that failed.
+    """The event of a failed copy.
 
     Args:
-        of_leaves: only rows of partitions were to be replaced.
+        of_leaves: only the rows of partitions should have been replaced.
     """
     return LeavesFailed(failure) if of_leaves else CopyFailed(failure)

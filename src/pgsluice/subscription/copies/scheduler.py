@@ -1,15 +1,15 @@
-"""When a task of a copy may begin: all copy runs of a run read one source and share its cores.
+"""Decides when a task of a copy may start: all copy runs share one source and Spark's cores.
 
 A copy run copies tables of one subscription under one snapshot, and a run may have several. Each
 task has one connection to the source. The rules:
 
-- The copy runs of a subscription have at most as many connections as the subscription allows, and
-  at most as many tasks at a time as it may have of Spark's cores.
-- All of them have at most as many of both as the subscription that allows the most.
-- One without a task may have one more than the cores, if a connection is left. Else one session
-  that hangs, where there are few cores, would stop the copies of all other tables.
-- Of those that could begin a task, the policy chooses one: :func:`least_left_first`.
-- The copy runs of a subscription together read no more than its rate.
+- The copy runs of a subscription use at most the connections that it allows, and at most as many
+  tasks at a time as the cores that it may use.
+- All copy runs together use at most the largest of these limits.
+- A copy run without a running task may start one beyond the number of cores, if a connection is
+  free. Otherwise, with few cores, one hanging session would stop the copies of all other tables.
+- If several copy runs could start a task, the policy chooses one: :func:`least_left_first`.
+- All copy runs of a subscription together keep its rate limit.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from pgsluice.spark.session.on_demand import ContextOnDemand
 
 _LATE_S = 1.0
-"""By how much a task that begins late may have been meant to begin earlier."""
+"""How late a task may start and still count as started on time, in seconds."""
 
 
 def least_left_first(slots: CopySlots, others: Iterable[CopySlots]) -> bool:
-    """The policy: the copy run with the least left to read begins a task.
+    """The policy: the copy run with the fewest bytes left to read may start a task.
 
-    So a table that comes later does not wait behind a large one, which pauses meanwhile.
+    So a later, smaller table does not wait for a large one; the large one pauses meanwhile.
 
     Args:
-        others: those that could begin a task, too.
+        others: the other copy runs that could start a task.
     """
     left = slots.wanted_bytes or 0
     return not any(other.wanted_bytes is not None and other.wanted_bytes < left for other in others)
 
 
 class Stream(Protocol):
-    """What the scheduler asks of a subscription's tables."""
+    """What the scheduler needs to know of a subscription's tables."""
 
     @property
     def is_streaming(self) -> bool:
-        """Whether changes are applied to a table."""
+        """Whether at least one table gets changes now."""
 
 
 class CopyScheduler:
@@ -58,9 +58,9 @@ class CopyScheduler:
         spark: Spark's context, which is asked for when a copy run has something to read.
 
     Attributes:
-        spark: see above.
-        slots: those of all copy runs.
-        changed: notified when they have changed; held to change them.
+        spark: gives Spark's context.
+        slots: the slots of all copy runs.
+        changed: a condition that protects the slots and is notified when they change.
     """
 
     def __init__(self, spark: ContextOnDemand) -> None:
@@ -73,23 +73,23 @@ class CopyScheduler:
         """The share of a subscription.
 
         Args:
-            stream: its tables.
+            stream: the subscription's tables.
         """
         self._streams.append(stream)
         return CopyShare(self, settings)
 
     @property
     def is_beside_stream(self) -> bool:
-        """Whether copies run beside tables that changes are applied to."""
+        """Whether copies run while other tables get changes."""
         return any(stream.is_streaming for stream in self._streams)
 
     def is_next(self, slots: CopySlots) -> bool:
-        """Whether a copy run may begin a task now; the caller holds ``changed``."""
+        """Whether a copy run may start a task now; the caller holds ``changed``."""
         others = filter(self._has_room, self.slots)
         return self._has_room(slots) and least_left_first(slots, others)
 
     def _has_room(self, slots: CopySlots) -> bool:
-        """Whether another task of a copy run is allowed, were it alone."""
+        """Whether the limits allow another task of a copy run, regardless of other copy runs."""
         of_subscription = [other for other in self.slots if other.share is slots.share]
         for group in (self.slots, of_subscription):
             running = sum(other.running for other in group)
@@ -103,8 +103,8 @@ class CopyShare:
     """A subscription's share in the copies of a run.
 
     Attributes:
-        settings: the subscription's. Copy runs that have begun keep theirs, but for ``copy_cores``.
-        rate: of all its copies.
+        settings: the subscription's settings. Running copy runs keep theirs, except ``copy_cores``.
+        rate: the rate limit of all its copies.
     """
 
     def __init__(self, scheduler: CopyScheduler, settings: SubscriptionConfig) -> None:
@@ -114,19 +114,19 @@ class CopyShare:
 
     @property
     def spark(self) -> ContextOnDemand:
-        """Spark's context, which is started when it is first asked for."""
+        """Spark's context; the first call starts Spark."""
         return self._scheduler.spark
 
     @property
     def is_beside_stream(self) -> bool:
-        """Whether changes are applied to tables of the run meanwhile."""
+        """Whether tables of the run get changes meanwhile."""
         return self._scheduler.is_beside_stream
 
     def cores(self, *, is_alone: bool) -> int:
-        """How many of Spark's cores its copies may have now.
+        """How many of Spark's cores the subscription's copies may use now.
 
         Args:
-            is_alone: the run applies changes only afterwards.
+            is_alone: the run applies no changes until the copies are done.
         """
         cores = tasks_at_once(self.spark())
         if is_alone or not self.is_beside_stream:
@@ -134,11 +134,11 @@ class CopyShare:
         return copy_tasks_beside_stream(self.settings, cores)
 
     def join(self, connections: int, *, is_alone: bool = False) -> CopySlots:
-        """The slots of a new copy run, until it leaves.
+        """Register a new copy run; its slots are valid until it leaves.
 
         Args:
-            connections: how many the subscription allows.
-            is_alone: the run applies changes only afterwards.
+            connections: how many connections the subscription allows.
+            is_alone: the run applies no changes until the copies are done.
         """
         slots = CopySlots(self, self._scheduler, connections, is_alone)
         slots.refresh()
@@ -149,15 +149,16 @@ class CopyShare:
 
 @dataclass(slots=True, eq=False)
 class CopySlots:
-    """One copy run among those of a run: each of its tasks needs a lease.
+    """One copy run in the scheduler: each of its tasks needs a lease.
 
     Attributes:
-        share: its subscription's.
-        connections: how many its subscription allows.
-        most: how many of Spark's cores its subscription's copies may have, as last asked.
-        running: how many tasks it has.
-        wanted_bytes: what it has left to read while it waits to begin a task; None: it does not.
-        has_ended_task: one has ended since it was told so.
+        share: the share of its subscription.
+        connections: how many connections its subscription allows.
+        most: how many cores the subscription's copies may use, at the last refresh.
+        running: its number of running tasks.
+        wanted_bytes: how many bytes it has left to read while it waits for a task; None: it does
+            not wait.
+        has_ended_task: a task has ended since the last :meth:`acquire`.
     """
 
     share: CopyShare
@@ -171,17 +172,18 @@ class CopySlots:
 
     @property
     def is_beside_stream(self) -> bool:
-        """Whether changes are applied to other tables meanwhile."""
+        """Whether other tables get changes meanwhile."""
         return self.share.is_beside_stream
 
     @property
     def at_once(self) -> int:
-        """How many tasks the subscription may have, as last asked."""
+        """How many tasks the subscription may run at once, at the last refresh."""
         return max(1, min(self.most, self.connections))
 
     @property
     def waits_for(self) -> str:
-        """What it waits for if it reads nothing, for people; empty: for nothing."""
+        """What the copy run waits for while it reads nothing, as text for the user; empty:
+        nothing."""
         if self.running:
             return ""
         if self.share.rate.wait_s():
@@ -189,19 +191,19 @@ class CopySlots:
         return "a turn among the copies" if self.wanted_bytes is not None else ""
 
     def refresh(self) -> int:
-        """Ask how many tasks the subscription may have now."""
+        """Update how many tasks the subscription may run now."""
         self.most = self.share.cores(is_alone=self._is_alone)
         return self.at_once
 
     def acquire(self, left_bytes: int, timeout_s: float) -> CopyLease | None:
-        """Wait until another task may begin.
+        """Wait until another task may start.
 
         Args:
-            left_bytes: what the copy run has not begun to read.
-            timeout_s: how long to wait at most.
+            left_bytes: how many bytes the copy run has not started to read.
+            timeout_s: how long to wait at most, in seconds.
 
         Returns:
-            the right to run it; None: the time is over, or a task of the copy run has ended.
+            the lease for the task; None: the time is over, or a task of the copy run has ended.
         """
         ends_at, changed = time.monotonic() + timeout_s, self._scheduler.changed
         with changed:
@@ -220,20 +222,20 @@ class CopySlots:
             return None
 
     def release(self) -> None:
-        """A task of the copy run has ended."""
+        """Note that a task of the copy run has ended."""
         with self._scheduler.changed:
             self.running -= 1
             self.has_ended_task = True
             self._scheduler.changed.notify_all()
 
     def rest(self) -> None:
-        """Begin no task for now: the copy run waits for nobody, and nobody waits for it."""
+        """Withdraw from scheduling for now: the copy run neither waits nor makes others wait."""
         with self._scheduler.changed:
             self.wanted_bytes = None
             self._scheduler.changed.notify_all()
 
     def leave(self) -> None:
-        """The copy run has ended, with all its tasks."""
+        """Remove the copy run after the end of all its tasks."""
         with self._scheduler.changed:
             self._scheduler.slots.remove(self)
             self._scheduler.changed.notify_all()
@@ -241,24 +243,24 @@ class CopySlots:
 
 @dataclass(frozen=True, slots=True)
 class CopyLease:
-    """The right to run one task: a connection to the source, and a core of Spark's."""
+    """The right to run one task, with a connection to the source and one of Spark's cores."""
 
     _slots: CopySlots
 
     def release(self, _: object = None) -> None:
-        """The task has ended."""
+        """Give the lease back after the end of the task."""
         self._slots.release()
 
 
 class CopyRate:
-    """Keeps what is read at a rate: no task begins before the earlier ones have had their time.
+    """A rate limit: no task starts before earlier ones have used up their time.
 
-    Whoever asks does so only now and then, so a task may begin late. The next one then may begin as
-    soon as if it had not.
+    Callers poll only now and then, so a task may start late. The delay does not move the start of
+    the next one.
 
     Args:
-        bytes_per_s: None for no limit.
-        clock: the time in seconds, from anywhere on.
+        bytes_per_s: the limit; None: no limit.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -275,18 +277,18 @@ class CopyRate:
         return self._bytes_per_s is not None
 
     def wait_s(self) -> float:
-        """After how many seconds another task may begin; 0: now."""
+        """How many seconds to wait before another task may start; 0: none."""
         return max(0.0, self._free_at - self._clock())
 
     def begin(self, size_bytes: int) -> None:
-        """Count a task that begins."""
+        """Count a task that starts."""
         if self._bytes_per_s is not None:
             with self._lock:
                 began_at = max(self._clock() - _LATE_S, self._free_at)
                 self._free_at = began_at + size_bytes / self._bytes_per_s
 
     def give_back(self, size_bytes: int) -> None:
-        """Count a task no more that began and could read nothing."""
+        """Undo the count of a task that could read nothing."""
         if self._bytes_per_s is not None:
             with self._lock:
                 self._free_at -= size_bytes / self._bytes_per_s

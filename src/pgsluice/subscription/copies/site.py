@@ -1,4 +1,4 @@
-"""What all copy runs of a subscription work with."""
+"""What all copy runs of a subscription share."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CopySite:
-    """What all copy runs of a subscription work with.
+    """What all copy runs of a subscription share.
 
     Attributes:
-        config: the whole configuration, as the run began with it.
-        tables: what their copies change.
-        looks: what the publications send.
+        config: the whole configuration, as of the run's start.
+        tables: the subscription's tables, which the copies change.
+        looks: refreshes of the catalog, which find the published tables.
         received: the run's capture.
         batches: applies changes to tables in state ``d``.
-        pending: which tables are next.
-        share: the subscription's settings, and when a task may begin.
-        counts: takes how far the copies are.
+        pending: decides which tables are next.
+        share: the subscription's settings, and its share in the scheduler.
+        counts: receives the progress of the copies.
     """
 
     config: Config

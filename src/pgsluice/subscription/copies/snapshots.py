@@ -1,13 +1,12 @@
 """Takes the snapshots of copy runs.
 
-On servers that do not notice that a table becomes a partition
-(:func:`pgsluice.catalog.notices_partitions`), a table that was filled and then attached sends no
-change, or goes on to be sent as a table of its own, until the connection ends.
+On some servers, a replication connection does not notice that a table becomes a partition
+(:func:`pgsluice.catalog.notices_partitions`). Until the connection ends, they send no changes of
+such a table, or send it as a separate table.
 
-A new connection that begins behind the change of the partition decides rightly. So before a table's
-snapshot is taken in a database with partitioned tables, capture receives what was committed until
-now, and is given a new connection. What the old one has not sent lies before the snapshot, which
-has it.
+A new connection that starts after the ATTACH sends the right changes. So before a snapshot is taken
+in a database with partitioned tables, capture receives everything up to now, and then opens a new
+connection. Changes that the old connection did not send are in the snapshot.
 """
 
 from __future__ import annotations
@@ -52,13 +51,14 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relkind = 'p')
 def copy_snapshot(
     site: CopySite, oids: Collection[int], stop: threading.Event
 ) -> AbstractContextManager[Snapshot | None]:
-    """A snapshot for these tables, for as long as the block lasts.
+    """Take a snapshot for these tables; it is valid within the context.
 
     Returns:
-        it; None: the run ends.
+        the snapshot; None: the run is stopping.
 
     Raises:
-        SourceUnreachable, SourceRefused, SpoolFull: there is none now; later there may be.
+        SourceUnreachable, SourceRefused, SpoolFull: no snapshot can be taken now; a later attempt
+            may succeed.
     """
     dsn, counts = site.config.source.dsn, site.counts
     if site.looks.has_aware_streams:
@@ -70,10 +70,10 @@ def copy_snapshot(
 def new_snapshot(
     dsn: str, counts: CopyCounts, oids: Collection[int], is_stopping: Callable[[], bool]
 ) -> Iterator[Snapshot]:
-    """A snapshot for as long as the block lasts; meanwhile the counts say what tables wait for.
+    """Take a snapshot, valid within the context; meanwhile the progress shows what tables wait for.
 
     Args:
-        oids: the tables that it is for.
+        oids: the tables that need it.
 
     Raises:
         SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
@@ -102,23 +102,23 @@ def behind_partitions(
     received: Received,
     is_stopping: Callable[[], bool],
 ) -> Iterator[Snapshot | None]:
-    """A snapshot after which the stream has all changes of partitions.
+    """Take a snapshot after which the stream has all changes of partitions.
 
     Args:
-        dsn: of the source.
-        counts: takes what is waited for.
-        oids: the tables that it is for.
+        dsn: the source's connection string.
+        counts: receives the reason for waiting.
+        oids: the tables that need it.
         received: the run's capture.
-        is_stopping: the stream is left as it is soon after it is true.
+        is_stopping: polled; true: give up soon, without a new connection.
 
     Returns:
-        it; None: the run ends, and the stream does not have them.
+        the snapshot; None: the run is stopping, and the stream lacks such changes.
 
     Raises:
-        SourceUnreachable, SourceRefused: the server cannot be asked; capture did not come so far,
-            or kept its connection; partitions came and went all the time; or there is no snapshot.
-            The tables may be copied later.
-        SpoolFull: there is no room for what has to be received before.
+        SourceUnreachable, SourceRefused: the server cannot be queried; capture did not receive far
+            enough, or could not reconnect; partitions changed all the time; or no snapshot could be
+            taken. The tables may be copied later.
+        SpoolFull: the spool has no room for the changes that have to be received first.
     """
     for _ in range(_MOST_TRIES):
         before = _renewed(dsn, counts, oids, received, is_stopping)
@@ -130,7 +130,7 @@ def behind_partitions(
                 yield taken
                 return
     raise SourceUnreachable(
-        f"partitions of the tables to copy came or went during each of {_MOST_TRIES} snapshots",
+        f"partitions of the tables changed during each of {_MOST_TRIES} snapshots",
         hint="the tables stay as they are, and the copy is tried again",
     )
 
@@ -142,10 +142,11 @@ def _renewed(
     received: Received,
     is_stopping: Callable[[], bool],
 ) -> tuple[Any, ...] | None:
-    """Give capture a new connection that begins behind all partitions that there are now.
+    """Make capture open a new connection that starts after all current partitions were attached.
 
     Returns:
-        these partitions; None: that is not needed; :data:`_NOT_RENEWED`: the run ends before.
+        the partitions; None: a new connection is not needed; :data:`_NOT_RENEWED`: the run is
+        stopping.
     """
     with _connected(dsn) as connection:
         if notices_partitions(connection):

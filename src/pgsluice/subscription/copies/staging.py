@@ -1,10 +1,10 @@
-"""Runs a copy's portions as Spark tasks, only some at a time.
+"""Runs the chunks of a copy as Spark tasks, a few at a time.
 
 Each job has one task of a few seconds, and there are never more jobs than cores that the copy may
-have. So whatever else needs Spark gets a core soon, even where there is only one. As long as no
-table has changes that wait for a core, a task reads some portions of a table one after the other: a
-job costs the JVM as much CPU as to read a hundred thousand narrow rows. But a task of copies whose
-portions are written down reads one: that of a run that is killed is read again, and nothing else.
+use. So other work soon gets a core, even if there is only one. A job costs the JVM as much CPU as
+reading a hundred thousand narrow rows. So while no table has changes to apply, a task reads several
+chunks of a table. With a journal, a task reads only one chunk, so that a killed run has to repeat
+only that one.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ if TYPE_CHECKING:
     from pgsluice.subscription.copies.scheduler import CopySlots
 
 Results = list[StagedRows | Failure | None]
-"""Of the portions of a task; None: it was not read, since the task had read long enough, or an
-earlier portion of its table had failed."""
+"""The results of a task's chunks; None: the chunk was not read, because the task had run long
+enough or an earlier chunk of the table had failed."""
 Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], Results]
-"""What a task does: :meth:`pgsluice.copy.job.CopyTables.stage_all`. Spark pickles it."""
+"""The task function: :meth:`pgsluice.copy.job.CopyTables.stage_all`. Spark pickles it."""
 
 _MOST_JOBS = 64
 _PORTIONS_ALONE = 4
-"""Portions of a table that one task reads beside no stream, at most."""
+"""The largest number of chunks of a table that one task reads while no changes are applied."""
 _INTERRUPTIONS = 3
-"""How often a table's portions are tried again under the same snapshot."""
+"""How often a table's chunks are tried again under the same snapshot."""
 _POLL_S = 0.5
-"""How often a copy that waits for its tasks, or for its turn, asks again."""
+"""How often a copy polls while it waits for its tasks or for a lease, in seconds."""
 
 
 class StagedUnder(Protocol):
-    """The snapshot that tasks read under."""
+    """The snapshot under which tasks read."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether another run could go on with what is staged: then each task reads one portion of
-        a table."""
+        """Whether a later run could resume with the staged chunks: then each task reads one chunk
+        of a table."""
 
     def reading(self) -> AbstractContextManager[Stage]:
-        """A block for as long as a task lasts; any thread may enter it."""
+        """A context that lasts as long as a task; any thread may enter it."""
 
 
 class Staging:
-    """The tasks of a copy run: what is to be read, what is being read, and what is put aside.
+    """The tasks of a copy run: queued, running, and set aside.
 
     Args:
-        read: what its tasks read under.
-        copies: the tables; what an earlier run has staged of them is not read again.
-        slots: says when a task may begin; :meth:`close` leaves them.
+        read: the snapshot under which the tasks read.
+        copies: the tables; chunks that an earlier run has staged are not read again.
+        slots: decides when a task may start; :meth:`close` leaves them.
 
     Attributes:
-        queue: what is to be read.
+        queue: the tasks that are still to run.
     """
 
     def __init__(self, read: StagedUnder, copies: Sequence[TableCopy], slots: CopySlots) -> None:
@@ -85,19 +85,19 @@ class Staging:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether anything is still to be read."""
+        """Whether any chunk is still to be read."""
         return bool(self.queue or self._running or self._locked)
 
     def drop_rest(self) -> None:
-        """Begin nothing any more: only what is being read is unfinished."""
+        """Start no more tasks; only the running ones are unfinished then."""
         self.queue.take_all()
         self._locked.take_all()
 
     def begin(self, is_wanted: Callable[[TableCopy], bool]) -> None:
-        """Begin a task; waits until one may begin, or another has ended, for a moment at most.
+        """Start a task. Wait a moment, until one may start or another has ended.
 
         Args:
-            is_wanted: whether a table is still to be copied.
+            is_wanted: whether a table still needs its copy.
         """
         self._slots.refresh()
         self.queue.append(*self._locked.take_due())
@@ -117,9 +117,9 @@ class Staging:
         job.add_done_callback(lease.release)
 
     def _most_portions(self) -> int:
-        """How many portions of a table the next task may read.
+        """How many chunks of a table the next task may read.
 
-        It leaves as many to each of the others, since the last ones are waited for.
+        It leaves as many for each of the other tasks, because the copy waits for the last ones.
         """
         slots = self._slots
         if slots.is_beside_stream or slots.share.rate.is_limited or self._read.is_kept:
@@ -141,14 +141,14 @@ class Staging:
         return results
 
     def ended(self) -> Iterator[tuple[TableCopy, int]]:
-        """Take the results of tasks that have ended; waits a moment if none may begin before.
+        """Take the results of ended tasks; wait a moment if none may start before that.
 
         Returns:
-            the portions of tables that had not failed before: staged, put aside because the table
-            is locked, to be read again, or failed.
+            the chunks of tables that had not failed before: staged, set aside because the table is
+            locked, queued again, or failed.
 
         Raises:
-            Exception: Spark's, of a job that failed.
+            Exception: an error of Spark, if a job failed.
         """
         if not self._running and self.is_unfinished and not self.queue:
             time.sleep(_POLL_S)
@@ -164,10 +164,10 @@ class Staging:
                 copy.staged[number] = result
 
     def close(self) -> list[tuple[TableCopy, int]]:
-        """Wait for the tasks of a copy run that broke off, and leave its slots.
+        """Wait for the tasks of an interrupted copy run, and leave its slots.
 
         Returns:
-            the portions that they have staged: somebody goes on with them, or deletes them.
+            the chunks that they have staged, for the caller to keep or delete.
         """
         try:
             for job, task in self._running.items():
@@ -188,7 +188,7 @@ class Staging:
         self._ended += [(copy, number, result) for (copy, number), result in results]
 
     def _take(self, copy: TableCopy, number: int, result: StagedRows | Failure | None) -> None:
-        """Take a portion's result: it is staged, is tried again, or its table has failed."""
+        """Take a chunk's result: staged, tried again, or the table has failed."""
         portion = StagingTask(((copy, number),))
         if isinstance(result, StagedRows):
             copy.locked = None
@@ -213,8 +213,8 @@ class Staging:
             copy.failure = result
 
     def give_up(self) -> list[TableCopy]:
-        """The tables that have failed without being read: those that are locked and not waited for
-        any longer, or all, if none can be read any more."""
+        """The tables that fail without being read: locked ones whose time is over, or all if none
+        can be read any more."""
         if self._lost is None:
             return self._locked.give_up((*self._running.values(), *self.queue))
         left = copies_of([*self.queue.take_all(), *self._locked.take_all()])
@@ -225,7 +225,7 @@ class Staging:
 
 
 def _may_pass(copy: TableCopy, failure: Failure) -> bool:
-    """Whether a portion is tried again: its session broke, or the target's store failed."""
+    """Whether to try a chunk again: its session broke, or the target's store failed."""
     if failure.remedy is not Remedy.WAIT:
         return False
     copy.interruptions += 1

@@ -1,10 +1,10 @@
 """Copies of a subscription's tables: the threads of its copy runs, and copies of renamed tables.
 
-A table's states on the way are those of :mod:`pgsluice.subscription.lifecycle.transitions`. Copies
-run in a thread of their own and without the tables' lock, so the other tables go on while they wait
-for a snapshot and while rows are read. The lock is held to begin, to plan, and to commit a table.
-By then a look, a user or the spool's size limit may have changed what is to become of the table:
-what was staged for it is committed only if it still waits for this very copy (ADR 0028).
+:mod:`pgsluice.subscription.lifecycle.transitions` has a table's states during a copy. Copies run in
+their own threads and without the tables' lock, so other tables continue while a copy waits for a
+snapshot or reads rows. The lock is held only to start, to plan and to commit a copy. By then, a
+catalog refresh, a user or the spool's size limit may have changed the table's state: the staged
+rows are committed only if the table still needs this very copy (ADR 0028).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
 _MOST_RUNS = 8
-"""How many snapshots are read at the same time: one, and those of tables that came later."""
+"""How many copy runs can read at the same time: one, and one for tables that were added later."""
 
 
 class TableCopies:
-    """Copies the tables that wait for it.
+    """Copies the tables that wait for a copy.
 
     Args:
-        site: what copies work with.
+        site: what all copy runs share.
     """
 
     def __init__(self, site: CopySite) -> None:
@@ -55,38 +55,38 @@ class TableCopies:
         self._first: HeldSnapshot | None = None
 
     def take_over(self, settings: SubscriptionConfig) -> None:
-        """Work with other settings from now on."""
+        """Use other settings from now on."""
         self._site.share.settings = settings
 
     @property
     def is_running(self) -> bool:
-        """Whether tables are being copied beside the stream."""
+        """Whether copies run beside the batches."""
         return any(thread.is_alive() for thread in self._threads.values())
 
     @property
     def uses_first_snapshot(self) -> bool:
-        """Whether a new slot's own snapshot is still read."""
+        """Whether the snapshot of a new slot is still being read."""
         return self._first is not None and self._first.is_held
 
     def pending(self) -> list[int]:
-        """The tables that wait for a copy from the source, or for one to end."""
+        """The tables that wait for a copy from the source, or whose copy runs."""
         return self._site.pending.all()
 
     def waiting(self) -> list[int]:
-        """The tables whose copies may begin now: no copy run has them."""
+        """The tables whose copies may start now: no copy run has them."""
         return self._site.pending.next()
 
     def tend(self, stop: threading.Event, first: Snapshot | None = None) -> None:
-        """Copy the tables that wait in a thread of its own, if there are any; does not wait.
+        """Start a thread that copies the waiting tables, if there are any; returns at once.
 
-        What comes while large tables are copied has a copy run of its own.
+        Tables that are added while large tables are copied get another copy run.
 
         Args:
             stop: the copies end soon after it is set.
-            first: the new slot's own snapshot, for the first copies of all.
+            first: the snapshot of the new slot, for the very first copies.
 
         Raises:
-            BaseException: what ended a thread before: see :meth:`run`.
+            BaseException: the error that ended an earlier thread: see :meth:`run`.
         """
         self._copy_renamed()
         for number, thread in list(self._threads.items()):
@@ -110,23 +110,23 @@ class TableCopies:
             thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the copies that run."""
+        """Wait for the end of the running copies."""
         for thread in self._threads.values():
             thread.join(timeout_s)
 
     def run(self, first: Snapshot | None = None, stop: threading.Event | None = None) -> None:
-        """Copy all tables that wait: first those that were renamed, which need no snapshot.
+        """Copy all waiting tables: first renamed ones, which need no snapshot.
 
-        A table that is locked is waited for a while, but only once in a run.
+        It waits a while for locked tables, but only once in a run.
 
         Args:
-            first: the new slot's own snapshot, for the first copies of all.
+            first: the snapshot of the new slot, for the very first copies.
             stop: give up soon after it is set.
 
         Raises:
             SinkError: the target as a whole cannot be used.
-            SourceRefused: no snapshot can be had.
-            SourceUnreachable, TargetUnreachable: no connection, or a store that fails.
+            SourceRefused: no snapshot can be taken.
+            SourceUnreachable, TargetUnreachable: no connection, or the store fails.
         """
         self._copy_renamed()
         stop = stop or threading.Event()
@@ -139,7 +139,7 @@ class TableCopies:
             self._copy_waiting(None, stop)
 
     def _copy_waiting(self, first: Snapshot | None, stop: threading.Event) -> None:
-        """Copy the tables that wait: first those that an earlier run has begun."""
+        """Copy the waiting tables: first those whose copies an earlier run has started."""
         runs = self._free_runs(stop, is_alone=True)
         begun = [run for run in runs if run.is_begun]
         with ExitStack() as needed:
@@ -154,10 +154,10 @@ class TableCopies:
         self._copy_all(runs[0], None if first is None else HeldSnapshot(first))
 
     def _free_runs(self, stop: threading.Event, *, is_alone: bool = False) -> list[CopyRun]:
-        """Copy runs that may begin: first those that go on with what an earlier run has begun.
+        """The copy runs that may start: first those that resume copies of an earlier run.
 
         Args:
-            is_alone: the run applies changes only afterwards.
+            is_alone: the run applies no changes until the copies are done.
         """
         runs = [
             CopyRun(self._site, number, stop, is_alone=is_alone)
@@ -175,9 +175,9 @@ class TableCopies:
                 first.let_go()
 
     def put_off(self, oid: int) -> None:
-        """Have a table wait whose copy the spool has no room for, and say so in its record.
+        """Postpone a table whose copy the spool has no room for, and record the reason.
 
-        The copy was given up: what it needs of the spool is dropped.
+        The copy was given up, and its retention pin was dropped.
         """
         pause_s = self._site.pending.wait_for_room(oid)
         begins = datetime.now(UTC) + timedelta(seconds=pause_s)
@@ -191,10 +191,10 @@ class TableCopies:
         )
 
     def _copy_renamed(self) -> None:
-        """Copy renamed tables from the targets that they had.
+        """Copy renamed tables from their previous targets.
 
-        All in one job, before a batch is applied to any of these targets: maintenance after it
-        might delete what older versions need.
+        All in one job, before a batch is applied to any of these targets: the upkeep after a batch
+        might delete files of the version to copy.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -223,10 +223,11 @@ class TableCopies:
 
 
 def renamed_event(result: int | Failure | None, position: Lsn) -> TableEvent:
-    """The event of a renamed table's result; what can be mended by reading the source is.
+    """The event that follows from a renamed table's result; a failure that a copy from the source
+    can solve leads to that copy.
 
     Args:
-        position: up to which the old target was applied.
+        position: the position up to which the old target was applied.
     """
     match result:
         case int():

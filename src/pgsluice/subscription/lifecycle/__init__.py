@@ -1,1 +1,1 @@
-"""The life of a table: its states, the events between them, and the record that has them."""
+"""The life of a table: its states, its events, and the record that keeps them."""

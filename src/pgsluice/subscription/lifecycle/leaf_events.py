@@ -1,4 +1,4 @@
-"""Events of partitions that came or went with rows, which alone are replaced at the target."""
+"""Events of tables of which only the rows of some partitions are replaced at the target."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
 @dataclass(frozen=True)
 class LookedLeaves(LookedSame):
-    """A look found partitions that came or went with rows, and nothing else that the stream does
-    not tell.
+    """A catalog refresh found partitions that were attached or removed together with their rows,
+    and nothing else that the stream does not carry.
 
     Attributes:
-        leaves: the OIDs of those that came.
-        gone: the OIDs of those that went, or are others now -> the conditions on their rows.
-        verify: why the target is to be verified afterwards; empty: it is not.
+        leaves: the OIDs of new partitions.
+        gone: the OIDs of partitions that were removed or replaced -> the conditions on their rows.
+        verify: why to verify the target afterwards; empty: do not.
     """
 
     event = Event.PARTITIONS_NEEDED
@@ -47,10 +47,10 @@ class LookedLeaves(LookedSame):
 
 @dataclass(frozen=True)
 class LookedAside(SimpleEvent):
-    """A look found more partitions while some are replaced.
+    """A catalog refresh found more changed partitions while some are being replaced.
 
     Attributes:
-        fingerprint: what later looks are compared with.
+        fingerprint: the baseline for later catalog refreshes.
     """
 
     event = Event.LOOK_ASIDE
@@ -62,7 +62,7 @@ class LookedAside(SimpleEvent):
 
 @dataclass(frozen=True)
 class LeavesApplied(SimpleEvent):
-    """Changes are about to be applied while rows of partitions are replaced.
+    """Changes are about to be applied while rows of partitions are being replaced.
 
     Attributes:
         unseen: see :class:`pgsluice.spool.Pending`.
@@ -77,17 +77,17 @@ class LeavesApplied(SimpleEvent):
 
 @dataclass(frozen=True)
 class LeavesLoaded(CommittedUnderSnapshot):
-    """The rows of the partitions are replaced at the target, which has all else as well."""
+    """The rows of the partitions are replaced at the target, which also has all other changes."""
 
     event = Event.COPY_FINISHED
 
 
 @dataclass(frozen=True)
 class LeavesFailed:
-    """The partitions could not be loaded: what does not pass leads to a copy of the table.
+    """The partitions' rows could not be replaced; a permanent failure leads to a copy of the table.
 
     Attributes:
-        rows: of the partitions that the failure names: see
+        rows: the conditions on rows of the partitions in the failure: see
             :func:`pgsluice.schema_rules.rows_of_partitions`.
     """
 

@@ -1,4 +1,4 @@
-"""Events of looks at the catalog: what they have found, verified, and renamed."""
+"""Events that catalog refreshes cause: differences, verifications and new names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NOWHERE = Lsn(0)
 
 @dataclass(frozen=True)
 class Discovered:
-    """The publications send a table that the subscription does not know.
+    """The publications send a table that the subscription does not know yet.
 
     Attributes:
-        copy_data: whether the subscription copies new tables.
-        predecessor_oids: tables that had this name, whose target it takes over. They had other
-            rows, so it is copied whatever ``copy_data`` says.
+        copy_data: the subscription's setting: whether it copies new tables.
+        predecessor_oids: tables that had this name, whose target the table takes over. They had
+            other rows, so the table is copied regardless of ``copy_data``.
     """
 
     copy_data: bool = True
@@ -42,7 +42,8 @@ class Discovered:
 
 @dataclass(frozen=True)
 class NotSent(SimpleEvent):
-    """The server's publications send a table no longer; what they sent before is applied."""
+    """The server's publications no longer send a table; changes that they sent before are still
+    applied."""
 
     event = Event.NOT_SENT
 
@@ -53,7 +54,7 @@ class NotSent(SimpleEvent):
 
 @dataclass(frozen=True)
 class PublishedAgain(SimpleEvent):
-    """A table is sent that was not sent for a while: its changes of that time are missing."""
+    """A table is published again; changes from the time in between are missing."""
 
     event = Event.PUBLISHED_AGAIN
     why = "it was not sent for a while"
@@ -64,21 +65,21 @@ class PublishedAgain(SimpleEvent):
 
 @dataclass(frozen=True)
 class Unpublished(SimpleEvent):
-    """Publications of pgsluice take a table out, or there are none of pgsluice any more."""
+    """pgsluice's own publications exclude the table, or there are no own publications any more."""
 
     event = Event.UNPUBLISHED
 
 
 @dataclass(frozen=True)
 class LookedSame(SimpleEvent):
-    """The stream tells all that a look at the catalog found.
+    """A catalog refresh found only changes that the stream also carries.
 
     Attributes:
-        fingerprint: what later looks are compared with.
+        fingerprint: the baseline for later catalog refreshes.
         relations: see :class:`pgsluice.spool.SourceView`.
-        looked_at, looked_on: where the server's WAL ended after the look, and its timeline.
-        seen: the leaves that only the stream had brought before, and that the look has found, or
-            found gone.
+        looked_at, looked_on: the end of the server's WAL after the refresh, and its timeline.
+        seen: leaf partitions that only the stream had shown before; the refresh found them, or
+            found that they are gone.
     """
 
     event = Event.UPDATED
@@ -101,10 +102,10 @@ class LookedSame(SimpleEvent):
 
 @dataclass(frozen=True)
 class LookedColumns(LookedSame):
-    """A look found columns that were added; the target gets them.
+    """A catalog refresh found added columns; the target gets them.
 
     Attributes:
-        facts: of the source's table, as JSON.
+        facts: JSON of the source table's relation metadata.
     """
 
     facts: str = ""
@@ -117,7 +118,8 @@ class LookedColumns(LookedSame):
 
 @dataclass(frozen=True)
 class LookedSuspicious(LookedSame):
-    """A look found what may have changed rows, or may not: the table is marked to be verified."""
+    """A catalog refresh found a change that may have changed rows: the table is marked for
+    verification."""
 
     doubt: str = ""
 
@@ -127,7 +129,8 @@ class LookedSuspicious(LookedSame):
 
 @dataclass(frozen=True)
 class Assessed(SimpleEvent):
-    """A look found what a table's target does not get, or that it gets all again.
+    """A catalog refresh found changes that the target does not get, or that it gets all changes
+    again.
 
     Attributes:
         incomplete: see :class:`pgsluice.spool.TableRecord`.
@@ -145,8 +148,8 @@ class VerifiedEqual(SimpleEvent):
     """The target equals the source at a position that was taken after the table was marked.
 
     Attributes:
-        verification_number: the table's when the position was taken; with another one now, a
-            reason came after that, and the table stays marked.
+        verification_number: the table's number when the position was taken. If it differs now, the
+            table was marked again since then and stays marked.
     """
 
     event = Event.UPDATED
@@ -159,11 +162,11 @@ class VerifiedEqual(SimpleEvent):
 
 @dataclass(frozen=True)
 class ReasonEnded(SimpleEvent):
-    """A look found that the reason for which a table is parked has ended.
+    """A catalog refresh found that the reason for parking a table has ended.
 
     Attributes:
-        cause: the reason and the catalog now. Should the table be parked for the reason again, it
-            is not taken up before the catalog is another one.
+        cause: the reason, with the state of the catalog. If the table is parked for this reason
+            again, it is not retried before the catalog changes.
     """
 
     event = Event.REASON_ENDED
@@ -176,7 +179,7 @@ class ReasonEnded(SimpleEvent):
 
 @dataclass(frozen=True)
 class TargetTaken(SimpleEvent):
-    """Another table of the subscription is applied to the target, or waits for a copy to it."""
+    """Another table of the subscription uses the target, or waits for a copy to it."""
 
     event = Event.TARGET_TAKEN
 
@@ -192,14 +195,14 @@ class TargetTaken(SimpleEvent):
 
 @dataclass(frozen=True)
 class Renamed:
-    """The table has another name now, and takes the target of that name.
+    """The table has a new name, and uses the target of that name.
 
     Attributes:
-        target: where its target lies, for people.
-        predecessor_oids: other tables whose rows that target may have.
-        old_target: from which its rows are copied; None: from the source.
-        keeps_state: it waits for a copy, is parked or unpublished, or nothing was written yet:
-            only its name changes.
+        target: where its target is, as text for the user.
+        predecessor_oids: other tables whose rows may be in that target.
+        old_target: the target from which its rows are copied; None: copy from the source.
+        keeps_state: only its name changes, because it waits for a copy, is parked or unpublished,
+            or nothing was written yet.
     """
 
     name: TargetName
@@ -237,10 +240,10 @@ class Renamed:
 
 @dataclass(frozen=True)
 class OldTargetCopied(SimpleEvent):
-    """The target of the new name has all rows that the old one had.
+    """The target of the new name has all rows of the previous target.
 
     Attributes:
-        position: up to which the old target was applied.
+        position: the position up to which the previous target was applied.
     """
 
     event = Event.OLD_TARGET_COPIED
@@ -258,10 +261,10 @@ class OldTargetCopied(SimpleEvent):
 
 @dataclass(frozen=True)
 class TargetFreed(SimpleEvent):
-    """The table that had its target has another one now.
+    """The table that used its target has another one now.
 
     Attributes:
-        predecessor_oids: tables whose rows the target may have.
+        predecessor_oids: tables whose rows may be in the target.
     """
 
     event = Event.REASON_ENDED

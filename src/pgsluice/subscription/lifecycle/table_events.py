@@ -1,9 +1,9 @@
-"""Events with facts: of copies, of batches, and of time.
+"""Events of copies and batches, and events that time causes, with their data.
 
-Each class says which event of :data:`pgsluice.subscription.lifecycle.transitions.TRANSITIONS` it
-is, and what its facts change in the data of a table's record. The state, what a state does not use,
-and the effects are not theirs to change. Events of looks, and those that concern a target's name,
-are in :mod:`pgsluice.subscription.lifecycle.look_events`.
+Each class names its event in :data:`pgsluice.subscription.lifecycle.transitions.TRANSITIONS`, and
+changes the data of a table's record. It changes neither the state nor data of other states, and has
+no effects. Events of catalog refreshes and of targets' names are in
+:mod:`pgsluice.subscription.lifecycle.look_events`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from pgsluice.subscription.base.work import TaskResult
 
 Rows = Mapping[int, tuple[str, ...]]
-"""Partitions, and which rows of their table they may have had or have, as SQL conditions."""
+"""Partitions -> SQL conditions on the rows that they have or may have had."""
 BATCH_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of the same work."""
 COPY_ATTEMPTS = 5
 """A table is parked after this many consecutive failures of its copy."""
 LOOKS = 2
-"""Copy the table if it fails for what a look should find, and again after each of so many looks."""
+"""Copy a table that still fails after a catalog refresh, and again after each of so many
+refreshes."""
 LOOK_RETRY_S = 1.0
 """Retry delay for a table waiting for the rules of a new partition."""
 WAIT_S = 5.0
-"""Retry delay where the cause of a failure lies outside of the table."""
+"""Retry delay if the cause of a failure is outside the table."""
 
 
 def with_gone(table: TableRecord, rows: Rows) -> TableRecord:
-    """A table of which the rows of more partitions are replaced."""
+    """Add partitions to those whose rows are replaced in a table."""
     before = table.partitions
     bounds = chain(before.gone_bounds, *(rows[leaf] for leaf in sorted(rows)))
     copying = before._replace(
@@ -47,18 +48,18 @@ def with_gone(table: TableRecord, rows: Rows) -> TableRecord:
 
 
 def with_pending(table: TableRecord, **changed: Any) -> TableRecord:
-    """A table with other fields of what waits at it."""
+    """Change fields of a table's pending work."""
     return replace(table, pending=replace(table.pending, **changed))
 
 
 def to_verify(table: TableRecord, why: str) -> TableRecord:
-    """A table that is marked to be verified, for one more reason."""
+    """Mark a table for verification, with one more reason."""
     marked = with_pending(table, verification=why)
     return replace(marked, verification_number=table.verification_number + 1)
 
 
 class SimpleEvent:
-    """An event that is always the same one, and clears what an error left."""
+    """An event without data, which also clears the error of the table."""
 
     event: ClassVar[Event]
     why: str = ""
@@ -72,7 +73,7 @@ class SimpleEvent:
 
 @dataclass(frozen=True)
 class CopyNeeded(SimpleEvent):
-    """The target lacks what the stream does not bring: the table is copied again."""
+    """The target lacks changes that the stream does not carry: the table is copied again."""
 
     event = Event.COPY_NEEDED
     why: str
@@ -80,7 +81,8 @@ class CopyNeeded(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyAbandoned(SimpleEvent):
-    """A copy from elsewhere than from the whole table cannot be made: it is copied as a whole."""
+    """A copy of partitions, or from the previous target, is impossible: the whole table is copied
+    from the source."""
 
     event = Event.COPY_ABANDONED
     why: str = "rows of its partitions cannot be replaced alone"
@@ -88,7 +90,7 @@ class CopyAbandoned(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyRequested(SimpleEvent):
-    """A user wants the table copied; the copy may replace a target of another source."""
+    """A user requests a copy; it may replace a target of another source."""
 
     event = Event.COPY_DEMANDED
     why = "a user asked for it"
@@ -99,10 +101,10 @@ class CopyRequested(SimpleEvent):
 
 @dataclass(frozen=True)
 class HoldReleased(SimpleEvent):
-    """The spool does not hold the table's changes any more.
+    """The spool no longer keeps the table's changes.
 
     Attributes:
-        waits_for: what a table waits for that was being copied, for people.
+        waits_for: why the copy of the table was interrupted, as text for the user.
     """
 
     event = Event.COPY_DEMANDED
@@ -115,10 +117,10 @@ class HoldReleased(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyWaits(SimpleEvent):
-    """The copy cannot go on now.
+    """The copy cannot continue now.
 
     Attributes:
-        waits_for: for people; None: nothing is in its way any more.
+        waits_for: the reason, as text for the user; None: it can continue.
     """
 
     event = Event.COPY_WAITS
@@ -130,7 +132,7 @@ class CopyWaits(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyBegun(SimpleEvent):
-    """A snapshot is about to be taken; the spool keeps what follows ``position``."""
+    """A snapshot is about to be taken; the spool keeps the changes after ``position``."""
 
     event = Event.COPY_BEGUN
     position: Lsn
@@ -141,7 +143,7 @@ class CopyBegun(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyPlanned(SimpleEvent):
-    """The snapshot is there, and the copy's task is about to run.
+    """The snapshot exists, and the copy's tasks are about to run.
 
     Attributes:
         fingerprint, relations: as of the snapshot; see :class:`LookedSame`.
@@ -163,12 +165,12 @@ class CopyPlanned(SimpleEvent):
 
 @dataclass(frozen=True)
 class CommittedUnderSnapshot(SimpleEvent):
-    """The target has what the source has under a snapshot.
+    """The target has the rows of the source in a snapshot.
 
     Attributes:
-        position, timeline: the snapshot's.
-        version: the target's.
-        rows: how many were read.
+        position, timeline: the snapshot's position and timeline.
+        version: the target's version.
+        rows: the number of rows.
     """
 
     position: Lsn
@@ -199,7 +201,8 @@ class CopyFinished(CommittedUnderSnapshot):
 
 @dataclass(frozen=True)
 class CopySuperseded(SimpleEvent):
-    """The target has a later copy, of a record that was lost; the next attempt begins past it."""
+    """The target has a later copy, from a record that was lost; the next attempt uses a higher copy
+    number."""
 
     event = Event.COPY_UPDATED
     copy_number: int
@@ -210,7 +213,7 @@ class CopySuperseded(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyFailed:
-    """The copy's task failed; each attempt looks at the catalog and takes a snapshot anew."""
+    """The copy failed; each attempt refreshes the catalog and takes a new snapshot."""
 
     failure: Failure
     why: ClassVar[str] = ""
@@ -236,11 +239,11 @@ class CopyFailed:
 
 @dataclass(frozen=True)
 class BatchApplied(SimpleEvent):
-    """The table's task brought it to the end of a batch.
+    """The table's task applied a batch to its end.
 
     Attributes:
-        next_due: until when the next merge waits (seconds since 1970); None: it need not.
-        unseen: see :class:`pgsluice.spool.Pending`; None: as before.
+        next_due: when the next merge may run, in seconds since 1970; None: at any time.
+        unseen: see :class:`pgsluice.spool.Pending`; None: unchanged.
     """
 
     event = Event.BATCH_APPLIED
@@ -274,13 +277,13 @@ class BatchApplied(SimpleEvent):
 
 @dataclass(frozen=True)
 class BatchFailed:
-    """The table's task failed; its position stays, and the spool keeps its changes.
+    """The table's task failed; its position does not change, and the spool keeps its changes.
 
     Attributes:
         now: seconds since 1970.
-        cause: what a copy would be made for.
-        is_copied_for: the table was copied for this cause before: a copy does not help.
-        rows: of the partitions that the failure names: see
+        cause: the cause that a copy would remove.
+        is_copied_for: the table was already copied for this cause, so another copy does not help.
+        rows: the conditions on rows of the partitions in the failure: see
             :func:`pgsluice.schema_rules.rows_of_partitions`.
     """
 
@@ -350,16 +353,17 @@ class BatchFailed:
 
 
 def parked(table: TableRecord, failure: Failure) -> TableRecord:
-    """A table that a failure parks; where it was hoped to pass, its error says how to go on."""
+    """Park a table for a failure. If the failure could have been temporary, the error also says how
+    to resume."""
     message = failure.message
     if failure.remedy is not Remedy.PARK and "\n  → " not in message:
-        message += f"\n  → when its cause is gone, {copy_again(table.title)}"
+        message += f"\n  → solve the cause, then {copy_again(table.title)}"
     return replace(table, error=message, parked_for=failure.reason or "")
 
 
 @dataclass(frozen=True)
 class CaughtUp(SimpleEvent):
-    """Nothing up to ``position`` waits for the table."""
+    """The table has no pending changes up to ``position``."""
 
     event = Event.CAUGHT_UP
     position: Lsn
@@ -370,12 +374,12 @@ class CaughtUp(SimpleEvent):
 
 @dataclass(frozen=True)
 class TimePassed(SimpleEvent):
-    """A deferred table may be merged once its time has come, or when a cut is due.
+    """A deferred table may be merged: its pause is over, or a consistent checkpoint is due.
 
     Attributes:
         now: seconds since 1970.
-        is_cut_due: all tables should stand at one position now. A table that failed waits for
-            its next attempt all the same, or it would be parked in a moment.
+        is_cut_due: a consistent checkpoint is due, so all tables should reach one position. A table
+            that failed still waits for its next attempt; otherwise it would soon be parked.
     """
 
     event = Event.UPDATED

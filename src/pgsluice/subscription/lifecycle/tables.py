@@ -1,9 +1,10 @@
-"""The tables of a subscription that runs: one owner of its lock, its record and its failures.
+"""The tables of an active subscription: the only owner of its record, the record's lock, and its
+failures.
 
 Nothing else changes a subscription's record. Events go through
-:func:`pgsluice.subscription.lifecycle.transitions.next_state`; what a block of :meth:`changing`
-does becomes durable in one write at its end, or not at all: after an error the record is again what
-the file says. Only what is durable is reported or acted on.
+:func:`pgsluice.subscription.lifecycle.transitions.next_state`. A block of :meth:`changing` makes
+all of its changes durable in one write at its end, or none: after an error, the record is that of
+the file again. Only durable changes are reported or acted on.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ _NO_ATTEMPTS = Attempts()
 
 
 class SubscriptionTables:
-    """A subscription's record in memory, and the lock around everything that changes it.
+    """A subscription's record in memory, and the lock that protects every change of it.
 
     Args:
-        store: holds the durable record; from here on nobody else may write it.
-        report: takes changes of tables' states.
+        store: has the durable record; from now on nothing else may write it.
+        report: receives changes of tables' states.
 
     Attributes:
         lock: held while tables are changed, and while tasks run that plan from the record.
-        needs_look: a table waits for a look at the catalog.
+        needs_look: a table waits for a catalog refresh.
     """
 
     def __init__(self, store: RecordStore, report: Callable[[MetricsEvent], None]) -> None:
@@ -78,9 +79,9 @@ class SubscriptionTables:
 
     @property
     def record(self) -> SubscriptionRecord:
-        """The record as it is now; waits for a block of :meth:`changing` in another thread.
+        """The current record; waits for a block of :meth:`changing` in another thread.
 
-        Inside of a block it is perhaps not durable yet.
+        Inside a block it may not be durable yet.
         """
         with self.lock:
             if self._record is None:
@@ -91,25 +92,25 @@ class SubscriptionTables:
 
     @property
     def durable(self) -> SubscriptionRecord:
-        """The record as it was last written; for readers that do not hold the lock."""
+        """The record as last written, for readers that do not hold the lock."""
         return self._store.record
 
     @property
     def is_streaming(self) -> bool:
-        """Whether changes are applied to a table."""
+        """Whether at least one table gets changes now."""
         return any(table.is_active for table in self.durable.tables.values())
 
     @property
     def position(self) -> Lsn:
-        """The end of the last batch that is done."""
+        """The end of the last recorded batch."""
         return self._base.position
 
     @property
     def unfinished(self) -> Mapping[int, TableRecord]:
         """The tables of the durable record that need more than their next changes.
 
-        They are asked for several times a second. All tables are gone through only after the record
-        has changed, so thousands of idle tables cost what one costs.
+        This is called several times a second. It visits all tables only after a change of the
+        record, so thousands of idle tables cost no more than one.
         """
         record, unfinished = self._unfinished
         if record is not self.durable:
@@ -123,14 +124,14 @@ class SubscriptionTables:
         return unfinished
 
     def get(self, oid: int) -> TableRecord | None:
-        """A published table; None: the subscription has none of this OID."""
+        """The published table with this OID; None: the subscription has none."""
         return self._tables.get(oid)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Make all changes of the block durable in one write at its end.
 
-        Blocks may be nested: the outermost writes. When the block raises, nothing has changed.
+        Blocks can be nested: the outermost one writes. If the block raises, nothing changes.
 
         Raises:
             SpoolError: the record could not be written.
@@ -155,10 +156,10 @@ class SubscriptionTables:
 
     @contextmanager
     def looking(self) -> Iterator[bool]:
-        """Look at the catalog in the block, from reading it to applying what it says.
+        """A context for one catalog refresh, from reading the catalog to applying its events.
 
-        The block is told whether a table needs the look. A table that needs one meanwhile needs
-        another one, and so do all when the block raises.
+        It yields whether a table needs the refresh. A table that starts to need one during the
+        block, or any table if the block raises, needs another one.
         """
         was_needed, self.needs_look = self.needs_look, False
         try:
@@ -168,10 +169,10 @@ class SubscriptionTables:
             raise
 
     def apply(self, oid: int, event: TableEvent) -> Transition:
-        """Apply an event to a table that the subscription knows.
+        """Apply an event to a known table.
 
         Raises:
-            KeyError: it does not know the table.
+            KeyError: the subscription does not know the table.
             ImpossibleEventError: the event cannot happen in the table's state.
         """
         with self.changing():
@@ -190,14 +191,14 @@ class SubscriptionTables:
                 self._apply(oid, table.state, table, event)
 
     def request_copy(self, oid: int) -> None:
-        """Have one table copied, as a user asks; one that is not published any more is not."""
+        """Request a copy of one table for a user; an unpublished table is ignored."""
         with self.changing():
             if oid in self._tables:
                 self.apply(oid, CopyRequested())
 
     def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
-        """Apply the first event to a table that the subscription does not know yet; ``table`` is
-        its record to begin with."""
+        """Apply the first event to a table that is new to the subscription; ``table`` is its
+        initial record."""
         with self.changing():
             assert oid not in self._tables
             assert oid not in self._unpublished
@@ -205,7 +206,7 @@ class SubscriptionTables:
             return self._apply(oid, None, table, event)
 
     def forget(self, oid: int) -> None:
-        """Remove a table that is gone, and whose target another one takes over."""
+        """Remove a table that is gone and whose target another table uses."""
         with self.changing():
             table = self._tables.get(oid) or self._unpublished[oid]
             self._oids_by_name[table.target_name].discard(oid)
@@ -216,9 +217,10 @@ class SubscriptionTables:
             self._record = None
 
     def rename(self, renamed: Mapping[int, Renamed]) -> None:
-        """Give tables other names, all at once: two tables may have swapped theirs.
+        """Rename tables, all at once: two tables may have swapped their names.
 
-        The cuts forget them: a version that a cut names is one of the old target.
+        Consistent checkpoints lose these tables, because their versions are those of the old
+        targets.
         """
         with self.changing():
             for oid, event in renamed.items():
@@ -233,7 +235,7 @@ class SubscriptionTables:
                 self._base, self._record = replace(self._base, cut=cut, cuts=cuts), None
 
     def keep_former(self, former: Mapping[TargetName, FormerTarget]) -> None:
-        """Remember the targets that renamed tables left."""
+        """Record the previous targets of renamed tables."""
         with self.changing():
             before = self._base.former
             if former == before:
@@ -244,13 +246,13 @@ class SubscriptionTables:
             self._base, self._record = replace(self._base, former=former), None
 
     def advance(self, position: Lsn) -> None:
-        """Raise the subscription's position; a lower one changes nothing."""
+        """Raise the subscription's position; a lower one is ignored."""
         with self.changing():
             if position > self._base.position:
                 self._base, self._record = replace(self._base, position=position), None
 
     def keep_look(self, position: Lsn) -> None:
-        """Keep that a look at the catalog saw what was committed up to a position."""
+        """Record the position up to which a catalog refresh saw all commits."""
         self._attempts = {oid: each.after_look() for oid, each in self._attempts.items()}
         self._look_counts_to(position)
 
@@ -259,12 +261,13 @@ class SubscriptionTables:
             self._base, self._record = replace(self._base, looked_through=position), None
 
     def keep_cut(self, cut: Cut, older: tuple[Cut, ...]) -> None:
-        """Keep the newest cut, and those before it that still have readers."""
+        """Record the newest consistent checkpoint, and the older ones that may still have
+        readers."""
         with self.changing():
             self._base, self._record = replace(self._base, cut=cut, cuts=older), None
 
     def raise_failure(self) -> None:
-        """Raise what stopped the subscription.
+        """Raise the error that stopped the subscription, if there is one.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -273,9 +276,10 @@ class SubscriptionTables:
             raise self._failure
 
     def report_parked(self) -> None:
-        """Say which tables are parked, and why: a run that starts does not move them.
+        """Report the parked tables with their reasons at the start of a run, which does not resume
+        them.
 
-        What targets do not get is said as well.
+        It also reports tables whose targets do not get all changes.
         """
         for table in self.durable.tables.values():
             if table.is_parked or table.incomplete:
@@ -308,7 +312,8 @@ class SubscriptionTables:
         return transition
 
     def _undo_looks(self, position: Lsn) -> None:
-        """Have the last look count only up to a copy's snapshot, until the next one."""
+        """Limit the validity of the last catalog refresh to a copy's snapshot, until the next
+        one."""
         if position < self._base.looked_through:
             self._look_counts_to(position)
             self._attempts = {oid: replace(each, looks=0) for oid, each in self._attempts.items()}
@@ -320,7 +325,8 @@ class SubscriptionTables:
         )
 
     def _carry_out(self) -> None:
-        """What follows durable changes: effects first, because a report may raise."""
+        """Carry out what follows from durable changes: effects first, because a report may
+        raise."""
         touched, self._touched = self._touched, {}
         left, self._left = self._left, {}
         effects, self._effects = self._effects, []
@@ -358,7 +364,8 @@ class SubscriptionTables:
 
 
 def _is_finished(table: TableRecord, position: Lsn) -> bool:
-    """Whether nothing is to be done for a table until changes, a look or a user bring something."""
+    """Whether a table needs nothing until it gets changes, a catalog refresh or a user's
+    request."""
     if table.is_parked:
         return True
     is_level = table.state is TableState.READY and table.applied_through >= position
@@ -373,7 +380,7 @@ def _without(cut: Cut, oids: Collection[int]) -> Cut:
 
 
 def _is_news(before: TableRecord | None, table: TableRecord) -> bool:
-    """Whether a change is reported; a first copy reports by itself that it begins."""
+    """Whether to report a change; a first copy reports its own start."""
     if table.is_to_copy and table.error is None and not table.copied.reason:
         return False
     return before is None or _shown(before) != _shown(table)

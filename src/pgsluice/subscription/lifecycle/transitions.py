@@ -6,40 +6,41 @@ States are PostgreSQL's relation states, and two more::
     d  is being copied             r  applied up to the subscription's position
     p  parked, with a reason       u  not published any more; its target stays as it is
 
-:data:`TRANSITIONS` has each event's row: from which state it leads to which. What is not there
-cannot happen, and is refused. :data:`EFFECTS` has what else follows. An event is named after its
-effect: events of different causes and the same effect are one. In words:
+:data:`TRANSITIONS` has a row for each event: its next state for each state before it. A combination
+without an entry is impossible and is refused. :data:`EFFECTS` has what else follows. Events of
+different causes with the same effect are one event. The rules:
 
-- Changes are applied to active tables (``f``, ``r``) only. The result of a batch for any other
-  table comes from a plan that is out of date, and is ignored.
-- A copy goes ``i``, ``d``, ``f``. ``d`` is durable before the snapshot is taken, so that the
-  spool keeps what follows the snapshot, and a copy that a crash cut off is begun again.
-- A renamed table goes ``d``, ``f`` as well: its rows are copied from the target that it had. In
-  ``d`` the spool keeps what follows them. Where that cannot be, it is copied from the source.
-- Where only partitions came with rows, these are loaded in ``d``, ``f``: the target is brought to
-  the snapshot's position, and the partitions' rows are one commit more. In ``d`` the spool keeps
-  what follows the position that the target has. Where that cannot be, the table is copied. A batch
-  that cannot be applied for what became of some partitions leads there, too.
-- A user who asks for a copy gets one in every state but ``u``, and allows it to replace a target
-  that carries another source's position; but not one that another table here is applied to.
-- A table whose changes the spool no longer holds is copied, parked ones included.
-- A table that is merely suspicious stays active and is marked to be verified. The mark ends with
-  a verification that began after it, or with a copy.
-- A parked table stays parked until it is copied or unpublished. It always has a reason; if a look
-  finds that the reason has ended, the table is copied, since changes may be missing.
-- A table that the server no longer sends is unpublished, but an active one stays active: what was
-  sent before is applied.
-- Looks at the catalog concern active tables: before a copy there is nothing to compare with. While
-  partitions are replaced, looks only keep in mind which others came, in case these go again. A
-  parked table is asked only whether its reason has ended.
-- A failure counts towards parking only while it repeats: a batch that is applied, and every
-  change of state, begin the count anew.
-- A change of state drops what the new state does not use
-  (:meth:`pgsluice.spool.TableRecord.in_state`): a mark to verify, a deferred merge and a reason to
-  be parked end with the states that have them.
+- Only replicating tables (``f``, ``r``) get changes. A batch's result for any other table is
+  ignored, because its plan was out of date.
+- A copy goes through ``i``, ``d``, ``f``. ``d`` is durable before the snapshot is taken, so that
+  the spool keeps the changes after the snapshot, and a copy that a crash interrupted restarts.
+- A renamed table goes through ``d``, ``f``, too: its rows are copied from its previous target. In
+  ``d`` the spool keeps the later changes. If that is impossible, it is copied from the source.
+- If only partitions with rows were attached, their rows are loaded in ``d``, ``f``: the changes up
+  to the snapshot's position are applied, and one more commit replaces the partitions' rows. In
+  ``d`` the spool keeps the changes after the target's position. If that is impossible, the whole
+  table is copied. A batch that fails because of changed partitions leads to the same steps.
+- A user can request a copy in every state except ``u``. It may replace a target with another
+  source's position, but not a target that another table of the subscription uses.
+- A table whose changes the spool no longer has is copied, even if it is parked.
+- A suspicious table keeps replicating and is marked for verification. The mark ends with a
+  verification that began after it, or with a copy.
+- A parked table stays parked until it is copied or unpublished. It always has a reason. If a
+  catalog refresh finds that the reason has ended, the table is copied, because changes may be
+  missing.
+- A table that the server no longer sends becomes unpublished. A replicating one first gets the
+  changes that were sent before.
+- Catalog refreshes compare replicating tables only: before a copy there is no baseline. While
+  partitions are replaced, refreshes only record which others were added, in case these are removed
+  again. For a parked table, they only check whether its reason has ended.
+- Only failures in a row count towards parking: an applied batch, and every change of state, reset
+  the count.
+- A change of state drops data that the new state does not use
+  (:meth:`pgsluice.spool.TableRecord.in_state`), such as a mark for verification, a deferred merge,
+  or a reason for parking.
 
-This module is pure. :mod:`pgsluice.subscription.lifecycle.table_events` and its neighbours have the
-facts that come with an event, and what they change in the record's data;
+This module has no side effects. :mod:`pgsluice.subscription.lifecycle.table_events` and its
+neighbours have the data of events, and how they change the record.
 :mod:`pgsluice.subscription.lifecycle.tables` makes the result durable and carries out the effects.
 """
 
@@ -55,7 +56,7 @@ from pgsluice.spool import TableRecord, TableState
 
 
 class Event(StrEnum):
-    """What happens to a table, by its effect."""
+    """The events of a table, one for each different effect."""
 
     DISCOVERED = "discovered"
     DISCOVERED_WITHOUT_COPY = "discovered, with copy_data = false"
@@ -66,26 +67,27 @@ class Event(StrEnum):
     RENAMED_WITHOUT_TARGET = "renamed: copy again"
     NOT_SENT = "not sent by the server any more"
     UNPUBLISHED = "unpublished"
-    """Publications of pgsluice take it out, or there are none of pgsluice any more."""
+    """pgsluice's own publications exclude it, or there are no own publications any more."""
     PUBLISHED_AGAIN = "published again"
     COPY_DEMANDED = "copy demanded"
-    """By a user, or because the spool does not hold its changes any more."""
+    """A user requested it, or the spool no longer has the table's changes."""
     COPY_NEEDED = "copy needed"
-    """Its target lacks what the stream does not bring."""
+    """The target lacks changes that the stream does not carry."""
     PARTITIONS_NEEDED = "copy of partitions needed"
     UPDATED = "updated"
-    """It stays active, and its record has other data."""
+    """It keeps replicating; the data of its record changes."""
     LOOK_ASIDE = "look: more partitions"
-    """While some are replaced, others came: the next look needs to know of them."""
+    """Partitions were added while others are replaced: the next catalog refresh needs to know
+    them."""
     COPY_BEGUN = "copy begun"
     COPY_WAITS = "copy waits"
-    """For a lock, or for transactions that are open."""
+    """The copy waits for a lock, or for open transactions."""
     COPY_UPDATED = "copy updated"
-    """It goes on, or begins again, and its record has other data."""
+    """The copy continues or restarts; the data of its record changes."""
     COPY_FINISHED = "copy finished"
     OLD_TARGET_COPIED = "old target copied"
     COPY_ABANDONED = "copy abandoned"
-    """The whole table is copied later; nothing is held until then."""
+    """The whole table is copied later; until then it pins nothing in the spool."""
     COPY_RETRIED = "copy retried"
     COPY_AWAITS_LOOK = "copy waits for a look"
     COPY_PARKED = "copy failed: parked"
@@ -101,13 +103,14 @@ class Event(StrEnum):
 
 
 class Effect(StrEnum):
-    """What has to follow a transition, besides reporting a change of state or error."""
+    """What follows a transition, in addition to the report of a new state or error."""
 
     LOOK = "look at the catalog"
     STOP = "stop the subscription"
     UNDO_LOOKS = "looks count only up to the copy's snapshot"
-    """Looks that were done since have not compared the table. A batch that fails for want of a look
-    is not to blame for that: no table is copied or parked before other looks were in vain."""
+    """Later catalog refreshes have not compared the table. A batch that fails because a refresh is
+    missing is not to blame for that: no table is copied or parked before further refreshes did not
+    help."""
     COUNT_FAILURE = "count a failure"
     COUNT_LOOK = "count the next look"
     FORGET_FAILURES = "begin the count of failures anew"
@@ -160,7 +163,7 @@ TRANSITIONS: Mapping[Event, tuple[TableState | _Cell, ...]] = MappingProxyType(
         Event.CAUGHT_UP:               (__, __, __, __, _R, _R, __),
     }
 )  # fmt: skip
-"""Event -> the next state, by the state before. ``no``: the event is legal and changes nothing."""
+"""Event -> next state, by the state before. ``no``: the event is legal and changes nothing."""
 
 EFFECTS: Mapping[Event, tuple[Effect, ...]] = MappingProxyType(
     {
@@ -176,18 +179,18 @@ EFFECTS: Mapping[Event, tuple[Effect, ...]] = MappingProxyType(
         Event.BATCH_STOPPED: (Effect.STOP,),
     }
 )
-"""What follows an event in each state that does not ignore it. :attr:`Effect.LOOK` follows also
-when the stream has brought leaves of an active table that no look has found."""
+"""The effects of an event in each state that does not ignore it. :attr:`Effect.LOOK` also follows
+if the stream has shown leaf partitions of a replicating table that no catalog refresh has found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """A table's consecutive failures; forgotten when the process ends.
+    """A table's consecutive failures; lost when the process ends.
 
     Attributes:
-        failures: of the same work.
-        looks: at the catalog that did not bring what a batch needs.
-        awaits_look: a batch has failed since the last look.
+        failures: consecutive failures of the same work.
+        looks: catalog refreshes that did not find what a batch needs.
+        awaits_look: a batch has failed since the last catalog refresh.
     """
 
     failures: int = 0
@@ -195,17 +198,17 @@ class Attempts:
     awaits_look: bool = False
 
     def after_look(self) -> Attempts:
-        """The count after a look at the catalog. What fails between two looks counts once."""
+        """The count after a catalog refresh. All failures between two refreshes count as one."""
         return replace(self, looks=self.looks + 1, awaits_look=False) if self.awaits_look else self
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What an event makes of a table.
+    """The outcome of an event.
 
     Attributes:
-        attempts: its consecutive failures.
-        effects: what has to follow.
+        attempts: the table's consecutive failures.
+        effects: what else has to follow.
     """
 
     table: TableRecord
@@ -214,40 +217,41 @@ class Transition:
 
 
 def uses_target(state: TableState | None) -> bool:
-    """Whether a table in this state is applied to its target, or is about to be copied to it."""
+    """Whether a table in this state uses its target: it gets changes there, or a copy is about to
+    write it."""
     return state in (_I, _D, _F, _R)
 
 
 class TableEvent(Protocol):
-    """An event and its facts: see :mod:`pgsluice.subscription.lifecycle.table_events`."""
+    """An event with its data: see :mod:`pgsluice.subscription.lifecycle.table_events`."""
 
     @property
     def why(self) -> str:
-        """Why a table is copied again that begins to wait for a copy by it, for people."""
+        """Why this event leads to a copy of the table, as text for the user."""
 
     def kind(self, attempts: Attempts) -> Event:
-        """Which event of :data:`TRANSITIONS` it is, given the failures before it."""
+        """Its event in :data:`TRANSITIONS`, given the failures before it."""
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        """The record with what the facts change; its state is still the one before."""
+        """The record with the changed data; its state is still the previous one."""
 
 
 class ImpossibleEventError(Exception):
-    """An event cannot happen in a table's state: there is a fault in the program."""
+    """An event is impossible in a table's state: a bug in pgsluice."""
 
 
 def next_state(
     state: TableState | None, table: TableRecord, attempts: Attempts, event: TableEvent
 ) -> Transition:
-    """What an event makes of a table.
+    """The next state of a table, its new record, and the effects of an event.
 
     Args:
-        state: the table's; None: the subscription does not know the table yet.
-        table: its record; of a table that is not known, the one to begin with.
+        state: the table's state; None: the subscription does not know the table yet.
+        table: its record; for an unknown table, its initial record.
         attempts: its consecutive failures so far.
 
     Raises:
-        ImpossibleEventError: the event cannot happen in this state.
+        ImpossibleEventError: the event is impossible in this state.
     """
     kind = event.kind(attempts)
     next_ = TRANSITIONS[kind][_STATES.index(state)]
@@ -273,7 +277,7 @@ def next_state(
 
 
 def _has_unseen(state: TableState | None, before: TableRecord, table: TableRecord) -> bool:
-    """Whether the stream has brought leaves that a look is to account for now."""
+    """Whether the stream has shown leaf partitions that a catalog refresh has to handle now."""
     unseen = table.pending.unseen_leaves
     if not unseen or not table.is_active:
         return False

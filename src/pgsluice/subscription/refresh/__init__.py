@@ -1,1 +1,2 @@
-"""Looks at the source's catalog: what has changed of the tables, and what follows."""
+"""Catalog refreshes: what has changed in the source's catalog since the last one, and what
+follows."""

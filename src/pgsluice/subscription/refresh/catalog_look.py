@@ -1,8 +1,8 @@
-"""A look at the source's catalog: what it means for each table of a subscription.
+"""One catalog refresh: what it means for each table of a subscription.
 
-A look compares what the publications send now with the tables that the subscription knows, and
-applies one event or more to each: discovered, published again, not sent or unpublished, and
-what :mod:`pgsluice.schema_rules` says of its fingerprint.
+It compares what the publications send now with the tables that the subscription knows, and applies
+events to each table: discovered, published again, not sent or unpublished, and what
+:mod:`pgsluice.schema_rules` decides about its fingerprint.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
-    """What is asked only of tables that differ.
+    """Details that are read only for tables that differ.
 
     Attributes:
-        partitions: what is known of the rows that new partitions came with.
-        missing: of leaves of tables with a new column: column -> the value of older rows.
-        fresh: of leaves with other files, those whose rows the server has not counted yet.
-        rights: of the tables that are parked because the role may not read them.
+        partitions: what is known of the rows that new partitions had when they were attached.
+        missing: leaf partitions of tables with a new column: column -> the value of older rows.
+        fresh: leaf partitions with a new relfilenode whose rows the server has not counted yet.
+        rights: privileges on the tables that are parked because the role lacks them.
     """
 
     partitions: NewPartitions
@@ -90,9 +90,9 @@ class SourceState:
     """What the publications send now.
 
     Attributes:
-        tables: all of them.
-        wal_end, timeline: where the server's WAL ended after they were read.
-        has_rules: whether publications of pgsluice choose from what the server sends.
+        tables: all published tables.
+        wal_end, timeline: the end of the server's WAL after they were read, and its timeline.
+        has_rules: whether pgsluice's own publications select from what the server sends.
     """
 
     tables: Sequence[ReplicatedTable]
@@ -102,19 +102,19 @@ class SourceState:
 
 
 class CatalogLook:
-    """One look.
+    """One catalog refresh.
 
     Args:
-        connection: in the snapshot in which ``source`` was read.
-        identity: the spool's, with the timelines that it followed.
+        connection: a connection with the snapshot in which ``source`` was read.
+        identity: the spool's identity, with the timelines that it followed.
         source: what the publications send.
-        known: the tables that the subscription has.
-        options: of its tables.
-        settled: of the tables that were rewritten during their copies, those that have not been
-            for a while.
+        known: the subscription's tables.
+        options: the options of its tables.
+        settled: tables that were parked because of rewrites during their copies, and that were not
+            rewritten since the last refresh.
 
     Attributes:
-        is_whole: no table was left out because its copy was planned meanwhile.
+        is_whole: no table was skipped because its copy was planned meanwhile.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class CatalogLook:
         *,
         copy_data: bool,
     ) -> None:
-        """Record what the look means for a subscription's tables, durably.
+        """Record the outcome for a subscription's tables, durably.
 
         Args:
-            new_record: the record to begin with of a table that it does not know.
-            copy_data: whether it copies new tables.
+            new_record: makes the initial record of an unknown table.
+            copy_data: the subscription's setting: whether it copies new tables.
         """
         with tables.changing():
             before = tables.record
@@ -187,7 +187,7 @@ class CatalogLook:
         events: Mapping[int, TableEvent],
         new_record: Callable[[ReplicatedTable], TableRecord],
     ) -> None:
-        """Carry out what becomes of the targets, before anything else happens to their tables."""
+        """Apply the changes of targets' names before any other event of their tables."""
         for oid in targets.forgotten:
             tables.forget(oid)
         renamed = {}
@@ -212,12 +212,12 @@ class CatalogLook:
         }
 
     def _is_older(self, oid: int, table: TableRecord) -> bool:
-        """Whether a copy was planned while the look read the catalog: the copy's snapshot may have
-        what the look has not, and the next look compares with that."""
+        """Whether a copy was planned while the catalog was read: its snapshot may be newer, and the
+        next refresh compares with it."""
         return self._copy_numbers.get(oid, table.copy_number) != table.copy_number
 
     def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
-        """Look closer at the tables that differ, one query for all of them."""
+        """Read more details of the tables that differ, in one query for all of them."""
         added: set[int] = set()
         published_later: set[int] = set()
         leaves: set[int] = set()
@@ -254,8 +254,9 @@ class CatalogLook:
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
-        """What the table's fingerprint says. Before a copy there is none to compare with; a
-        harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
+        """Apply what the table's fingerprint means. Before a copy there is no fingerprint to
+        compare with; a harmless difference, such as a new file after VACUUM FULL, becomes the new
+        baseline."""
         if not known.is_published:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
@@ -312,10 +313,10 @@ class CatalogLook:
                 return LookedSame(fingerprint, table.relations, *looked)
 
     def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:
-        """The verdict, if the look that it compares with counts.
+        """The verdict, if the refresh that it compares with is still valid.
 
-        What a look saw past a promotion's switch point was taken back, and what was done instead
-        may have given rows of the catalog the same OIDs and xmins.
+        A promotion undoes what a refresh saw past the switch point. The new primary may have given
+        other catalog rows the same OIDs and xmins.
         """
         if self._identity.has(known.source.timeline, known.source.lsn):
             return verdict
@@ -327,7 +328,7 @@ class CatalogLook:
         return Verify(why) if isinstance(verdict, Same) else verdict
 
     def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:
-        """Whether a table could be copied now, and then kept, as far as its reason tells."""
+        """Whether the reason for parking a table has ended, so that a copy could succeed."""
         try:
             target = target_table(table.facts, self._options, table.columns)
         except TableError:
@@ -355,8 +356,9 @@ class CatalogLook:
             tables.apply(oid, CopyNeeded(why))
 
     def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
-        """The server's publications stop the stream, and what came before is applied. Those of
-        pgsluice, and having none of them any more, stop the table at once."""
+        """Apply that a table is no longer published. Changes that the server's publications sent
+        before are still applied; an exclusion by pgsluice's own publications takes effect at
+        once."""
         if self._has_rules or known.source.relations:
             logger.info("%s is not published any more", known.title)
             tables.apply(oid, Unpublished())
@@ -367,10 +369,10 @@ class CatalogLook:
 def _rows_of_unseen(
     leaves: Iterable[UnseenLeaf], before: SourceFingerprint, now: SourceFingerprint
 ) -> dict[int, str | None]:
-    """The only rows of their table that leaves may have had, as SQL; None: not known.
+    """An SQL condition on the only rows that these leaf partitions can have had; None: unknown.
 
     Args:
-        before, now: the looks between which they came.
+        before, now: the catalog refreshes before and after the partitions were added.
     """
     rows: dict[int, str | None] = {}
     for leaf in leaves:
@@ -385,9 +387,9 @@ def _rows_of_unseen(
 def _renamed(
     known: TableRecord, new: TableRecord, predecessors: tuple[int, ...], *, may_move: bool
 ) -> Renamed:
-    """How a table that has another name now comes to its rows at the target of that name.
+    """How a renamed table gets its rows to the target of its new name.
 
-    From the target that it had, if that has the same rows and columns; else from the source.
+    From its previous target, if that has the same rows and columns; else from the source.
     """
     is_unwritten = known.version < 0 and not known.committed and not predecessors
     old_target = known.old_target

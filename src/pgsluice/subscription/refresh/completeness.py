@@ -1,8 +1,8 @@
-"""Whether a target gets all that happens to its table, and what to do where it does not.
+"""Whether a target gets all changes of its table, and how to solve it if not.
 
-A table may be ready while its target lacks rows that nobody sends. That is no error: it may be
-wanted. But it is a state, and is said for as long as it lasts: in the record, by ``status`` and
-``check``, and in the live view. Each catalog refresh records it.
+A table can be ready while its target lacks rows that the server does not send. That is no error: it
+may be wanted. But it is reported as long as it lasts: in the record, by ``status`` and ``check``,
+and in the live view. Each catalog refresh records it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDER = ("insert", "update", "delete", "truncate")
 def names_to_find(
     record: SubscriptionRecord, source: Sequence[ReplicatedTable]
 ) -> frozenset[TargetName]:
-    """The names of targets that no table has that is sent."""
+    """The names of targets that no published table has."""
     known = {table.target_name for table in (*record.tables.values(), *record.unpublished.values())}
     sent = {(table.facts.namespace, table.facts.name) for table in source}
     return frozenset({*known, *record.former} - sent)
@@ -35,12 +35,12 @@ def names_to_find(
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What one look says of the targets.
+    """The completeness of targets at one catalog refresh.
 
     Attributes:
-        source: the tables that the publications send now.
-        found: those of :func:`names_to_find` that a table at the source has.
-        publications: the server's that the stream is asked for.
+        source: the published tables.
+        found: the names of :func:`names_to_find` that exist as tables at the source.
+        publications: the server's publications that the stream requests.
     """
 
     source: Sequence[ReplicatedTable]
@@ -53,7 +53,7 @@ class Assessment:
         source_config: SourceConfig,
         subscription: SubscriptionConfig,
     ) -> None:
-        """Record it, durably."""
+        """Record it durably."""
         sent = {table.facts.oid: table for table in self.source}
         has_rules = subscription.publications is not None
         with tables.changing():
@@ -94,13 +94,13 @@ class Assessment:
 def why_incomplete(
     table: ReplicatedTable, record: TableRecord, *, origin: str, has_key: bool
 ) -> tuple[str, ...]:
-    """What the target of a table that is sent does not get, as sentences; empty: it gets all.
+    """Which changes the target of a published table does not get, as sentences; empty: it gets all.
 
     Args:
-        table: as it is sent now.
-        record: the subscription's.
+        table: the table as it is published now.
+        record: the subscription's record of it.
         origin: the source's option ``origin``.
-        has_key: the subscription's configuration names a key for the table.
+        has_key: the configuration of the subscription has a key for the table.
     """
     facts, reasons = table.facts, []
     lacking = {each.rpartition(":")[2] for each in table.fingerprint.lacking}
@@ -147,7 +147,7 @@ def why_incomplete(
 
 
 def _way_to_a_key(table: ReplicatedTable) -> str:
-    """What lets the source send updates and deletes of a table with their key."""
+    """The statement with which the source sends updates and deletes of a table with their key."""
     name = _sql_name((table.facts.namespace, table.facts.name))
     if table.unique_index:
         index = quote_identifier(table.unique_index)
@@ -159,7 +159,7 @@ def _way_to_a_key(table: ReplicatedTable) -> str:
 
 
 def _way_to_all_actions(table: ReplicatedTable) -> str:
-    """What makes the server's publications send all that happens to a table."""
+    """The statement with which the server's publications send all actions of a table."""
     statements = [
         f"ALTER PUBLICATION {quote_identifier(name)} SET (publish = 'insert, update, delete, "
         "truncate')"
@@ -172,14 +172,14 @@ def _way_to_all_actions(table: ReplicatedTable) -> str:
 def why_standing(
     name: TargetName, *, is_there: bool, publication: str, has_rules: bool, new_name: str = ""
 ) -> str:
-    """Why a target stands still, as a sentence.
+    """Why a target is no longer updated, as a sentence.
 
     Args:
-        name: the target's.
-        is_there: a table at the source has this name.
-        publication: one of the server's that the stream is asked for.
-        has_rules: publications of pgsluice choose from what the server sends.
-        new_name: what the table is called now whose target it was; empty: there is none.
+        name: the target's name.
+        is_there: a table with this name exists at the source.
+        publication: one of the server's publications that the stream requests.
+        has_rules: pgsluice's own publications select from what the server sends.
+        new_name: the new name of the table that used the target; empty: there is none.
     """
     title = shown(".".join(name))
     if is_there:

@@ -1,11 +1,11 @@
-"""Looks at the source's catalog: when it is read, in which session, and with which limits.
+"""When and how the source's catalog is refreshed: in which session, and with which limits.
 
-A look first asks whether the catalog has changed since the last one
-(:mod:`pgsluice.catalog.changes`), and reads it only then, or when the subscription itself has
-changed. It reads everything in one snapshot. What it means for each table is said in
-:mod:`pgsluice.subscription.refresh.catalog_look`. While the server is asked, the tables' lock is
-free: batches go on. After a promotion looks wait until capture has followed the new primary: only
-then is it known which of the looks before count.
+A refresh first asks whether the catalog has changed since the last one
+(:mod:`pgsluice.catalog.changes`). It reads the catalog only if that or the subscription has
+changed, and in one snapshot. :mod:`pgsluice.subscription.refresh.catalog_look` decides what it
+means for each table. While the server is queried, the tables' lock is free, so batches continue.
+After a promotion, refreshes wait until capture has followed the new primary: only then is it known
+which earlier refreshes are still valid.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ _UNSEEN = frozenset({ParkReason.RIGHTS, ParkReason.REWRITTEN})
 
 
 class CatalogLooks:
-    """The looks of one subscription; any of its threads may look.
+    """The catalog refreshes of one subscription; thread-safe.
 
     Args:
         config: the whole configuration.
         subscription: which subscription of it.
         tables: its tables.
-        rules: of pgsluice's publications; None: all that the server sends is taken.
+        rules: the rules of pgsluice's own publications; None: everything that the server sends is
+            applied.
 
     Attributes:
-        has_aware_streams: the server of the last look has streams that notice partitions
-            (:func:`pgsluice.catalog.notices_partitions`); false before the first look.
+        has_aware_streams: the server notices partitions during a connection
+            (:func:`pgsluice.catalog.notices_partitions`), as of the last refresh; false before the
+            first one.
     """
 
     def __init__(
@@ -79,11 +81,11 @@ class CatalogLooks:
         self.has_aware_streams = False
 
     def look(self) -> None:
-        """Look at the catalog: find new tables, and those whose rows changed without the
-        stream telling.
+        """Refresh the catalog: find new tables, and tables whose rows changed without changes in
+        the stream.
 
         Raises:
-            SourceUnreachable, SourceRefused: the server cannot be asked.
+            SourceUnreachable, SourceRefused: the server cannot be queried.
             ConfigError, TableError: see :func:`source_tables`.
         """
         with (
@@ -110,11 +112,11 @@ class CatalogLooks:
             self._looked_for = self._subject(identity)
 
     def look_anew(self) -> None:
-        """Have the next look read the whole catalog."""
+        """Let the next refresh read the whole catalog."""
         self._changes.forget()
 
     def source_tables(self, connection: psycopg.Connection[Any]) -> list[ReplicatedTable]:
-        """The tables that the publications send, in the connection's snapshot.
+        """The published tables, in the connection's snapshot.
 
         Raises:
             ConfigError, TableError: see :func:`source_tables`.
@@ -126,12 +128,12 @@ class CatalogLooks:
         return source_tables(connection, publications, self._rules, keys, self._filters)
 
     def put_rules_in_force(self, table: ReplicatedTable) -> None:
-        """Apply a table's changes by these rules from now on."""
+        """Use these rules for a table's changes from now on."""
         if self._rules is not None and table.rules is not None:
             self._rules.put_in_force(table.facts.oid, table.rules)
 
     def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> bool:
-        """Look, unless the server is on a timeline that capture has not followed yet."""
+        """Refresh, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
         # What has a position up to this was committed before the snapshot is taken. But for commits
         # that wait for a synchronous standby, the snapshot sees it. Tables whose partitions such a
@@ -163,7 +165,7 @@ class CatalogLooks:
         return True
 
     def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
-        """Log the names in settings that no table has, each once for as long as it is so."""
+        """Log the names in settings that match no table, each once while it lasts."""
         tables = {
             f"{table.facts.namespace}.{table.facts.name}": [c.name for c in table.facts.columns]
             for table in source
@@ -176,21 +178,22 @@ class CatalogLooks:
     def _settled(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
     ) -> frozenset[int]:
-        """Tables that were rewritten during their copies, and still have the last look's files."""
+        """Tables that are parked because of rewrites during their copies, and that have the same
+        relfilenodes as at the last refresh."""
         before, now = self._rewritten, files_of_rewritten(source, known)
         self._rewritten = now
         return frozenset(oid for oid, files in now.items() if before.get(oid) == files)
 
     def _waits_unseen(self) -> bool:
-        """Whether a table waits for what no row of its catalog shows: the role's rights, an end
-        of rewrites."""
+        """Whether a table waits for something that changes no row of its catalog entry: privileges,
+        or the end of rewrites."""
         return any(
             table.is_parked and table.parked_for in _UNSEEN
             for table in self._tables.durable.tables.values()
         )
 
     def _subject(self, identity: SpoolIdentity) -> object:
-        """What a look depends on besides the catalog."""
+        """What a refresh depends on in addition to the catalog."""
         record = self._tables.durable
         return identity.publications, identity.timeline, _standing_of(record)
 
@@ -208,7 +211,7 @@ class CatalogLooks:
 def files_of_rewritten(
     source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
 ) -> dict[int, Mapping[int, int]]:
-    """The files of the tables that are parked because they were rewritten during their copies."""
+    """The relfilenodes of the tables that are parked because of rewrites during their copies."""
     return {
         table.facts.oid: table.fingerprint.filenodes
         for table in source

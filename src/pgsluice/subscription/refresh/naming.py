@@ -1,6 +1,6 @@
-"""Which table each target belongs to: a table is its OID, and a target is its name. Pure.
+"""Which target belongs to which table: a table is identified by its OID, a target by its name.
 
-What a look at the catalog finds, for one table:
+What a catalog refresh finds for one table:
 
 ======================  ===================  ====================================================
 before                  now                  what is done
@@ -12,10 +12,11 @@ has target ``a``        not sent             keeps ``a``, unless a table that is
                                              then it is forgotten
 ======================  ===================  ====================================================
 
-A target that is left and that no table takes stands still as a *former target*, until a table
-that is sent has its name again. A table that takes a target replaces the rows that it has of
-other tables, its *predecessors*. So no two tables have one target, whatever was renamed between
-two looks: a swap is two tables that each take the target that the other one leaves.
+A target that its table left, and that no other table takes, is no longer updated. It is a *former
+target* (previous target) until a published table has its name again. A table that takes a target
+replaces the rows of the tables before it, its *predecessors*. So two tables never have the same
+target, whatever was renamed between two refreshes: in a swap, each table takes the target that the
+other one leaves.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from pgsluice.spool import FormerTarget, TableRecord, TargetName
 
 @dataclass(frozen=True, slots=True)
 class TargetChanges:
-    """What becomes of the targets.
+    """The changes of targets after a refresh.
 
     Attributes:
         renamed: tables that have another name now.
-        freed: tables that waited for a target which another table leaves now.
-        forgotten: tables that are not sent, and whose target another one takes.
-        predecessors: for each table that takes a target, the tables whose rows it may have.
-        former: all targets that stand still because a renamed table left them.
+        freed: tables that waited for a target which another table now leaves.
+        forgotten: unpublished tables whose target another table takes.
+        predecessors: for each table that takes a target, the tables whose rows may be in it.
+        former: all targets that are no longer updated because a renamed table left them.
     """
 
     renamed: Mapping[int, TargetName] = field(default_factory=dict)
@@ -50,12 +51,12 @@ def assign_targets(
     former: Mapping[TargetName, FormerTarget],
     sent: Mapping[int, TargetName],
 ) -> TargetChanges:
-    """Give each table that is sent the target of its name.
+    """Give each published table the target of its name.
 
     Args:
-        known: the subscription's tables, also those that are not sent, by OID.
-        former: the targets that stand still.
-        sent: the names of the tables that the publications send now.
+        known: the subscription's tables by OID, including unpublished ones.
+        former: the targets that are no longer updated.
+        sent: the names of the published tables.
     """
     owners: dict[TargetName, list[int]] = {}
     for oid, table in known.items():
@@ -95,5 +96,5 @@ def assign_targets(
 
 
 def _may_have_rows(table: TableRecord) -> bool:
-    """Whether something may be at a table's target, its own rows or those of predecessors."""
+    """Whether a table's target may have rows, of the table or of its predecessors."""
     return table.is_active or table.copy_number > 0 or bool(table.claim.predecessor_oids)

@@ -1,1 +1,1 @@
-"""The run: locks, capture, Spark, the loop around the subscriptions, and each one at work."""
+"""The run: locks, capture, Spark, and the threads of each subscription."""

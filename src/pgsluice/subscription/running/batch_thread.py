@@ -13,20 +13,21 @@ from pgsluice.threads import Backoff, WorkThread
 logger = logging.getLogger(__name__)
 
 LONG_POLL_S = 1.0
-"""How long a call waits for changes: an idle run wakes so rarely, and ends so soon."""
+"""How long a call waits for changes, in seconds: an idle run wakes up this rarely, and stops this
+soon."""
 _RETRIES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""The pauses after batches that failed one after the other; the last one repeats."""
+"""The pauses after consecutive failed batches, in seconds; the last one repeats."""
 
 
 class BatchThread(WorkThread):
-    """Runs batches until the run ends, or until another attempt is useless.
+    """Runs batches until the run ends, or until another attempt would be useless.
 
-    A batch that fails for another reason is run again, a little later each time: nothing of it is
-    recorded, and targets carry their own position.
+    A batch that fails for another reason is run again, with growing pauses: nothing of it was
+    recorded, and targets store their own position.
 
     Args:
-        driver: the subscription's.
-        ending: set when the run ends; it ends within :data:`LONG_POLL_S` then, or when its Spark
+        driver: the subscription's driver.
+        ending: set when the run ends; the thread ends within :data:`LONG_POLL_S`, or when its Spark
             job is interrupted.
     """
 
@@ -53,7 +54,7 @@ class BatchThread(WorkThread):
                 self._ending.wait(backoff.failed())
 
     def _refuse_useless(self, error: BaseException) -> None:
-        """Raise what makes another attempt useless.
+        """Raise an error after which another attempt would be useless.
 
         Raises:
             BaseException: the target cannot be used, the spool has a hole, Spark's JVM is gone.

@@ -17,7 +17,7 @@ _POLL_S = 1.0
 
 @contextmanager
 def capture_states(spool: Path, report: Callable[[MetricsEvent], None]) -> Iterator[None]:
-    """Within this context, report each state of capture; not the last one of an earlier run."""
+    """Within this context, report each state of capture, except the last one of an earlier run."""
     ended = threading.Event()
     before = read_health(spool)
     thread = threading.Thread(

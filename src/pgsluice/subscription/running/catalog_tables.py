@@ -1,7 +1,8 @@
-"""Names the targets of a subscription in the catalog of the run's Spark session.
+"""Registers the targets of a subscription in the catalog of the run's Spark session.
 
-Each table once in a session: after its first copy, and at each start. Replication does not wait for
-it: what the catalog refuses is logged, kept for ``status``, and tried again later.
+Each table is registered once in a session: after its first copy, and at each start. Replication
+does not wait for it: if the catalog refuses a table, pgsluice logs it, keeps the reason for
+``status``, and tries again later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pgsluice.threads import WorkThread
 logger = logging.getLogger(__name__)
 
 RETRY_S = 300.0
-"""The pause after which tables are tried again that the catalog does not have as configured."""
+"""The pause before another attempt to register tables, in seconds."""
 _OTHER = (
     "\n  → drop or rename it in the catalog, or choose another register in the sink; pgsluice "
     "replaces nothing there"
@@ -34,10 +35,10 @@ _REFUSED = "\n  → pgsluice check CONFIG names what [spark] lacks; replication 
 
 
 class CatalogTables:
-    """The catalog's tables of one subscription.
+    """Registers the tables of one subscription in the catalog.
 
     Args:
-        spark: Spark's context, which is asked for when there is a table to register.
+        spark: gives Spark's context; called when there is a table to register.
         spool: its folder.
     """
 
@@ -59,9 +60,9 @@ class CatalogTables:
         self._seen: tuple[SubscriptionRecord, SubscriptionConfig] | None = None
 
     def tend(self) -> None:
-        """Register tables that wait in a thread of its own, if there are any; does not wait.
+        """Register waiting tables in a separate thread, if there are any; returns at once.
 
-        If Spark itself fails meanwhile, others of the run find it, too.
+        If Spark itself fails meanwhile, the run's other threads also notice it.
         """
         if self._thread is not None and self._thread.is_alive():
             return
@@ -70,7 +71,7 @@ class CatalogTables:
             self._thread.start()
 
     def register_now(self) -> None:
-        """Register tables that wait.
+        """Register waiting tables.
 
         Raises:
             PgsluiceError: Spark does not start.
@@ -79,7 +80,7 @@ class CatalogTables:
         self._register(self.waiting())
 
     def waiting(self) -> Mapping[str, CatalogTable]:
-        """The tables that the session has not registered yet, by their ``schema.table``."""
+        """The tables that this session has not registered yet, by ``schema.table``."""
         now, seen = time.monotonic(), (self._tables.durable, self.subscription)
         is_due = bool(self._problems) and now >= self._retry_at
         if self._seen is not None and not is_due and _are_same(seen, self._seen):
@@ -112,7 +113,7 @@ class CatalogTables:
             write_catalog_problems(self._spool, self.subscription.name, self._problems)
 
     def _attempt(self, entry: CatalogTable) -> str | None:
-        """Register a table; why the catalog does not have it, for people."""
+        """Register a table; returns why the catalog refuses it, as text for the user."""
         context = self._spark()
         try:
             other = register(context, entry)

@@ -1,10 +1,10 @@
-"""Spark's Python worker daemon, with what tasks of pgsluice import loaded before it forks.
+"""Spark's Python worker daemon, which imports what pgsluice's tasks need before it forks.
 
-Spark forks a worker for each task that runs at once and ends idle ones after a minute; each
-new one would spend a second or two importing Arrow, Delta and pgsluice. The daemon loads
-them once, for all of its forks, and a run has it load them while the JVM starts
-(:mod:`pgsluice.spark.session.daemon_ahead`). Set by ``spark.python.daemon.module``; other kinds of
-workers (data source planners) have daemons of their own, which are left as they are.
+Spark forks a worker for each concurrent task and ends idle ones after a minute. Each new worker
+would need a second or two to import Arrow, Delta and pgsluice. The daemon imports them once for all
+of its forks, while the JVM starts (:mod:`pgsluice.spark.session.daemon_ahead`).
+``spark.python.daemon.module`` sets it; other kinds of workers have their own daemons, which stay
+unchanged.
 """
 
 import gc
@@ -28,7 +28,7 @@ LOADED = (
 
 
 def main() -> None:
-    """What ``python -m`` runs; Spark gives the kind of worker as the argument."""
+    """The entry point of ``python -m``; Spark gives the kind of worker as the argument."""
     match sys.argv[1:]:
         case [_, daemon_ahead.AHEAD, listener]:
             _load()

@@ -1,6 +1,6 @@
-"""One subscription at work: its batches, its copies, and what happens between them.
+"""One active subscription: its batches, its copies, and the work between them.
 
-A shell around :mod:`pgsluice.subscription.lifecycle.tables`, which owns lock and record.
+:mod:`pgsluice.subscription.lifecycle.tables` owns its record and the record's lock.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ class SubscriptionDriver:
     Args:
         config: the whole configuration.
         subscription: which subscription of it.
-        store: holds its durable record, which from here on nobody else may write.
+        store: has the durable record; from now on nothing else may write it.
         report: takes events.
-        scheduler: of the copies of all subscriptions of the run; it has Spark's context, which is
-            asked for when it is needed.
+        scheduler: schedules the copies of all subscriptions of the run; gives Spark's context when
+            it is needed.
         received: the run's capture.
 
     Attributes:
         report: takes events.
-        is_look_due: set from any thread to have the next turn read the whole catalog.
+        is_look_due: set from any thread to let the next turn read the whole catalog.
         tables: its tables.
-        looks: finds new tables, and those that have to be copied or verified.
+        looks: refreshes the catalog: finds new tables, and those that need a copy or a
+            verification.
         copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
         batches: applies changes.
@@ -105,7 +106,7 @@ class SubscriptionDriver:
         """Read the statements of pgsluice's publications from another configuration.
 
         Returns:
-            what takes them over, for the next look at the catalog.
+            a function that puts them in force, for the next catalog refresh.
 
         Raises:
             ConfigError: they cannot be read.
@@ -115,10 +116,10 @@ class SubscriptionDriver:
         return self._rules.reread(config, self.subscription.name)
 
     def take_over(self, subscription: SubscriptionConfig) -> None:
-        """Work with other settings from now on: batches and copies that have begun keep theirs.
+        """Use other settings from now on; active batches and copies keep theirs.
 
         Args:
-            subscription: as :func:`pgsluice.config.in_force.taken_over` makes it of ours.
+            subscription: the settings, as :func:`pgsluice.config.in_force.taken_over` made them.
         """
         self.subscription = subscription
         for user in (self._results, self.looks, self.batches, self.suspicious, self.catalog):
@@ -128,17 +129,17 @@ class SubscriptionDriver:
     # Between batches
 
     def end_earlier_deferrals(self) -> None:
-        """Let all tables merge again that an earlier run deferred, perhaps by another clock."""
+        """Allow merges of all tables that an earlier run deferred, perhaps by another clock."""
         self._results.end_deferrals(now=math.inf)
 
     def promote_copied(self) -> None:
-        """Copied tables for which nothing waits are ready, also while the source is idle."""
+        """Set copied tables without pending changes to state ``r``, even if the source is idle."""
         self._results.promote_copied()
 
     def copy_released(self) -> None:
-        """Have tables copied whose changes the spool does not hold any more.
+        """Request copies of tables whose changes the spool no longer has.
 
-        The size limit dropped them, or the subscription was not in the configuration for a
+        The size limit dropped them, or the subscription was missing in the configuration for a
         while.
         """
         tables = self.tables
@@ -156,10 +157,11 @@ class SubscriptionDriver:
                     tables.apply(oid, HoldReleased())
 
     def raise_failure(self) -> None:
-        """Raise what makes another attempt at a failed batch useless.
+        """Raise the error after which another attempt at a failed batch would be useless, if there
+        is one.
 
         Raises:
-            SpoolHole: what follows the position cannot be read.
+            SpoolHole: the segment after the position cannot be read.
             SinkError: the target as a whole cannot be used.
         """
         for info in self._reader.segments(self.tables.position):
@@ -167,7 +169,7 @@ class SubscriptionDriver:
         self.tables.raise_failure()
 
     def log_once(self, message: str | None) -> None:
-        """Log a message once for as long as it lasts; None: nothing is in the way any more."""
+        """Log a message once while it lasts; None: the problem is over."""
         if message is not None and message != self._logged:
             logger.warning("%s: %s", self.subscription.name, message)
         self._logged = message

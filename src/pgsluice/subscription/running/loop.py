@@ -1,8 +1,8 @@
 """The loop around the subscriptions of a run: once up to a position, or until it is stopped.
 
-The loop itself never waits for a subscription: each works in a thread of its own
-(:mod:`pgsluice.subscription.running.turns`). So capture that was killed is started again, and an
-error of capture ends the run, also while rows are copied for hours.
+The loop never waits for a subscription: each has its own thread
+(:mod:`pgsluice.subscription.running.turns`). So even while rows are copied for hours, a killed
+capture is restarted, and an error of capture ends the run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _CAPTURE_END_S = 30.0
 _END_S = 1.0
-"""How long a subscription may need to end before it is interrupted again."""
+"""How long a subscription may take to end before it is interrupted again, in seconds."""
 
 
 class RunLoop:
-    """Runs subscriptions side by side, from the first copies to the end.
+    """Runs all subscriptions at the same time, from the first copies to the end.
 
     Args:
-        reloading: the settings that are in force.
+        reloading: the settings in force.
         session: Spark's context.
-        drivers: the subscriptions'.
-        stop: set when the run is asked to stop.
-        received: of a run with ``--once``: its capture.
+        drivers: the subscriptions' drivers.
+        stop: set when the user asks the run to stop.
+        received: with ``--once``: the run's capture.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class RunLoop:
         ]
 
     def run(self, prepared: PreparedSource, target: Lsn | None) -> None:
-        """Copy, then apply.
+        """Copy tables, then apply changes.
 
         Args:
-            prepared: the source; its snapshot serves the first copies.
+            prepared: the source; the first copies use its snapshot.
             target: where to end; None: run until stopped.
 
         Raises:
-            PgsluiceError: what ended capture, a subscription, or Spark.
+            PgsluiceError: the error that ended capture, a subscription, or Spark.
         """
         snapshot = None
         if prepared.snapshot_name is not None:
@@ -101,12 +101,12 @@ class RunLoop:
         watch: Callable[[], None] = lambda: None,
         subscriptions: Sequence[RunningSubscription] | None = None,
     ) -> None:
-        """Do work for each subscription in its own thread, and look after capture meanwhile.
+        """Run a function for each subscription in its own thread, and watch capture meanwhile.
 
         Args:
-            work: ends soon after ``_ending`` is set.
+            work: the function; it has to end soon after ``_ending`` is set.
             watch: called several times a second.
-            subscriptions: those to work for; None: all.
+            subscriptions: the subscriptions; None: all.
 
         Raises:
             BaseException: the first error of capture, of Spark or of the work.
@@ -171,7 +171,8 @@ class RunLoop:
     # Once
 
     def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
-        """Apply up to the target, and verify what a look found suspicious."""
+        """Apply changes up to the target, and verify the tables that a catalog refresh found
+        suspicious."""
         self._reach(received, target, lambda: self._side_by_side(RunningSubscription.catch_up_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
             self._side_by_side(partial(self._verify, received), subscriptions=[subscription])
@@ -184,7 +185,7 @@ class RunLoop:
                 return
 
     def _verify(self, received: ReceivedOnce, subscription: RunningSubscription) -> None:
-        """Verify the suspicious tables at a position of now, and copy those that differ."""
+        """Verify the suspicious tables at a current position, and copy those that differ."""
         driver = subscription.driver
 
         def reach(position: Lsn) -> None:
@@ -197,7 +198,8 @@ class RunLoop:
             driver.batches.drain()
 
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
-        """Apply up to the target, in several rounds if the spool cannot hold all of it at once."""
+        """Apply changes up to the target, in several rounds if the spool cannot hold them all at
+        once."""
         reader = SpoolReader(self._reloading.config.spool.path)
         before: Lsn | None = None
         while not received.reached(target):

@@ -1,7 +1,7 @@
-"""Settings that a run takes over while it works: on SIGHUP, and when ``pgsluice copy`` asks for it.
+"""Settings that an active run takes over: on SIGHUP, and when ``pgsluice copy`` asks for it.
 
-All subscriptions take them over, or none does. What a run reads at its start only is logged by
-name, with the time of that start.
+All subscriptions take them over, or none does. Changed settings that are read only at a start are
+logged by name, with the time of the start.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """The settings of a run that are in force; threads share it.
+    """The settings of a run that are in force; thread-safe.
 
     Args:
-        config: what the run began with.
-        drivers: of its subscriptions.
-        reread: a configuration whose settings are to be taken over, if there is one.
+        config: the configuration at the run's start.
+        drivers: the drivers of its subscriptions.
+        reread: returns a configuration whose settings are to be taken over, if there is one.
         began_at: when the run read ``config``, in seconds since 1970; None: now.
 
     Attributes:
-        config: with the settings that were taken over since.
+        config: the configuration, with the settings that were taken over since.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Reloading:
         self._leave(self._digests)
 
     def reload_if_asked(self) -> None:
-        """Take over settings if the user has asked for it (SIGHUP)."""
+        """Take over settings if the user has requested it (SIGHUP)."""
         try:
             config = self._reread()
         except ConfigError as error:
@@ -60,9 +60,9 @@ class Reloading:
             self.reload(config)
 
     def reload(self, config: Config | None = None) -> None:
-        """Take over settings of a configuration; None: of the run's file as it is now.
+        """Take over the settings of a configuration; None: of the run's file as it is now.
 
-        A mistake in it is logged, and the settings stay as they were.
+        If it has an error, log it and keep the settings.
         """
         with self._lock:
             try:
@@ -103,7 +103,7 @@ class Reloading:
 
 
 def words_of_left(found: Difference, name: str, read_at: float) -> str:
-    """That a run has to be started again for some settings, in a sentence."""
+    """A sentence that some settings need a restart of the run."""
     return (
         f"restart the run for {', '.join(found.left)}: it read {name} at {time_of_day(read_at)}, "
         "and these settings are read at a start only"
@@ -111,7 +111,7 @@ def words_of_left(found: Difference, name: str, read_at: float) -> str:
 
 
 def time_of_day(at: float) -> str:
-    """A time as people read it: of today the time, else with the day."""
+    """A time for the user: only the time if it is today, else with the date."""
     today = time.strftime("%Y-%m-%d")
     text = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     return text.removeprefix(f"{today} ")

@@ -1,10 +1,10 @@
 """Run a whole configuration: capture in a child process; batches and copies as Spark tasks.
 
-The order at the start (contracts: spool, capture, initial copy): publications, slot, spool; then
-each subscription registers durably, so that the spool keeps what it will need; then capture
-streams; then tables are copied, the first ones under the slot's own snapshot, and batches run
-beside the copies. Spark's JVM starts beside all that, and beside the import of most of our own
-modules. Everything is safe to be cut off anywhere: the next start finds what is missing.
+The order at the start (contracts: spool, capture, initial copy): publications, slot, spool. Then
+each subscription registers durably, so that the spool keeps the changes that it needs. Then capture
+streams. Then tables are copied, the first ones under the slot's own snapshot, while batches run.
+Spark's JVM starts during all this, and during the import of most of pgsluice's modules. A crash at
+any point is safe: the next start does what is missing.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def run(
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
     Args:
-        names: these subscriptions only; None: all that are enabled.
-        reread: asked again and again; a configuration when its settings are to be taken over
-            (:mod:`pgsluice.config.in_force`). It may raise ConfigError: then everything goes on as
-            it was.
-        owns_process: nothing else uses Spark or pandas in this process, and the start is sooner.
+        names: the subscriptions to run; None: all that are enabled.
+        reread: polled; returns a configuration when its settings are to be taken over
+            (:mod:`pgsluice.config.in_force`). If it raises ConfigError, the settings stay.
+        owns_process: nothing else uses Spark or pandas in this process, which makes the start
+            faster.
 
     Raises:
-        ConfigError: no subscription, no Java, no fit Spark, publications that are refused.
-        SourceRefused: the source is not fit, or is not the spool's.
+        ConfigError: no subscription, no Java, an unsuitable Spark, or refused publications.
+        SourceRefused: the source is unsuitable, or not the one of the spool.
         SourceUnreachable: no connection before the first START_REPLICATION.
         SinkError: a target as a whole cannot be used.
         SparkFailed: Spark's JVM ended or Spark's jobs failed, again and again.
-        TablesUnfinished: ``once``, and a table is parked, or not at that position.
+        TablesUnfinished: with ``once``: a table is parked, or has not reached the position.
     """
     chosen = _chosen(config, names)
     require_spark()
@@ -143,13 +143,13 @@ def _run(
 
 
 def _reached(record: SubscriptionRecord) -> tuple[Lsn, Lsn]:
-    """The subscription's position, and the position of the newest commit in a target."""
+    """The subscription's position, and the position of the newest commit in any target."""
     committed = (table.committed for table in record.tables.values())
     return record.position, max(committed, default=Lsn(0))
 
 
 def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
-    """Whether tables are to be copied, as far as the records say: that needs Spark."""
+    """Whether tables need a copy according to the records; a copy needs Spark."""
     from pgsluice.spool import find_record
 
     records = [find_record(config.spool.path, subscription.name) for subscription in chosen]
@@ -175,9 +175,10 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
 
 
 def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore:
-    """The subscription's record, made durably at the spool's end when it is new.
+    """The subscription's record; a new one is created durably, at the spool's end.
 
-    That is the last position, not the frontier: after a promotion commits may come between.
+    That is the last position, not the received-through LSN: after a promotion, commits may follow
+    in between.
     """
     from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 
@@ -209,10 +210,11 @@ def _flush_lsn(config: Config) -> Lsn:
 
 
 def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
-    """Say which tables are parked, or are not applied up to a position, as an error.
+    """Raise an error with the tables that are parked or not applied up to a position, if there are
+    any.
 
     Raises:
-        TablesUnfinished: at least one is.
+        TablesUnfinished: there is at least one.
     """
     from pgsluice.spool import SpoolReader, find_record
 
@@ -239,7 +241,7 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     tables = [_count(parked, "parked"), *parked] if parked else []
     tables += [_count(behind, f"not at {target} yet"), *behind] if behind else []
     what, *lines = "\n".join(tables).split("\n")  # a reason has several lines
-    hint = "run again: it goes on where it stopped" if behind else None
+    hint = "run again: it continues where it stopped" if behind else None
     raise TablesUnfinished(what, details=lines, hint=hint, tables=frozenset(unfinished))
 
 

@@ -1,4 +1,4 @@
-"""The Spark session of a run: the user's, or one of its own, which is replaced when it fails."""
+"""The Spark session of a run: the user's, or its own, which it replaces after a failure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 _DAEMON = "pgsluice.subscription.running.daemon"
 _SETTINGS = {"spark.python.daemon.module": _DAEMON}
 _SESSIONS = 3
-"""How many sessions in a row may come no further before the run ends."""
+"""How many sessions in a row may fail without progress before the run ends."""
 
 
 class RunSession:
-    """The session of a run; a context manager, whose end is that of the run's own session.
+    """The session of a run; a context manager that ends the run's own session.
 
     Args:
         report: takes events.
-        owns_process: nothing else uses Spark in this process, and the start is sooner.
+        owns_process: nothing else uses Spark in this process, which makes the start faster.
 
     Attributes:
-        is_ours: no session runs in this process, so the run has its own.
+        is_ours: the run has its own session, because the process had none.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RunSession:
         self._starting.end()
 
     def begin(self) -> None:
-        """Start the run's own session, beside what comes next."""
+        """Start the run's own session in the background."""
         if self.is_ours:
             self._starting.begin()
 
@@ -70,21 +70,22 @@ class RunSession:
         look: Callable[[], None],
         reached: Callable[[], object],
     ) -> None:
-        """Work with the session, and with another one when it fails: nothing is lost.
+        """Call ``work`` with the session, and again with a new session when one fails: no data is
+        lost.
 
         Args:
-            work: ends with an error, or when all is done.
+            work: the function; ends with an error, or when everything is done.
             look: called a few times per second while a session starts; it may raise.
-            reached: how far the work has come; a session that comes further has worked.
+            reached: returns the progress; a session that made progress counts as working.
 
         Raises:
-            SparkFailed: several sessions in a row came no further, or the session is the user's.
+            SparkFailed: several sessions in a row made no progress, or the session is the user's.
         """
         restarting(lambda: self._session(look), work, reached, is_ours=self.is_ours)
 
     @contextmanager
     def _session(self, look: Callable[[], None]) -> Iterator[ContextOnDemand]:
-        """A session for the block.
+        """A session for the context.
 
         Raises:
             SparkFailed: it failed.
@@ -134,16 +135,16 @@ def restarting(
     *,
     is_ours: bool,
 ) -> None:
-    """Work with a session, and with another one when it fails: nothing is lost.
+    """Call ``work`` with a session, and again with a new session when one fails: no data is lost.
 
     Args:
-        session: gives one, which starts when it is needed.
-        work: ends with an error, or when all is done.
-        reached: how far the work has come; a session that comes further has worked.
+        session: gives a session, which starts when it is needed.
+        work: the function; ends with an error, or when everything is done.
+        reached: returns the progress; a session that made progress counts as working.
         is_ours: the session is this run's own, and not the user's.
 
     Raises:
-        SparkFailed: several sessions in a row came no further, or the session is the user's.
+        SparkFailed: several sessions in a row made no progress, or the session is the user's.
     """
     failures, before = 0, reached()
     while True:
@@ -161,7 +162,7 @@ def restarting(
 
 
 def _running_session() -> SparkSession | None:
-    """The session that runs in this process already: a notebook's, or a platform's."""
+    """The session that already runs in this process: that of a notebook or a platform."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -172,7 +173,7 @@ def _running_session() -> SparkSession | None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """A block whose errors say so where Spark is to blame.
+    """A context that turns errors which Spark caused into SparkFailed.
 
     Raises:
         SparkFailed: the JVM has ended, or a job failed.

@@ -1,8 +1,7 @@
-"""One subscription at work, in a thread of its own: a look at the tables, then turns until the end.
+"""The main thread of one active subscription: first a catalog refresh, then turns until the end.
 
-What takes long (a batch, a server that does not answer) delays only this subscription. Batches and
-copies run in other threads. The lock of the tables is held while a batch runs, so only these
-threads wait for it.
+Slow work (a batch, a server that does not answer) delays only this subscription. Batches and copies
+run in other threads. A batch holds the tables' lock, so only these threads wait for it.
 """
 
 from __future__ import annotations
@@ -31,17 +30,18 @@ from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.reloading import Reloading
 
 TURN_S = 0.25
-"""The pause between two turns. No batch waits for it, and an idle run costs what its turns cost."""
+"""The pause between two turns, in seconds. Batches do not wait for it, and an idle run costs as
+much CPU as its turns."""
 _RETRY_S = 5.0
-"""The pause after the source could not be asked for tables or copies."""
+"""The pause after the source could not be queried, in seconds."""
 
 
 class RunningSubscription:
     """Runs one subscription.
 
     Args:
-        reloading: takes over what has changed in the configuration's file.
-        driver: the subscription's.
+        reloading: takes over changes of the configuration file.
+        driver: the subscription's driver.
         ending: set when the run ends.
     """
 
@@ -59,11 +59,11 @@ class RunningSubscription:
         self._looked_at = time.monotonic()
         self._batches = BatchThread(driver, ending)
         self._retry_at = 0.0
-        """Until when the source is not asked again."""
+        """Do not query the source before this time."""
 
     @property
     def needs_first_snapshot(self) -> bool:
-        """Whether the first copies may still read a new slot's own snapshot."""
+        """Whether the first copies may still need the snapshot of a new slot."""
         return not self._has_begun or self.driver.copies.uses_first_snapshot
 
     @property
@@ -72,7 +72,7 @@ class RunningSubscription:
         return self._batches.is_alive() or self.driver.copies.is_running
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of batches and copies, so long at most."""
+        """Wait for the end of batches and copies, at most this long."""
         deadline = time.monotonic() + timeout_s
         if self._batches.ident is not None:
             self._batches.join(timeout_s)
@@ -82,8 +82,8 @@ class RunningSubscription:
         """Make the first copies.
 
         Args:
-            snapshot: a new slot's own, while it is there.
-            follows: batches run beside them, and they only begin here.
+            snapshot: the snapshot of a new slot, while it exists.
+            follows: batches will run at the same time; the copies are only started here.
 
         Raises:
             SinkError, SourceRefused, ConfigError: the run cannot start.
@@ -109,12 +109,12 @@ class RunningSubscription:
         work: Callable[[], None],
         awaited: tuple[type[PgsluiceError], ...] = (SourceUnreachable,),
     ) -> None:
-        """Do work that needs the server, and wait for it as long as it is away.
+        """Call a function that needs the server, and repeat it while the server is unreachable.
 
-        Capture has been started by now, and ends with an error if waiting is in vain.
+        Capture runs by now, and ends with an error if waiting is useless.
 
         Args:
-            awaited: the errors after which the work is done again.
+            awaited: the errors after which to repeat it.
         """
         while not self._ending.is_set():
             try:
@@ -127,10 +127,10 @@ class RunningSubscription:
                 return
 
     def catch_up_once(self) -> None:
-        """Apply all that the spool holds now.
+        """Apply everything that the spool has now.
 
         Raises:
-            PgsluiceError: what cannot be helped by waiting.
+            PgsluiceError: a failure that waiting does not solve.
         """
         driver = self.driver
         # Capture may have added tables to the publications since the first look.
@@ -151,7 +151,7 @@ class RunningSubscription:
         driver.batches.answer_barrier()
 
     def _run_batches(self) -> None:
-        """Run batches up to the spool's present position."""
+        """Run batches up to the spool's current position."""
         driver = self.driver
         end = SpoolReader(self._spool).position()
         while driver.tables.position < end and not self._ending.is_set():
@@ -159,17 +159,17 @@ class RunningSubscription:
                 driver.batches.answer_barrier()
 
     def run_until_ending(self) -> None:
-        """Apply what comes until the run ends.
+        """Apply changes until the run ends.
 
         Raises:
-            PgsluiceError: what cannot be helped by waiting.
+            PgsluiceError: a failure that waiting does not solve.
         """
         self._batches.start()
         while not self._ending.wait(TURN_S):
             self._turn()
 
     def _turn(self) -> None:
-        """Look after requests, copies and deferred tables once."""
+        """One turn: handle command files, copies and deferred tables."""
         driver = self.driver
         self._batches.raise_error()
         for request in pending_requests(self._folder):
@@ -202,7 +202,7 @@ class RunningSubscription:
         self.driver.copies.tend(self._ending)
 
     def _try(self, work: Callable[[], object]) -> None:
-        """Do work whose failure only delays it, and does not end the run."""
+        """Do work whose failure delays it but does not end the run."""
         try:
             work()
         except (

@@ -1,1 +1,2 @@
-"""Compares tables with their targets at one position."""
+"""Compares the tables that a catalog refresh found suspicious with their targets, while the run
+continues."""

@@ -1,14 +1,14 @@
-"""Source and targets at one position, to compare them.
+"""Brings source and targets to one position, to compare them.
 
-1. A temporary slot exports a snapshot of the source; its consistent point is the position.
-   Sessions import the snapshot, and the slot goes.
+1. A temporary slot exports a snapshot of the source; its consistent point is the position. Sessions
+   import the snapshot, and the slot is dropped.
 2. A barrier at that position (:mod:`pgsluice.subscription.base.barrier`) makes the subscription's
-   run name the target versions there.
+   run report the target versions there.
 3. :mod:`pgsluice.verification` compares a table in the snapshot with its target's version.
 
-Creating the slot waits for open writing transactions, and the run goes on meanwhile. If the run
-was past the position before it saw the barrier, the next attempt holds its batches first. A slot
-may take longer than they wait: then the attempt is as good as the first one.
+Creating the slot waits for open writing transactions, while the run continues. If the run passes
+the position before it sees the barrier, the next attempt first stops its batches. If creating the
+slot takes longer than batches wait, the run may pass again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner
 from pgsluice.subscription.base.comparing import Session
 
 ATTEMPTS = 5
-"""How often a position is tried that the run has passed already."""
+"""How many positions to try if the run passes them before it sees the barrier."""
 SNAPSHOT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Both sides of a subscription at one position.
+    """Source and targets of a subscription at one position.
 
     Attributes:
-        sessions: connections to the source, in the position's snapshot.
-        position: of both.
-        answer: the targets' versions there.
+        sessions: connections to the source with the position's snapshot.
+        position: the position of both sides.
+        answer: the targets' versions at the position.
     """
 
     sessions: Sequence[Session]
@@ -53,19 +53,19 @@ def standing(
     sessions: int,
     is_stopping: Callable[[], bool],
 ) -> Iterator[Standing]:
-    """Take a position that the subscription's run reaches and does not pass.
+    """Choose a position that the subscription's run reaches and does not pass.
 
     Args:
-        dsn: of the source.
-        barrier: the caller's.
-        answer_at: waits for the barrier's answer at a position, or brings the run there.
+        dsn: the source's connection string.
+        barrier: the caller's barrier.
+        answer_at: waits for the barrier's answer at a position, or applies changes up to it.
         sessions: how many connections read the snapshot.
-        is_stopping: asked while waiting; gives up.
+        is_stopping: polled while waiting; true: give up.
 
     Raises:
         SourceRefused: no free slot, or transactions at the source stay open.
         SourceUnreachable: no connection.
-        PgsluiceError: the run passes each position; or what ``answer_at`` raises.
+        PgsluiceError: the run passed each position; or an error of ``answer_at``.
     """
     for attempt in range(ATTEMPTS):
         with ExitStack() as stack:
@@ -89,7 +89,7 @@ def _snapshot(
     is_stopping: Callable[[], bool],
     stack: ExitStack,
 ) -> tuple[list[Session], Lsn]:
-    """Sessions in a new snapshot, and its position, at which the barrier is."""
+    """Sessions with a new snapshot, and its position, where the barrier is."""
     with (
         temporary_snapshot(dsn, SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
         source_errors("importing a snapshot"),

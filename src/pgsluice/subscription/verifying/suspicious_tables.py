@@ -1,13 +1,15 @@
-"""Verifies tables that a look at the catalog marked, and has those copied that differ.
+"""Verifies the tables that a catalog refresh marked as suspicious, and requests copies of those
+that differ.
 
-What may have changed rows without the stream telling, or may be harmless, marks a table in its
-record. The run then compares it with its target at one position, while everything goes on:
+A difference in the catalog that may have changed rows without changes in the stream marks the table
+in its record. The run then compares the table with its target at one position, while everything
+else continues:
 
-- One table at a time, with one session and one read at the source. A snapshot serves for
-  :data:`ROUND_S`; tables that were not begun by then wait for the next round.
-- Equal rows clear the mark, if no later look has marked the table again. Different rows have it
-  copied, and so does whatever keeps it from being compared.
-- A mark is cleared by a comparison or a copy only, so a process that is killed repeats it.
+- It compares one table at a time, with one session and one read of the source. One snapshot is used
+  for :data:`ROUND_S`; tables that were not started by then wait for the next round.
+- Equal rows clear the mark, unless a later refresh marked the table again. If rows differ, or if
+  the table cannot be compared, it is copied.
+- Only a comparison or a copy clears a mark, so after a crash the comparison is repeated.
 - While ``pgsluice verify`` has the barrier, marked tables wait.
 """
 
@@ -42,19 +44,20 @@ from pgsluice.threads import WorkThread
 from pgsluice.verification import DeltaRows
 
 ROUND_S = 600.0
-"""How long tables are begun in one snapshot: a snapshot that is kept delays vacuum."""
+"""How long comparisons may start in one snapshot, in seconds: a held snapshot delays vacuum."""
 _WHY_COPIED = "its target differs from the source, or could not be compared"
 _ANSWER_S = 600.0
 _RETRY_S = 30.0
-"""The pause after a round that left tables marked."""
+"""The pause after a round that left tables marked, in seconds."""
 
 
 class SuspiciousTables:
     """The marked tables of a subscription.
 
     Args:
-        rules: of pgsluice's publications; None: all that the server sends is taken.
-        log: says once what keeps tables from being verified; None when nothing does.
+        rules: the rules of pgsluice's own publications; None: everything that the server sends is
+            applied.
+        log: logs once why tables cannot be verified; gets None when they can.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class SuspiciousTables:
         self._retry_at = 0.0
 
     def marked(self) -> dict[int, TableRecord]:
-        """The tables that have to be verified now; a parked one is copied first anyway."""
+        """The tables to verify now; a parked table is copied first anyway."""
         return {
             oid: table
             for oid, table in self._tables.unfinished.items()
@@ -83,10 +86,10 @@ class SuspiciousTables:
         }
 
     def tend(self) -> None:
-        """Verify marked tables in a thread of its own, if there are any; does not wait.
+        """Verify marked tables in a separate thread, if there are any; returns at once.
 
         Raises:
-            BaseException: what ended the thread, but for what a later round may not meet.
+            BaseException: the error that ended the thread, unless it may be temporary.
         """
         if self._thread is not None and self._thread.is_alive():
             return
@@ -107,10 +110,10 @@ class SuspiciousTables:
                 self._retry_at = time.monotonic() + _RETRY_S
 
     def verify_now(self, reach: Callable[[Lsn], None]) -> None:
-        """Verify marked tables while nothing else goes on in this process.
+        """Verify marked tables while nothing else runs in this process.
 
         Args:
-            reach: applies everything up to a position, and answers the barrier there.
+            reach: applies changes up to a position, and answers the barrier there.
         """
         if not self.marked():
             return
@@ -126,7 +129,7 @@ class SuspiciousTables:
         self._try_round(self._round, answer_at)
 
     def stop(self) -> None:
-        """End what goes on; the marks stay."""
+        """Stop the verification; the marks stay."""
         if self._round is not None:
             self._round.stop()
         if self._thread is not None:
@@ -136,7 +139,7 @@ class SuspiciousTables:
     def _try_round(
         self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
     ) -> None:
-        """Verify; what a later round may not meet is logged."""
+        """Verify; an error that may be temporary is logged."""
         try:
             if self.subscription.sink.type == "delta":
                 self._verify(round_, answer_at)
@@ -196,7 +199,7 @@ class SuspiciousTables:
     def _is_equal(
         self, round_: _Round, session: Session, source: ReplicatedTable, table: StandingTable
     ) -> bool | None:
-        """Whether rows are equal; None: a later round has to say."""
+        """Whether rows are equal; None: unknown, a later round compares again."""
         try:
             options = self.subscription.sink.reading_options()
             target = DeltaRows(table.target, table.version, options)
@@ -227,7 +230,7 @@ class SuspiciousTables:
                 self._tables.apply(oid, CopyNeeded(_WHY_COPIED))
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
-        """Wait for the answer that the run's own loop gives."""
+        """Wait for the answer of the run's own loop."""
         assert self._round is not None
         late = PgsluiceError(f"{position} was not reached in {_ANSWER_S:.0f} s")
         return barrier.await_answer(_ANSWER_S, late, self._round.is_stopped)
@@ -235,7 +238,7 @@ class SuspiciousTables:
 
 @dataclass(slots=True)
 class _Round:
-    """One round, which another thread may stop."""
+    """One round, which another thread can stop."""
 
     _stopped: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -252,7 +255,7 @@ class _Round:
 
     @contextmanager
     def reading(self, session: Session) -> Iterator[Session]:
-        """A block whose statements are cancelled by a stop."""
+        """A context whose statements a stop cancels."""
         with self._lock:
             self._session = session
         try:
@@ -264,7 +267,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _InterruptibleRows:
-    """A target's rows; reading them ends with a stop."""
+    """A target's rows; a stop ends the reading."""
 
     rows: DeltaRows
     round_: _Round

@@ -1,1 +1,1 @@
-"""A batch on an executor: decode, publish, net and apply. Nothing here asks the source."""
+"""Batches on an executor: decode, publish, net and apply. Nothing here connects to the source."""

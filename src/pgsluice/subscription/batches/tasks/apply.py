@@ -1,6 +1,6 @@
-"""What is done for one table of a batch: decode, net, apply; and what is reported.
+"""Applies one table's share of a batch: decode, publish, net, write; and reports the result.
 
-It is done in a Spark task, for several tables (:mod:`pgsluice.subscription.batches.work`).
+A Spark task does this for several tables (:mod:`pgsluice.subscription.batches.work`).
 """
 
 from __future__ import annotations
@@ -43,27 +43,29 @@ from pgsluice.subscription.batches.tasks.truncated_leaves import deletes_of_trun
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20
-"""So many bytes of segments stay mapped while a task applies tables with few changes."""
+"""How many bytes of segments stay mapped while a task applies tables with few changes."""
 _AT_ONCE = 4
-"""How many tables with few changes are applied at the same time in one process."""
+"""How many tables with few changes one process applies at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyTables:
-    """Applies tables' work in tasks; it pickles.
+    """Applies tables' work in tasks; picklable.
 
     Attributes:
-        spool_path: the spool, as the executors see it.
-        spool_id: which spool it has to be.
-        keep_versions: target versions by relation OID that readers of cuts rely on.
-        rules: of pgsluice's publications, by table and by the relation that the server sends;
-            None: there are no such publications, and everything is taken.
-        sends_all_origins: the server also sends what replication wrote there (``origin``).
-        large_bytes: a table's changes that are larger than this are read in pieces.
-        piece_bytes: how large a piece is.
+        spool_path: the spool's folder on the executors.
+        spool_id: the expected id of the spool.
+        keep_versions: the target versions, by relation OID, that readers of consistent checkpoints
+            need.
+        rules: rules of pgsluice's own publications, by table and by the relation that the server
+            sends; None: there are no own publications, and all changes are applied.
+        sends_all_origins: the server also sends changes that it got by replication (``origin =
+            any``).
+        large_bytes: a table with more bytes of changes than this is read in pieces.
+        piece_bytes: the size of a piece.
         commits_may_be_lost: other programs may overwrite commits in the target's store.
-        staging_path: the subscription's folder for files between the tasks of a batch; None: tasks
-            do not share the batch of a table.
+        staging_path: the subscription's folder for files that tasks of a batch exchange; None:
+            tasks do not share one table's batch.
     """
 
     spool_path: str
@@ -79,10 +81,11 @@ class ApplyTables:
     staging_path: str | None = None
 
     def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
-        """Apply several tables' work; one that fails leaves the others alone.
+        """Apply several tables' work; a failure of one does not affect the others.
 
-        Tables with few changes wait for the target's file system most of the time: several are
-        applied at once. The others come one by one, so that memory holds the changes of one.
+        Tables with few changes mostly wait for the target's file system, so several are applied at
+        the same time. The others are applied one by one, so that only one table's changes are in
+        memory.
         """
         small = [work for work in works if work.size_bytes <= _SMALL_BYTES]
         large = [work for work in works if work.size_bytes > _SMALL_BYTES]
@@ -98,10 +101,10 @@ class ApplyTables:
         return [by_oid[work.relation_oid] for work in works]
 
     def run(self, work: TableWork, reader: SpoolReader | None = None) -> TaskResult:
-        """Apply one table's changes up to its work's end.
+        """Apply one table's changes up to the end of its work.
 
         Args:
-            reader: of the spool; None: a new one.
+            reader: reads the spool; None: open a new one.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
@@ -112,14 +115,15 @@ class ApplyTables:
         return self._write_changes(self.changes(work, reader), writer, after) or done_before
 
     def begin(self, work: TableWork) -> tuple[TableWriter, Lsn, TaskResult]:
-        """Ask the target where it is: after a crash between its commit and our record it may be
-        further than the record says, and only what is past it may be applied.
+        """Ask the target for its position. After a crash between its commit and our record, it may
+        be past the recorded one; only later changes may be applied.
 
         Returns:
-            its writer, where the changes start that it lacks, and the result if there are none.
+            the target's writer, the position after which it lacks changes, and the result if it
+            lacks none.
 
         Raises:
-            TableError: it is not where it has to be.
+            TableError: the target's position or copy number is not the expected one.
         """
         writer = self._writer(work)
         reached = writer.position()
@@ -159,7 +163,8 @@ class ApplyTables:
         return TableWriter(make_sink(self.sink), table or shell, identity)
 
     def _alter(self, work: TableWork, writer: TableWriter, done_before: TaskResult) -> TaskResult:
-        """Give the target the columns that a look found, though no change has brought them."""
+        """Add the columns to the target that a catalog refresh has found, before any change has
+        them."""
         started = time.monotonic()
         added = due_columns(work, writer.schema(), self.options)
         applied = writer.alter(added, ())
@@ -176,8 +181,8 @@ class ApplyTables:
     ) -> TaskResult | None:
         """Apply the changes; None: there are none.
 
-        Where a column comes that rows from before it have a value in, the changes before it are
-        applied first, in a commit of their own: then all rows of the target get the value.
+        If a new column has a value for older rows (ADD COLUMN … DEFAULT), the changes before it are
+        applied first, in a separate commit. Then all rows of the target get the value.
         """
         work = changes.work
         is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
@@ -202,7 +207,7 @@ class ApplyTables:
     def _write_at_once(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> tuple[TargetColumns, TaskResult] | None:
-        """Apply changes up to where the target needs other columns."""
+        """Apply changes in one piece, up to the point where the target needs other columns."""
         started, work = time.monotonic(), changes.work
         runs = changes.all(after, work.through)
         if not runs:
@@ -227,7 +232,7 @@ class ApplyTables:
     def _write_in_pieces(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> tuple[TargetColumns, TaskResult] | None:
-        """The same for changes that memory would not hold; they are one commit, too."""
+        """Apply changes that are too large for memory piece by piece, also in one commit."""
         started, work = time.monotonic(), changes.work
         outline = Outline.between(changes, after, work.through)
         if not outline.runs:
@@ -249,7 +254,7 @@ class ApplyTables:
         """The changes of a table's work.
 
         Args:
-            reader: of the spool; None: a new one.
+            reader: reads the spool; None: open a new one.
         """
         rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
         return TableChanges(
@@ -262,7 +267,8 @@ class ApplyTables:
         )
 
     def prepare(self, work: TableWork, columns: TargetColumns, after: Lsn) -> None:
-        """Give the target the columns that changes from ``after`` on need, or make it with them."""
+        """Add the columns to the target that changes after ``after`` need, or create it with
+        them."""
         writer = self._writer(work)
         if writer.schema() is None:
             self._writer(work, columns.table).load([], after)
@@ -276,7 +282,7 @@ class ApplyTables:
         outline: Outline,
         may_discard: Callable[[], bool],
     ) -> TaskResult:
-        """Commit what tasks have staged of changes that start at the target's position.
+        """Commit the changes that tasks have staged; they start at the target's position.
 
         Args:
             may_discard: see :meth:`pgsluice.sinks.fence.TableWriter.commit_or_discard`.
@@ -296,13 +302,13 @@ class ApplyTables:
 def shares_of(
     seconds: float, results: Sequence[TaskResult | Failure]
 ) -> list[TaskResult | Failure]:
-    """Results of tables that were applied at the same time, each with its share of that time.
+    """The results of tables that were applied at the same time, each with its share of the time.
 
-    Each table waited for the others as well. What is planned by these times (the pause until the
-    next merge, how tables are divided among tasks) is about the work of one table.
+    Each table also waited for the others. But these times are used to plan the work of single
+    tables: the pause until the next merge, and the division of tables among tasks.
 
     Args:
-        seconds: how long all of them took together.
+        seconds: how long all of them took together, in seconds.
     """
     waited = sum(
         result.decode_s + result.merge_s for result in results if not isinstance(result, Failure)

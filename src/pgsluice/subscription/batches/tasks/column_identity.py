@@ -1,15 +1,16 @@
-"""Which columns of a target the changes of a table bring: a column is its number, not its name.
+"""Matches the columns of a table's changes with the target's columns: by attribute number, not by
+name.
 
-A Relation message has names of the moment of its changes, the target those that the last look
-found. The facts beside the message say which numbers its columns have
-(:mod:`pgsluice.schema_rules.alignment`), what the last look knows says how the target calls them.
-So a run of changes gets the target's names before anything else is done with it: types that the
-configuration chooses, row filters, column lists, keys and unsent values all go by these.
+A Relation message has the column names at the time of its changes. The target has the names that
+the last catalog refresh found. The metadata beside the message gives the attribute numbers of its
+columns (:mod:`pgsluice.schema_rules.alignment`), and the last catalog refresh gives the target's
+name for each number. So changes are renamed to the target's names first: configured types, row
+filters, column lists, keys and unsent values all use these names.
 
-A column is left out only if the catalog proves that it was dropped, and the target does not have
-it. Where the numbers can be given in several ways, the changes get the likeliest, and the table is
-compared with the source. Facts of earlier versions, and those that may be older than the message,
-have no numbers: then names are taken for what they were.
+A column is ignored only if the catalog proves that it was dropped and the target does not have it.
+If several assignments of numbers are possible, the changes get the likeliest one, and the table is
+compared with the source. Metadata of earlier versions, and metadata that may be older than the
+message, has no numbers: then columns are matched by name.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from pgsluice.wire import Relation
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A number of the relation.
+    """An attribute number of the relation.
 
     Attributes:
-        number: at the target's relation; 0: not known, of a leaf's dropped column.
-        slot: what is known of it.
+        number: the attribute number in the target's relation; 0: unknown, for a dropped column of a
+            leaf.
+        slot: what the catalog says of it.
     """
 
     number: int
@@ -46,15 +48,15 @@ class _Column:
 def identified(
     definition: Definition, known: KnownColumns | None, relation_oid: int, *, is_later: bool
 ) -> Definition:
-    """A definition with the names that the target has for the columns.
+    """Rename the columns of a definition to the names that the target has for them.
 
     Args:
-        known: what the last look knows of the table; None: nobody looked.
-        relation_oid: the target's relation: the table, or a partitioned one above a leaf.
-        is_later: the first change is from after the last look.
+        known: the result of the table's last catalog refresh; None: there was none.
+        relation_oid: the target's relation: the table, or the partitioned table above a leaf.
+        is_later: the first change is newer than the last catalog refresh.
 
     Raises:
-        TableError: only a look at the catalog can say what a column is.
+        TableError: only a catalog refresh can identify a column.
     """
     relation, facts = definition.relation, definition.facts
     if relation is None or facts is None or known is None or not known.names:
@@ -85,7 +87,8 @@ def identified(
 
 
 def _numbers_at_target(facts: RelationFacts, relation_oid: int) -> tuple[int, ...] | None:
-    """The numbers that the facts' columns have at the target's relation; None: not known."""
+    """The attribute numbers that the metadata's columns have in the target's relation; None:
+    unknown."""
     if facts.oid == relation_oid:
         return tuple(column.attnum for column in facts.columns)
     return dict(facts.above).get(relation_oid)
@@ -99,7 +102,7 @@ def _columns_of(
     is_own: bool,
     is_later: bool,
 ) -> list[_Column]:
-    """The numbers that the message's columns may have, in order."""
+    """The attribute numbers that the message's columns can have, in order."""
     found: list[tuple[int, _Column]] = []
     for column, number in zip(facts.columns, numbers, strict=True):
         is_sent = number not in known.unsent if number in known.names else not column.generated
@@ -117,7 +120,7 @@ def _columns_of(
 def _names_of(
     relation: Relation, columns: Sequence[_Column], way: Sequence[int], known: KnownColumns
 ) -> tuple[str, ...]:
-    """The target's names for a message's columns; empty: the target has no such column."""
+    """The target's names for a message's columns; an empty name: the target has no such column."""
     names = [known.name_at_target(columns[at].number) or "" for at in way]
     live = {column.number for column in columns if column.slot.name}
     gone = {name for number, name in known.names.items() if number not in live}
@@ -132,7 +135,8 @@ def _names_of(
 def _check_known(
     facts: RelationFacts, columns: Sequence[_Column], used: Collection[int], known: KnownColumns
 ) -> None:
-    """Ask for a look if there may be a column that came after the last one, and was not dropped."""
+    """Request a catalog refresh if a column may have been added, and not dropped, since the last
+    one."""
     for at in used:
         column = columns[at]
         if column.slot.name and column.number > known.attnums:
@@ -144,7 +148,8 @@ def _check_known(
 def _by_name(
     definition: Definition, relation: Relation, known: KnownColumns, *, is_later: bool
 ) -> Definition:
-    """Without numbers: what the last look did not find was dropped, or had another name."""
+    """Match columns by name, without numbers: a name that the last catalog refresh did not find was
+    dropped or renamed."""
     facts = definition.facts
     assert facts is not None
     names = {*known.names.values(), *known.gone.values()}
@@ -171,8 +176,8 @@ def _renamed(
     """A definition with other names.
 
     Args:
-        names: of the relation's columns; empty: it is left out.
-        kept: of the facts' columns, by their names there; the others are not the target's.
+        names: the new names of the relation's columns; empty: remove the column.
+        kept: the metadata's columns, by their names in it; the target has no others.
     """
     columns = tuple(
         column if column.name == name else replace(column, name=name or _dropped_name(at))
@@ -196,5 +201,5 @@ def _renamed(
 
 
 def _dropped_name(place: int) -> str:
-    """A name that no column has, as PostgreSQL calls a dropped one."""
+    """A name that no live column can have, like PostgreSQL's names of dropped columns."""
     return f"........pg.dropped.{place}........"

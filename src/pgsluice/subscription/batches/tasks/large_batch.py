@@ -1,7 +1,7 @@
-"""A table's batch that would not fit into a task's memory: it is read twice, piece by piece.
+"""Applies a batch of one table that does not fit into a task's memory: reads it twice, in pieces.
 
-First for an outline, which says what the target has to look like, before anything is written. Then
-each piece is netted and staged, and one commit takes all pieces.
+The first pass makes an outline, from which the target's columns follow before anything is written.
+The second pass nets and stages each piece. One commit then contains all pieces.
 
 Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 """
@@ -23,21 +23,21 @@ from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChange
 from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
 
 LARGE_BYTES = 32 * 2**20
-"""A table's changes in a batch that are larger than this are read in pieces."""
+"""Changes of one table in a batch that are larger than this, in bytes, are read in pieces."""
 PIECE_BYTES = 32 * 2**20
-"""How large a piece is."""
+"""The size of a piece, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a table's changes are, without their rows.
+    """An outline of a table's changes, without their rows.
 
     Attributes:
-        runs: some changes of each run, without tuples: the first, the first after the last look,
-            and the last.
-        changes: how many there are.
-        last: position of the last one; 0: there are none.
-        truncates: those of the table's leaves.
+        runs: some changes without tuples, of each sequence of changes with the same relation: the
+            first, the first after the last catalog refresh, and the last.
+        changes: the number of changes.
+        last: the position of the last change; 0: there are none.
+        truncates: the TRUNCATEs of the table's leaf partitions.
     """
 
     runs: tuple[RelationChanges, ...]
@@ -62,7 +62,7 @@ class Outline:
 
     @classmethod
     def joined(cls, outlines: Iterable[Outline]) -> Outline:
-        """The outlines of pieces as one."""
+        """Combine the outlines of pieces into one."""
         runs: list[RelationChanges] = []
         changes, last = 0, Lsn(0)
         outlines = list(outlines)
@@ -75,10 +75,10 @@ class Outline:
 
     @classmethod
     def between(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
-        """Read the changes in (after, through] for what decides how they are applied.
+        """Read the outline of the changes in (after, through].
 
         Raises:
-            TableError: they cannot be.
+            TableError: the changes cannot be applied.
         """
         return cls.joined(cls.of(changes, runs) for runs in changes.pieces(Chunk(after, through)))
 
@@ -89,7 +89,7 @@ def net_pieces(
     """The net changes of each piece, for a target with these columns.
 
     Args:
-        outline: of all the pieces.
+        outline: the outline of all pieces.
     """
     begins = first_places(outline.runs, columns.missing)
     for runs in changes.pieces(Chunk(after, outline.last)):

@@ -1,11 +1,11 @@
-"""A table's large batch that several tasks share, in four jobs of Spark.
+"""Applies one table's large batch in several tasks, in four Spark jobs.
 
-1. The target is asked where it is.
-2. Tasks read the changes, each some of them, and slice each piece by bucket: a key's changes are in
-   one bucket. From what they have seen, the driver decides what the target has to look like.
-3. Tasks net and stage the changes, each some buckets, piece by piece. Buckets that changes of key
-   link are one task's.
-4. One task commits what all have staged.
+1. A task reads the target's position.
+2. Each task reads some of the changes and slices them by bucket: all changes of a key are in one
+   bucket. From their outlines, the driver decides which columns the target needs.
+3. Each task nets and stages the changes of some buckets, piece by piece. If an update moves a row
+   from one bucket to another, the same task gets both buckets.
+4. One task commits everything that was staged.
 
 Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 """
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _UNDECIDED, _KEPT, _DELETED = "undecided", "kept", "deleted"
-"""The suffix of a file in the folder: what becomes of what is staged if the commit fails. Its name
-is the batch's own: an attempt of an earlier batch may still be there."""
+"""The suffix of a file that decides between committing and deleting the staged changes. The file
+has the batch's own name, because an attempt of an earlier batch may still be running."""
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -57,13 +57,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class SlicedPiece:
-    """A piece of a table's changes in a file, sliced by bucket, between the tasks of a batch.
+    """A file with a piece of a table's changes, sliced by bucket, for other tasks of the batch.
 
-    The file lies in the subscription's folder of the spool, which only pgsluice's own user can
-    write, so it may be a pickle.
+    The file may be a pickle: it is in the subscription's folder of the spool, which only pgsluice's
+    user can write.
 
     Attributes:
-        slices: by bucket, where its slice begins and how long it is, in bytes.
+        slices: offset and length of each bucket's slice in the file, in bytes.
         links: pairs of buckets that have to be netted together.
     """
 
@@ -75,11 +75,11 @@ class SlicedPiece:
     def write(
         cls, folder: Path, runs: Iterable[RelationChanges], key: tuple[str, ...]
     ) -> SlicedPiece:
-        """Slice the runs of a piece, and write them.
+        """Slice a piece of changes by bucket, and write the slices.
 
         Args:
-            folder: which exists.
-            key: of the table.
+            folder: an existing folder.
+            key: the table's key.
         """
         by_bucket: dict[int, list[RelationChanges]] = {}
         links: set[tuple[int, int]] = set()
@@ -100,11 +100,11 @@ class SlicedPiece:
         return cls(str(path), slices, frozenset(links))
 
     def size(self, buckets: Collection[int]) -> int:
-        """How large the slices of some buckets are, in bytes."""
+        """The size of some buckets' slices, in bytes."""
         return sum(length for bucket, (_, length) in self.slices.items() if bucket in buckets)
 
     def read(self, buckets: Sequence[int]) -> list[RelationChanges]:
-        """The runs of some buckets, with what every bucket needs."""
+        """Read the changes of some buckets, including the changes that every bucket needs."""
         runs: list[RelationChanges] = []
         with Path(self.path).open("rb") as file:
             for bucket in (*buckets, EVERY_BUCKET):
@@ -116,11 +116,11 @@ class SlicedPiece:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Where the target is.
+    """The state of the target before the batch.
 
     Attributes:
-        after: where the changes start that it lacks.
-        done_before: the result if there are none.
+        after: the position after which the target lacks changes.
+        done_before: the result, if the target lacks nothing.
         schema: its columns; None: it does not exist yet.
         can_stage: see :meth:`pgsluice.sinks.fence.TableWriter.can_stage_changes`.
     """
@@ -133,7 +133,8 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Sliced:
-    """The changes of one task, in commit order: what they are, and the files of their pieces."""
+    """The changes that one task has sliced, in commit order: their outline and the files of their
+    pieces."""
 
     outline: Outline
     pieces: tuple[SlicedPiece, ...]
@@ -141,14 +142,14 @@ class _Sliced:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one task stages.
+    """The share of one task in staging.
 
     Attributes:
-        after: the position that the target has to have.
+        after: the position that the target has to be at.
         truncates, begins: see
             :meth:`pgsluice.subscription.batches.tasks.table_changes.TableChanges.net`.
-        pieces: of all changes, in commit order.
-        buckets: those that are this task's.
+        pieces: the files of all changes, in commit order.
+        buckets: the buckets of this task.
     """
 
     after: Lsn
@@ -167,13 +168,13 @@ class _TaskFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SharedBatch:
-    """One table's large batch; it pickles.
+    """One table's large batch that several tasks apply; picklable.
 
     Attributes:
-        task: what applies tables.
-        work: the table's.
-        key: the table's key as the last look knows it; empty: it has none.
-        folder: of the subscription alone, for files of this batch.
+        task: applies tables in tasks.
+        work: the table's work.
+        key: the table's key as of the last catalog refresh; empty: it has none.
+        folder: the folder for this batch's files, which no other subscription uses.
     """
 
     task: ApplyTables
@@ -183,7 +184,7 @@ class SharedBatch:
 
     @classmethod
     def of(cls, task: ApplyTables, work: TableWork) -> SharedBatch | None:
-        """The batch, if it is large enough and its key is known."""
+        """The shared batch for this work; None if it is too small or its key is unknown."""
         is_large = work.size_bytes > task.large_bytes and not work.alter_facts
         if not is_large or task.staging_path is None or work.known is None:
             return None
@@ -192,7 +193,7 @@ class SharedBatch:
         return cls(task, work, work.known.key, Path(task.staging_path))
 
     def run(self, spark: SparkContext) -> TaskResult | Failure | None:
-        """Apply the batch; None: it has to be applied in one task, and nothing was done."""
+        """Apply the batch. None: nothing was done; the batch has to be applied in one task."""
         # What an earlier batch left that was killed; one batch at a time has the folder.
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
@@ -243,8 +244,8 @@ class SharedBatch:
         )
 
     def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:
-        """What all tasks have staged; if one fails, nothing stays of the others: the next attempt
-        would need as much room once more."""
+        """Stage all shares. If a task fails, delete what the others have staged: the next attempt
+        stages it again and needs the same room."""
         results = _attempts(spark, self._stage, shares)
         staged = [result for result in results if isinstance(result, StagedChanges)]
         if len(staged) < len(results):
@@ -252,8 +253,8 @@ class SharedBatch:
         return _all_of(results)
 
     def _has_one_key(self, outline: Outline) -> bool:
-        """Whether the key has the same columns and types in all changes, so that equal keys are in
-        the same bucket."""
+        """Whether the key has the same columns and types in all changes; then equal keys are in the
+        same bucket."""
         kinds = {
             tuple(str(run.schema.field(name).type) for name in self.key if name in run.schema.names)
             for run in outline.runs
@@ -307,8 +308,8 @@ class SharedBatch:
             yield changes.net(runs, share.columns, share.truncates, share.begins)
 
     def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
-        """Spark may attempt this again while the first attempt goes on somewhere. So only the first
-        one deletes what is staged, and no later one commits it then."""
+        """Commit the staged changes. Spark may run this again while the first attempt still runs:
+        only the first attempt may delete them, and then no later attempt commits them."""
         batch, staged, outline = wanted
         if again_in_stage() is not None and not self._decides(batch, _KEPT):
             raise PgsluiceError(
@@ -318,10 +319,10 @@ class SharedBatch:
         return self.task.commit(self.work, staged, outline, lambda: self._decides(batch, _DELETED))
 
     def _decides(self, batch: str, fate: str) -> bool:
-        """Whether this becomes of what is staged: the first attempt that asks decides, while the
-        batch lasts.
+        """Whether this attempt may commit or delete the staged changes: the first attempt of the
+        batch that asks decides for all.
 
-        By the name of a file: to change it needs no room on the disk.
+        The decision is the name of a file, because renaming needs no room on the disk.
         """
         with suppress(FileNotFoundError):
             (self.folder / f"{batch}.{_UNDECIDED}").rename(self.folder / f"{batch}.{fate}")
@@ -329,7 +330,7 @@ class SharedBatch:
 
 
 def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:
-    """Buckets in groups of about the same size; those that are linked are in one group."""
+    """Divide buckets into groups of about the same size; linked buckets are in the same group."""
     groups: list[list[int]] = [[] for _ in range(tasks)]
     sizes = [0] * tasks
 
@@ -345,16 +346,16 @@ def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:
 
 
 def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R]:
-    """Results of tasks, in the order of their work.
+    """The results of tasks, in the order of their work.
 
     Raises:
-        _TaskFailedError: one failed.
+        _TaskFailedError: a task failed.
     """
     return _all_of(_attempts(spark, run, works))
 
 
 def _attempts(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R | Failure]:
-    """What became of tasks, in the order of their work."""
+    """The results or failures of tasks, in the order of their work."""
 
     def numbered(work: tuple[int, W]) -> tuple[int, R | Failure]:
         return work[0], attempt(run, work[1])

@@ -1,7 +1,6 @@
-"""A table's changes: read from the spool, published and netted.
+"""Reads a table's changes from the spool, applies publications, and nets them.
 
-They are read all at once, or in pieces that follow each other, each small enough for the memory of
-a task.
+It reads all changes at once, or in consecutive pieces that fit into a task's memory.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from pgsluice.subscription.batches.tasks.column_identity import identified
 from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
 
 _CHANGE_BYTES = 64
-"""What a change counts beside its message: for the arrays that have an element for each."""
+"""Bytes that a change counts in addition to its message, for its elements in arrays."""
 _CHUNK_PIECES = 2
-"""How many pieces a chunk has, about."""
+"""The approximate number of pieces in a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Chunk:
     """Changes that are read together: those with positions in (after, through].
 
     Attributes:
-        parts: the first part, and the one behind the last, where the range is one transaction in
-            parts; None: all of the range.
+        parts: the first part and the one after the last, if the chunk is a section of one
+            transaction in parts; None: the whole range.
     """
 
     after: Lsn
@@ -49,12 +48,12 @@ class TableChanges:
     """Reads the changes of one table's work.
 
     Attributes:
-        reader: of the spool; the tables of a task share it.
-        rules: of pgsluice's publications, by the relation that the server sends; None: there are
-            no such publications, and everything is taken.
-        sends_all_origins: the server also sends what replication wrote there (``origin``).
-        piece_bytes: how large a piece is. Decoded and netted, it takes several times as much
-            memory.
+        reader: reads the spool; the tables of a task share it.
+        rules: the rules of pgsluice's own publications, by the relation that the server sends;
+            None: there are no own publications, and all changes are applied.
+        sends_all_origins: the server also sends changes that it got by replication (``origin =
+            any``).
+        piece_bytes: the size of a piece. Decoded and netted, it takes several times as much memory.
     """
 
     work: TableWork
@@ -65,16 +64,17 @@ class TableChanges:
     piece_bytes: int
 
     def all(self, after: Lsn, through: Lsn) -> list[RelationChanges]:
-        """The published changes in (after, through], as runs that have some."""
+        """The published changes in (after, through], grouped by relation in commit order, without
+        empty groups."""
         return self._published(self._views(Chunk(after, through)))
 
     def pieces(self, chunk: Chunk) -> Iterator[list[RelationChanges]]:
-        """The published changes of a chunk, in pieces that follow each other in commit order."""
+        """The published changes of a chunk, in consecutive pieces in commit order."""
         pieces = map(self._published, self._cut(self._views(chunk)))
         return (runs for runs in pieces if runs)
 
     def chunks(self, after: Lsn, through: Lsn) -> list[Chunk]:
-        """The changes in (after, through] as chunks of a few pieces, in commit order."""
+        """Divide (after, through] into chunks of a few pieces, in commit order."""
         chunks: list[Chunk] = []
         size = 0
         for info in self.reader.segments(after, through):
@@ -101,10 +101,10 @@ class TableChanges:
         truncates: Truncates,
         begins: Mapping[str, Place] | None = None,
     ) -> NetChanges:
-        """What runs leave of each key, for a target with these columns.
+        """The last state of each key after these changes, for a target with these columns.
 
         Args:
-            truncates: those of all changes that one commit takes.
+            truncates: the TRUNCATEs in all changes of the commit.
             begins: see :func:`pgsluice.changes.net.net_changes`.
         """
         runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
@@ -120,11 +120,11 @@ class TableChanges:
         )
 
     def truncates(self, runs: Sequence[RelationChanges]) -> Truncates:
-        """The TRUNCATEs of the table's leaves.
+        """The TRUNCATEs of the table's leaf partitions.
 
         Raises:
-            TableError: all leaves that the last look has found were truncated after it. One that it
-                has not found may have sent rows, too.
+            TableError: all leaf partitions of the last catalog refresh were truncated after it. A
+                partition that it has not found may have sent rows, too.
         """
         work, truncated = self.work, truncated_leaves(runs)
         whole = [
@@ -143,7 +143,8 @@ class TableChanges:
         return self.reader.views_between(chunk.after, chunk.through, chunk.parts)
 
     def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
-        """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
+        """Views of segments, cut and joined to pieces of about ``piece_bytes`` of the table's
+        changes."""
         piece: list[SegmentView] = []
         size = 0
         for view in views:
@@ -190,7 +191,8 @@ class TableChanges:
 def _cuts(
     view: SegmentView, oids: Sequence[int], most_bytes: int
 ) -> Iterator[tuple[SegmentView, int]]:
-    """A view in parts of about so many bytes of some relations' changes, with the size of each."""
+    """Cut a view into parts with about so many bytes of some relations' changes, each with its
+    size."""
     block = view.block
     is_change = np.isin(block.oids, oids)
     sizes = np.cumsum(np.where(is_change, block.ends - block.starts + _CHANGE_BYTES, 0))
@@ -208,7 +210,7 @@ def _cuts(
 
 
 def _ranges(sizes: Sequence[int], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Neighbours in ranges (first, behind the last) of about so many bytes."""
+    """Group neighbours into ranges (first, after the last) of about so many bytes."""
     first = size = 0
     for number, each in enumerate(sizes):
         if number > first and size + each > most_bytes:

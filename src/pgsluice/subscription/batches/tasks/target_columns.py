@@ -1,13 +1,14 @@
-"""Which columns a target has to have before changes are applied to it.
+"""Decides which columns a target needs before changes are applied to it.
 
-A target's columns are those that it has and those that the changes bring. What a new column, or
-one of another type, means is decided in :mod:`pgsluice.schema_rules` by what the last look at the
-catalog knows.
+The target needs the columns that it has and the columns of the changes.
+:mod:`pgsluice.schema_rules` decides what a new column or another type means, from the last catalog
+refresh.
 
-Rows from before ``ADD COLUMN ... DEFAULT 7`` have 7, and no change carries it. The target's rows
-get it once all changes from before the column are applied, and none from after it. So the changes
-are divided there: the first one whose relation has the column begins a piece of its own. So does
-the first one whose relation has another name than the target: that is for a look to decide.
+``ADD COLUMN ... DEFAULT 7`` gives all older rows the value 7, without any change in the stream. The
+target's rows have to get it exactly between the last change before the column and the first change
+after it. So the changes are divided there: the first change with the new column starts a new piece.
+A change under a new table name also starts a new piece, because a catalog refresh has to decide
+about it.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ from pgsluice.subscription.base.work import TableWork
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """What the first piece of a table's changes asks of its target.
+    """What the first piece of a table's changes needs of its target.
 
     Attributes:
-        table: the target as it has to be.
-        through: where the piece ends; None: all changes are one piece.
-        added, widened: what the target lacks.
-        missing: columns -> what rows from before them have at the source.
+        table: the definition that the target needs.
+        through: the end of the piece; None: all changes are one piece.
+        added, widened: columns that the target lacks, and columns that need a wider type.
+        missing: columns -> the value of older rows at the source.
         left_out: columns of the changes that the target does not get.
-        doubt: why the changes may have other columns, for people; empty: they have not.
+        doubt: why the changes may have other columns, as text for the user; empty: there is no
+            doubt.
     """
 
     table: TargetTable
@@ -61,13 +63,13 @@ class TargetColumns:
 
 @dataclass(slots=True)
 class _Columns:
-    """A target's columns while they are put together from the changes' relations.
+    """Collects a target's columns from the relations of the changes.
 
     Attributes:
-        fields: the target's, and those that are added, as they have to be.
-        missing: likewise of :class:`TargetColumns`.
-        first: added columns with a value for older rows -> position of the first change that
-            has them.
+        fields: the target's columns with the added ones, in the types that they need.
+        missing: as in :class:`TargetColumns`.
+        first: added columns with a value for older rows -> the position of the first change that
+            has the column.
     """
 
     fields: dict[str, pa.Field]
@@ -85,14 +87,14 @@ def columns_of(
     existing: pa.Schema | None,
     options: TableOptions,
 ) -> TargetColumns:
-    """What a table's changes ask of its target.
+    """The columns that a table's changes need at its target.
 
     Args:
-        runs: its changes; at least one.
+        runs: the changes, grouped by relation; at least one group.
         existing: the target's columns; None: it does not exist yet.
 
     Raises:
-        TableError: the table's facts are not known, or only a look at the catalog can say what a
+        TableError: the table's metadata is unknown, or only a catalog refresh can tell what a
             change of its definition means.
     """
     runs, renamed_at = _before_another_name(work, runs)
@@ -131,10 +133,11 @@ def columns_of(
 def _before_another_name(
     work: TableWork, runs: Sequence[RelationChanges]
 ) -> tuple[Sequence[RelationChanges], list[int]]:
-    """The runs that begin before the table has another name than the target; and the position of
-    the first change under the other name, if there is one.
+    """The changes before the first one under another table name, and that change's position, if
+    there is one.
 
-    Names from before the last look do not matter: the target has the one that the look found.
+    Names that are older than the last catalog refresh do not matter: the target already has the
+    name that the refresh found.
     """
     unseen: list[tuple[int, LookFirst]] = []
     for run in runs:
@@ -154,18 +157,18 @@ def _before_another_name(
 def _add_run(
     columns: _Columns, work: TableWork, run: RelationChanges, *, is_new: bool, options: TableOptions
 ) -> tuple[str, ...]:
-    """Add the columns of a run's relation; its key."""
+    """Add the columns of the changes' relation; returns its key."""
     if run.facts is None and run.relation.oid != work.relation_oid:
         # Dropped since, most likely: the next look finds that, and takes its rows away.
         raise TableError(
-            f"{work.title}: what the catalog says of a partition could not be found any more",
+            f"{work.title}: capture could not read a partition's definition in time",
             remedy=Remedy.LOOK,
             table=work.title,
             partitions=frozenset({run.relation.oid}),
         )
     if run.facts is None:
         raise TableError(
-            f"{work.title}: what the catalog says of it could not be found any more",
+            f"{work.title}: capture could not read its definition in time",
             hint="if the table still exists, copy it again; if it was dropped, its target "
             "stays as it is",
             table=work.title,
@@ -207,7 +210,7 @@ def _leave_out_dropped(
     known: Collection[str],
     source_types: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Leave out what can't be read of columns that were dropped after the run's changes."""
+    """Ignore columns that were dropped after these changes and can no longer be read."""
     for now in run.schema:
         have = columns.fields.get(now.name)
         if now.name not in known and have is not None:
@@ -226,7 +229,7 @@ def _add_missing(
     run: RelationChanges,
     options: TableOptions,
 ) -> None:
-    """Note what rows from before a column have, and where the column comes first."""
+    """Note the value that older rows have in a column, and the column's first change."""
     assert run.facts is not None
     name = column.name
     text = column.missing if work.known is None else work.known.added.get(name)
@@ -242,10 +245,11 @@ def _add_missing(
 def due_columns(
     work: TableWork, existing: pa.Schema | None, options: TableOptions
 ) -> list[AddedColumn]:
-    """The columns that a look found and that the target lacks, with the value of older rows.
+    """The columns that a catalog refresh found and the target lacks, each with the value of older
+    rows.
 
     Raises:
-        TableError: the target can't have them.
+        TableError: the target cannot have them.
     """
     if existing is None or work.known is None:
         return []
@@ -273,10 +277,10 @@ def missing_value(
     text: str | None,
     options: TableOptions,
 ) -> pa.Scalar:
-    """What rows from before a column have in it, as the target's type has it.
+    """The value that older rows have in a column, in the target's type.
 
     Args:
-        facts: of its table.
+        facts: the table's relation metadata.
         text: the value as PostgreSQL prints it; None: NULL.
 
     Raises:

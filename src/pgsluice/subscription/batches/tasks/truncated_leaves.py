@@ -1,8 +1,8 @@
-"""The task's side of batches in which single partitions were truncated under their own names.
+"""The task's part of batches in which single partitions were truncated under their own names.
 
-The partition's bound tells which rows of the target a TRUNCATE removes. Bounds are SQL, and only
-the source's catalog says what their types and collations mean. Few batches need them. So a task
-that finds such a TRUNCATE names the partitions, and the driver runs it again with their bounds
+A TRUNCATE of a partition removes the target's rows within the partition's bound. A bound is SQL,
+and only the source can evaluate its types and collations. Few batches need bounds. So a task that
+finds such a TRUNCATE reports the partitions, and the driver runs it again with their bounds
 (:mod:`pgsluice.subscription.batches.truncated_bounds`).
 """
 
@@ -22,18 +22,19 @@ from pgsluice.subscription.base.work import TableWork
 def deletes_of_truncated(
     work: TableWork, truncates: Truncates, writer: TableWriter, table: TargetTable
 ) -> Iterator[NetChanges] | None:
-    """What deletes the rows that the target has of truncated leaves, before other changes.
+    """The deletes for the target's rows of truncated partitions, to be applied before other
+    changes.
 
     Args:
-        truncates: among the changes of one commit.
-        writer: of the target; it has to stage what is given back.
+        truncates: the TRUNCATEs among the changes of one commit.
+        writer: the target's writer, which has to stage the result.
         table: the target.
 
     Returns:
-        None: nothing has to be deleted.
+        None if nothing has to be deleted.
 
     Raises:
-        TableError: bounds of leaves are needed; or the table has to be copied.
+        TableError: the bounds of partitions are needed, or the table has to be copied.
     """
     leaves = truncates.leaves
     if not leaves or writer.schema() is None:
