@@ -1,8 +1,7 @@
-"""From the slot into the spool: receive, make durable, acknowledge.
+"""Capture: receives changes from the slot, makes them durable in the spool, and acknowledges them.
 
-An LSN is acknowledged only after its bytes are durable in the spool; nothing here has a
-default that acknowledges. One process does it for one slot: started by ``run``, by the Spark
-source, or alone.
+An LSN is acknowledged only after its bytes are durable in the spool; no default argument here
+acknowledges anything. One process serves one slot; ``run``, the Spark source or the user starts it.
 """
 
 from pgsluice.capture.child import CaptureProcess

@@ -1,10 +1,10 @@
 """Capture as a child process: how its parent starts, watches and ends it.
 
-The child gets the configuration as one line of JSON on its standard input, which keeps the
-dsn off the command line, and ends cleanly when that pipe closes: also when its parent was
-killed. It prints why it ended, as a line of JSON, on its standard output; what else is printed
-there goes to its standard error. A child that was ended by somebody else is started again; a
-child that ended with an error is not.
+The child gets the configuration as one line of JSON on its standard input, so that the dsn is not
+on the command line. It ends cleanly when that pipe closes, also when its parent was killed. It
+prints the error that ended it to its standard output, as a line of JSON; other output goes to its
+standard error. The parent restarts a child that was killed, but not a child that ended with an
+error.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pgsluice.shown import log_to_stderr
 logger = logging.getLogger(__name__)
 
 END_S = 4.0
-"""How long capture may take to end after it was asked to."""
+"""How long capture may take to end after a request, in seconds."""
 _KILL_S = END_S + 1.0
 _RESTART_S = (0.0, 0.2, 1.0, 5.0)
 _COLLECT_AFTER = 100_000
-"""Objects between two runs of the garbage collector: many more than the frames of a chunk."""
+"""New objects between two runs of the garbage collector: many more than the frames of a chunk."""
 
 
 class CaptureProcess:
-    """A capture that runs as a child process; a context manager. Threads may share it.
+    """A capture that runs as a child process; a context manager. Thread-safe.
 
     Args:
-        once: it ends by itself at the server's position at its start.
+        once: capture ends by itself at the server's position at its start.
     """
 
     def __init__(self, config: Config, *, once: bool = False) -> None:
@@ -60,7 +60,7 @@ class CaptureProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's process; None when there is none now."""
+        """The child's process id; None while there is no child."""
         process = self._process  # another thread may end it meanwhile
         return process.pid if process is not None else None
 
@@ -75,7 +75,7 @@ class CaptureProcess:
         """Start the child.
 
         Raises:
-            PgsluiceError: the system starts no process now.
+            PgsluiceError: the system cannot start a process now.
         """
         self._started_at = time.monotonic()
         try:
@@ -89,17 +89,18 @@ class CaptureProcess:
             self._process.stdin.flush()
 
     def health(self) -> CaptureHealth | None:
-        """What capture said last."""
+        """The last state that capture reported."""
         return read_health(self._config.spool.path)
 
     def check(self) -> bool:
-        """See whether the child works; start it again, and say so, if another one ended it.
+        """Check whether the child works; restart it, with a log line, if it was killed.
 
         Returns:
-            whether it works, or will again; false after the clean end of ``once``, or when closed.
+            True while it works or will be restarted; False after the clean end of ``once``, or
+            after :meth:`close`.
 
         Raises:
-            PgsluiceError: what it ended by.
+            PgsluiceError: the error that ended it.
         """
         with self._lock:
             if self._is_closed:  # a new process would have nobody to end it
@@ -129,7 +130,7 @@ class CaptureProcess:
         self._restarts += 1
 
     def _start_again_after_an_end(self) -> None:
-        """Start the child, or try it later: what it has received is there."""
+        """Restart the child, or try again later: everything that it received is durable."""
         try:
             self._start()
         except PgsluiceError as error:
@@ -137,7 +138,7 @@ class CaptureProcess:
             self._restart_later()
 
     def start_again(self) -> None:
-        """Receive once more, up to the server's position now; ``once`` has ended."""
+        """Receive once more, up to the server's current position, after ``once`` has ended."""
         with self._lock:
             if self._is_closed:
                 return
@@ -158,7 +159,7 @@ class CaptureProcess:
         )
 
     def close(self) -> None:
-        """End the child cleanly; by force when it takes too long."""
+        """End the child cleanly, or by force if that takes too long."""
         with self._lock:
             self._is_closed = True
         if self._process is None:
@@ -196,7 +197,7 @@ def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    """The child's whole life; its exit code."""
+    """Run the child; returns its exit code."""
     log_to_stderr(with_config)
     stop = threading.Event()
     signals: list[int] = []
@@ -233,8 +234,8 @@ def main() -> int:
 
 
 def _read_line(descriptor: int) -> bytes:
-    """A line from a pipe. No buffered reader: the thread that waits for the pipe's end would
-    hold its lock, which the interpreter needs when it ends."""
+    """Read a line from a pipe without a buffered reader. The thread that waits for the pipe's end
+    would hold the reader's lock, which the interpreter needs to exit."""
     line = bytearray()
     while not line.endswith(b"\n") and (more := os.read(descriptor, 65536)):
         line += more
@@ -251,5 +252,5 @@ def _end_with_parent(descriptor: int, stop: threading.Event) -> None:
 
 
 def _end_now() -> None:
-    """End as SIGKILL does: a parent that did not ask for the end starts capture again."""
+    """Exit as after SIGKILL: a parent that did not ask for it restarts capture."""
     os.kill(os.getpid(), signal.SIGKILL)

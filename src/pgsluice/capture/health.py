@@ -1,7 +1,8 @@
-"""What capture does now, in a small file in the spool: for ``status`` and the parent process.
+"""The current state of capture, in a small file in the spool, for ``status`` and the parent
+process.
 
-The file is replaced as a whole and not synced: nothing durable depends on it. ``run --once`` reads
-from it whether the spool is full.
+The file is replaced as a whole and not synced, because nothing durable depends on it. ``run
+--once`` uses it to find out whether the spool is full.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from pgsluice.spool.layout import CAPTURE_HEALTH
 
 @dataclass(frozen=True, slots=True)
 class CaptureHealth:
-    """What capture says of itself.
+    """The state of capture, as capture reports it.
 
     Attributes:
         written_at: seconds since 1970.
-        server_end: how far the server's WAL was when it last said so, as text.
-        spool_bytes: what the spool weighs; None: not known yet.
-        message: why, when something is in the way.
-        times: how often in a row the message was the same, with a pause between.
-        error: what it ended by: ``kind``, ``what``, ``hint``; None otherwise.
+        server_end: the end of the server's WAL, as last reported, as text.
+        spool_bytes: the size of the spool; None: unknown.
+        message: the problem, if there is one.
+        times: how many connections in a row ended with this message.
+        error: the error that ended capture: ``kind``, ``what``, ``hint``; None otherwise.
     """
 
     pid: int
@@ -46,21 +47,21 @@ class CaptureHealth:
 
     @property
     def lag_bytes(self) -> int:
-        """WAL that the server has beyond the frontier, as far as it said."""
+        """Bytes of WAL on the server after the received-through LSN, as last reported."""
         return max(0, Lsn.parse(self.server_end) - Lsn.parse(self.frontier))
 
     def is_alive(self) -> bool:
-        """Whether its process exists on this machine."""
+        """Whether capture's process exists on this machine."""
         return is_running(self.pid)
 
 
 def error_facts(error: PgsluiceError) -> dict[str, Any]:
-    """An error as the file has it."""
+    """An error in the form of the file."""
     return {"kind": type(error).__name__, "what": error.what, "hint": error.hint}
 
 
 def error_of(facts: dict[str, Any]) -> PgsluiceError:
-    """The error that :func:`error_facts` described."""
+    """The error that :func:`error_facts` wrote."""
     kind = getattr(pgsluice.errors, str(facts.get("kind")), PgsluiceError)
     if not (isinstance(kind, type) and issubclass(kind, PgsluiceError)):
         kind = PgsluiceError
@@ -68,13 +69,13 @@ def error_of(facts: dict[str, Any]) -> PgsluiceError:
 
 
 def write_health(spool_path: Path, health: CaptureHealth) -> None:
-    """Replace the file; a disk that is full does not matter here."""
+    """Replace the file; errors of the disk are ignored."""
     raw = {**asdict(health), "phase": health.phase.value}
     replace_json_if_possible(spool_path / CAPTURE_HEALTH, raw)
 
 
 def read_health(spool_path: str | Path) -> CaptureHealth | None:
-    """What capture said last; None when none ever ran, or the file is not readable."""
+    """The last reported state; None if capture never ran, or if the file is unreadable."""
     try:
         raw = json.loads((Path(spool_path) / CAPTURE_HEALTH).read_text())
         return CaptureHealth(**{**raw, "phase": CapturePhase(raw["phase"])})

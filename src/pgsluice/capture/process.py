@@ -1,9 +1,8 @@
-"""Capture as a whole: from one slot into one spool, on one connection after another.
+"""All of capture: from one slot into one spool, on one connection after another.
 
-Capture ends on what waiting cannot mend: a gap, a lost slot, another system, a spool that cannot
-be written, a server that breaks the protocol. Before the first START_REPLICATION it ends on every
-other refusal, too. After that it connects again on all other errors, with growing pauses, for as
-long as it takes.
+Capture ends with errors that waiting cannot solve: a gap, a lost slot, another system, an
+unwritable spool, a violation of the protocol. Before the first START_REPLICATION, any other refusal
+ends it, too. After that, it reconnects after all other errors, with growing pauses and no limit.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ def run_capture(
     """Receive until ``stop`` is set; with ``once``, up to the server's position at the start.
 
     Args:
-        config: source, spool, and the subscriptions that the spool is kept for.
-        once: end by itself when the frontier has reached the flush LSN seen at the start.
-        report: takes events about once a second.
-        stop: ends it cleanly: transactions that were received whole are durable and acknowledged.
+        config: source, spool, and the subscriptions that the spool keeps changes for.
+        once: end when the received-through LSN has reached the flush LSN of the start.
+        report: receives events about once a second.
+        stop: set to end cleanly: completely received transactions are durable and acknowledged.
 
     Raises:
         SourceUnreachable: no connection before the first START_REPLICATION.
-        SourceRefused: the source is not fit, or not the spool's (Gap, SlotLost, SlotInUse,
-            ForeignSource).
+        SourceRefused: the source is unsuitable, or not the one of the spool (Gap, SlotLost,
+            SlotInUse, ForeignSource).
         SpoolBusy: another process writes to the spool.
         SpoolFull, SpoolError: the spool cannot be written.
-        ProtocolError: the server sent what it must not, or what we do not know.
+        ProtocolError: the server sent an illegal or unknown message.
     """
     ended = stop or threading.Event()
     try:
@@ -99,8 +98,9 @@ def _keep_streaming(
 ) -> None:
     """Stream on one connection after another, until done or until waiting cannot help.
 
-    The pauses between them grow while nothing comes. A connection that brought something counts
-    as one that worked: a server that closes each after one transaction still gets through.
+    The pauses between connections grow while nothing is received. A connection that received
+    something resets them, so even a server that closes each connection after one transaction makes
+    progress.
     """
     backoff = Backoff(_BACKOFF_S)
     in_use_since: float | None = None

@@ -1,4 +1,4 @@
-"""How capture tells what it does: as events, and in the health file."""
+"""Reports the state of capture: as events, and in the health file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgsluice.spool.segments.retention import RetentionState, limit_words
 from pgsluice.sql import quote_literal
 
 _HELD_S = 1.0
-"""For how long a commit may wait for a standby without a word about it."""
+"""How long a commit may wait for a standby before a warning, in seconds."""
 _HELD = (
     "the server's catalog does not show the next transaction yet: its commit waits for a"
     " synchronous standby (synchronous_standby_names)"
@@ -29,14 +29,15 @@ _HELD = (
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why the last connection ended, and how many in a row ended so without receiving more."""
+    """Why the last connection ended, and how many in a row ended for this reason without receiving
+    more."""
 
     message: str | None = None
     frontier: Lsn = Lsn(0)  # noqa: RUF009 - an immutable value
     times: int = 0
 
     def again(self, message: str | None, frontier: Lsn) -> Trouble:
-        """The trouble after another connection has ended."""
+        """The new value after another connection has ended."""
         is_same = (message, frontier) == (self.message, self.frontier)
         return Trouble(message, frontier, self.times + 1 if is_same else 1)
 
@@ -45,7 +46,7 @@ class CaptureReporter(ReceiverReports):
     """Reports the state of one capture.
 
     Attributes:
-        lasting: what people have to know for as long as it is so; any thread may set it.
+        lasting: a message that the user has to see while it applies; thread-safe.
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class CaptureReporter(ReceiverReports):
         self._held: str | None = None
 
     def warn(self, sentence: str) -> None:
-        """Report something that does not stop the work."""
+        """Report a problem that does not stop the work."""
         self.report(self._health.phase, sentence)
 
     def report_held(self, seconds: float) -> None:
         """Report that the stream is held because the catalog does not show a transaction.
 
         Args:
-            seconds: for how long; 0: it is not held any more.
+            seconds: how long it has been held; 0: it is no longer held.
         """
         self._held = _HELD if seconds >= _HELD_S else None
 
@@ -79,9 +80,9 @@ class CaptureReporter(ReceiverReports):
         """Report that changes are received, or that the spool has no room for them.
 
         Args:
-            server_end: how far the server's WAL was when it last said so.
-            retained: what the spool holds; None before it was measured.
-            largest: of the transactions in the spool whose end was not received.
+            server_end: the end of the server's WAL, as last reported.
+            retained: what the spool contains; None before it was measured.
+            largest: the largest transaction in the spool whose end was not received.
         """
         self._server_end = server_end
         if retained is not None:
@@ -102,7 +103,7 @@ class CaptureReporter(ReceiverReports):
         self.report(CapturePhase.WAITING, message)
 
     def _about(self, largest: Unfinished) -> str:
-        """Which transaction it is, and what makes room."""
+        """A description of a transaction, and how to make room."""
         transaction = largest.transaction
         xid, mebibytes = transaction.xid, transaction.size_bytes / 2**20
         name = f"{mebibytes:.1f} MiB are transaction {xid}"
@@ -126,10 +127,10 @@ class CaptureReporter(ReceiverReports):
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None
     ) -> None:
-        """Report what capture does now.
+        """Report the current state of capture.
 
         Args:
-            message: why, when something is in the way.
+            message: the problem, if there is one.
         """
         message = message or self._held or self.lasting
         position, frontier = self._writer.position, self._writer.frontier

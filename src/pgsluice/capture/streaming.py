@@ -1,8 +1,9 @@
-"""One connection of capture: from its checks to the end of its stream.
+"""One connection of capture, from its checks to the end of its stream.
 
-The publications are brought into step, the server is compared with the spool's identity and
-history, the slot with the spool's frontier, and only then replication starts, from the frontier. If
-the server may have been restored, a connection before that compares what it sends again.
+It updates the managed publications. It compares the server with the spool's identity and history,
+and the slot with the spool's received-through LSN (frontier). Only then does replication start,
+from the frontier. If the server may have been restored, an earlier connection compares what it
+resends.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from pgsluice.spool.segments.recent_commits import Request
 
 
 class SlotStream:
-    """Streams from the slot into the store, on one connection after another.
+    """Streams from the slot to the store, on one connection after another.
 
     Args:
         config: the whole configuration.
-        spool: the slot's.
+        spool: the slot's spool.
         store: writes to the spool.
-        reporter: reports what the stream does.
+        reporter: reports the stream's state.
         stop: set to end cleanly.
         once: end at the server's flush LSN as it is at the first connection.
 
@@ -88,14 +89,14 @@ class SlotStream:
 
     @property
     def is_done(self) -> bool:
-        """Whether it was asked to stop, or the frontier has reached its target."""
+        """Whether it was asked to stop, or has reached its target."""
         return self._stop.is_set() or (
             self._target is not None and self._store.durable >= self._target
         )
 
     @property
     def durable(self) -> Lsn:
-        """Up to where everything was received and is durable."""
+        """Everything up to this LSN is received and durable."""
         return self._store.durable
 
     def _connect(self) -> ReplicationConnection:
@@ -161,8 +162,8 @@ class SlotStream:
             self._record_options(self._publications_to_request()[0], options)
 
     def _comparison(self, source: SourceState, server_version: int) -> Comparison | None:
-        """What has to be compared: nothing with a server that runs since the last connection,
-        once it has sent what the spool remembers."""
+        """The commits to compare; none if the server has not restarted since it last resent what
+        the spool remembers."""
         started_at, compared = self._seen
         if source.started_at != started_at:
             compared = None
@@ -175,7 +176,7 @@ class SlotStream:
     def _compare(
         self, connection: ReplicationConnection, source: SourceState, comparison: Comparison
     ) -> None:
-        """Compare what the server sends again; another connection receives then."""
+        """Compare what the server resends; another connection receives afterwards."""
         config = self._config.source
         options = as_requested(
             pgoutput_options(config, comparison.request.publications, connection.server_version),
@@ -197,7 +198,8 @@ class SlotStream:
             connection.finish()
 
     def _record_options(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
-        """Record in the spool which publications and options hold from the frontier on."""
+        """Record in the spool which publications and options apply from the received-through LSN
+        on."""
         identity = self._spool.identity
         in_force = options_in_force(options)
         self._spool.replace_identity(replace(identity, publications=publications, options=in_force))
@@ -242,7 +244,7 @@ class SlotStream:
 
     @contextmanager
     def _guarded(self, connection: ReplicationConnection, source: SourceState) -> Iterator[None]:
-        """While a standby streams, nothing becomes durable that came after its promotion."""
+        """While a standby streams, let nothing become durable that was sent after its promotion."""
         if not source.is_standby:
             yield
             return
@@ -265,10 +267,10 @@ class SlotStream:
         return not report.left
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
-        """The publications to ask for, and the LSN at which another one can be added.
+        """The publications to request, and the LSN at which another one can be added.
 
-        The server cannot decode WAL from before a publication was created. So one that is new
-        to the spool is asked for only when the frontier is past its creation.
+        The server cannot decode WAL from before a publication was created. So a publication that is
+        new to the spool is requested only when the received-through LSN is past its creation.
         """
         known = self._spool.identity.publications
         too_new = [
@@ -281,7 +283,7 @@ class SlotStream:
         return ready or known, min((self._decodable_from[name] for name in too_new), default=None)
 
     def _follow_timeline(self, connection: ReplicationConnection, system: SystemIdentity) -> None:
-        """Go on with the server's timeline, if what the spool has is part of its history."""
+        """Follow the server's timeline, if the spool's content is part of its history."""
         identity = self._spool.identity
         server = History.of_server(system.timeline, connection.timeline_history(system.timeline))
         known = History(identity.timeline, identity.history)

@@ -1,1 +1,1 @@
-"""From libpq's frames to durable segments, and what may then be acknowledged."""
+"""From libpq's frames to durable segments, and which LSN may then be acknowledged."""

@@ -1,11 +1,12 @@
-"""What may be acknowledged, and when status is due: the rules, without socket or disk.
+"""The rules for acknowledging: which LSN, and when a status update is due; without socket or disk.
 
-- Commands are handed to the store in numbered order. Only what is durable is acknowledged.
-- A keepalive outside a transaction says that everything before its LSN was sent. Once all
-  that was received before it is durable, and the LSN itself is written as the frontier, it
-  may be acknowledged. A transaction that is being received keeps the frontier where it is.
-- Status goes out at least each ``status_s``, at once when the server asks, and soon after
-  something new became durable.
+- The store executes commands in numbered order. Only durable data is acknowledged.
+- A keepalive outside a transaction means that the server has sent everything before its LSN. The
+  LSN may be acknowledged once everything received before it is durable, and the LSN itself is
+  durable as the received-through LSN (frontier). While a transaction is partly received, the
+  frontier does not rise.
+- A status update is sent at least every ``status_s``, at once when the server asks, and soon after
+  new data became durable.
 - The frontier is written at most once in ``idle_s`` while nothing else happens, and at most
   once a second otherwise.
 """
@@ -22,14 +23,14 @@ _NOWHERE = Lsn(0)
 
 @dataclass(slots=True)
 class AckPolicy:
-    """State of one connection's acknowledging. Times are the caller's monotonic clock.
+    """The acknowledgement state of one connection. Times are those of the caller's monotonic clock.
 
     Attributes:
-        flush: what the last status acknowledged.
+        flush: the LSN that the last status update acknowledged.
         status_s: the longest time between two status updates.
-        ack_delay_s: how soon after new durability status goes out.
-        idle_s: how often an idle stream writes its frontier.
-        is_eager: write the frontier whenever it can rise (``--once``).
+        ack_delay_s: how soon to send a status update after new data became durable.
+        idle_s: how often an idle stream writes its received-through LSN.
+        is_eager: write the received-through LSN whenever it can rise (``--once``).
     """
 
     flush: Lsn
@@ -48,22 +49,23 @@ class AckPolicy:
         """Note a keepalive.
 
         Args:
-            after_command: the command that will have made durable all that came before it.
-            is_held: a transaction is half received, which keeps the frontier where it is.
+            after_command: the number of the command after which everything before the keepalive is
+                durable.
+            is_held: a transaction is partly received, so the frontier cannot rise.
         """
         self.is_reply_due |= wants_reply
         if not is_held and end > self._candidate:
             self._candidate, self._candidate_command = end, after_command
 
     def wrote(self) -> None:
-        """Note that a command was handed to the store: the stream is not idle."""
+        """Note that a command was handed to the store, so the stream is not idle."""
         self._was_busy = True
 
     def frontier_due(self, now: float, *, done_command: int, durable: Lsn) -> Lsn | None:
-        """The LSN to write as the frontier now, if one is due.
+        """The LSN to write as the received-through LSN now, if one is due.
 
         Args:
-            done_command: the last command that is durable.
+            done_command: the number of the last durable command.
         """
         if self._candidate <= durable or done_command < self._candidate_command:
             return None
@@ -75,7 +77,7 @@ class AckPolicy:
         return self._candidate
 
     def status_due(self, now: float, durable: Lsn) -> bool:
-        """Whether it is time for a status update."""
+        """Whether a status update is due."""
         since = now - self.status_at
         return (
             self.is_reply_due
@@ -84,11 +86,11 @@ class AckPolicy:
         )
 
     def sent(self, now: float, durable: Lsn) -> Lsn:
-        """Note a status update that acknowledges ``durable``; the LSN to put into it."""
+        """Note a status update that acknowledges ``durable``; returns the LSN to send."""
         self.flush = max(self.flush, durable)
         self.status_at, self.is_reply_due = now, False
         return self.flush
 
     def next_event_in(self, now: float) -> float:
-        """Seconds until something may be due without anything coming in."""
+        """Seconds until something may be due if nothing is received."""
         return max(0.0, self.status_at + self.status_s - now)

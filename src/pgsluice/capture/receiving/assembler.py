@@ -1,17 +1,17 @@
-"""Frames become whole transactions: the commands to the store, in commit order.
+"""Assembles frames to whole transactions: the commands to the store, in commit order.
 
-:class:`~pgsluice.wire.TransactionMachine` decides what each message does; here its verdicts
-are carried out on bytes. Whole plain transactions wait together for their segment. Each
-transaction that is open (the plain one, the one being prepared, and every one that is
-streamed) waits on its own, and is written as parts when they all grow too large.
+:class:`~pgsluice.wire.TransactionMachine` decides what each message does; this module does it with
+the bytes. Whole plain transactions are collected for a segment. Each open transaction (the plain
+one, the one being prepared, and every streamed one) is collected separately, and is written as
+parts when all of them together are too large.
 
-Nothing of an open transaction can be read before its end is written, and a message that the
-machine refuses ends the connection: so nothing of an illegal transaction becomes readable.
+Readers see an open transaction only after its end is written. An illegal message ends the
+connection. So readers never see an illegal transaction.
 
-Facts of plain relations are looked up at their R. Those of a streamed or prepared transaction
-are looked up at its commit, because before that nobody else can see what it created. Facts from
-before the transaction would decode its rows wrongly. So the stream is held until the catalog shows
-the transaction, which takes long only if its commit waits for a synchronous standby.
+The metadata of plain relations is read at their Relation message. That of a streamed or prepared
+transaction is read at its commit, because before that other sessions cannot see what it created.
+Older metadata would decode its rows wrongly. So the stream waits until the catalog shows the
+transaction, which takes long only if its commit waits for a synchronous standby.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from pgsluice.wire import (
 )
 
 _AWAITED_S = 0.2
-"""For how long a commit is held up that waits for capture itself."""
+"""How long to hold a commit that may be waiting for capture's own acknowledgement, in seconds."""
 _NOT_KEPT = frozenset("SEcAbPKrp")
-"""Tags that are not stored: they bound, end or abort a streamed or prepared transaction."""
+"""Tags that are not stored: they delimit, end or abort a streamed or prepared transaction."""
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far a chunk was followed.
+    """The progress within a chunk.
 
     Attributes:
-        followed: messages that the machine has seen.
-        kept: frames that were put where they belong.
+        followed: the number of messages that the machine has seen.
+        kept: the number of frames that were assigned to a transaction.
         whole_end: the end of the last whole transaction.
     """
 
@@ -76,13 +76,14 @@ class TransactionAssembler:
     """Sorts the frames of one connection by transaction.
 
     Args:
-        prepared_relations: the OIDs of what a prepared transaction (gid, xid) changes.
-        limit: refuses positions that the server cannot have.
-        parallel: ``streaming 'parallel'`` was asked for.
+        prepared_relations: returns the OIDs of the relations that a prepared transaction (gid, xid)
+            changes.
+        limit: refuses LSNs that the server cannot have.
+        parallel: ``streaming 'parallel'`` was requested.
 
     Attributes:
-        whole_since: when the oldest whole transaction that waits came, by the caller's clock;
-            None while none waits.
+        whole_since: when the oldest waiting whole transaction was received, by the caller's clock;
+            None if none waits.
     """
 
     def __init__(
@@ -106,28 +107,28 @@ class TransactionAssembler:
 
     @property
     def whole_bytes(self) -> int:
-        """Bytes of whole transactions that wait."""
+        """Bytes of the whole transactions that wait for their segment."""
         return self._whole.size_bytes
 
     @property
     def holds_frontier(self) -> bool:
-        """Whether a plain or a prepared transaction is half received.
+        """Whether a plain or a prepared transaction is partly received.
 
-        The frontier may pass the beginning of a stream: the server sends a stream again from
-        its beginning for as long as its commit is past the frontier.
+        The frontier may pass the start of a streamed transaction: the server sends it again from
+        its start as long as its commit is past the frontier.
         """
         return self._machine.state in (State.TRANSACTION, State.PREPARE)
 
     def take(self, chunk: Chunk, now: float) -> Iterator[Command | None]:
-        """Follow a chunk.
+        """Process a chunk.
 
         Yields:
-            commands; hand each to the store before asking for the next. None: a transaction is
-            not seen in the catalog yet; ask for the next after a pause, or not at all.
+            commands; hand each to the store before asking for the next one. None: the catalog does
+            not show a transaction yet; ask again after a pause, or stop.
 
         Raises:
-            ProtocolError: a message is malformed, or cannot come here.
-            SourceUnreachable, SourceRefused: the catalog could not be asked.
+            ProtocolError: a message is malformed, or illegal at this point.
+            SourceUnreachable, SourceRefused: the catalog could not be queried.
         """
         cursor = _Cursor(chunk, now)
         try:
@@ -142,29 +143,30 @@ class TransactionAssembler:
         self._keep(cursor, len(chunk))
 
     def take_whole(self) -> Iterator[Command]:
-        """A segment of the whole transactions that wait, if any do."""
+        """A segment of the waiting whole transactions, if there are any."""
         if self.whole_since is not None:
             self.whole_since = None
             yield to_writer(SpoolWriter.append, self._whole.take())
 
     def overflow(self, limit_bytes: int) -> Iterator[Command]:
-        """Parts to write, so that less than ``limit_bytes`` of open transactions are in memory."""
+        """Parts to write, so that at most ``limit_bytes`` of open transactions stay in memory."""
         waiting = {id(each): each for each in (self._plain, self._current, *self._streams.values())}
         while sum(each.frames.size_bytes for each in waiting.values()) >= limit_bytes:
             largest = max(waiting.values(), key=lambda each: each.frames.size_bytes)
             yield from self._write_part(largest)
 
     def open_xids(self) -> set[int]:
-        """Of the transactions that have not ended, and of their subtransactions."""
+        """The xids of open transactions and of their subtransactions."""
         return {xid for each in self._open() for xid in self._machine.first_messages(each.xid)}
 
     def drop_rolled_back(self, aborted: Collection[int]) -> Iterator[Command]:
-        """Drop what was rolled back at the server, whose word about it was not received yet.
+        """Drop transactions that the server's catalog shows as rolled back before the stream says
+        so.
 
-        What follows in the stream until then is not kept either.
+        Their messages in the stream are dropped, too, until the stream reports the rollback.
 
         Args:
-            aborted: xids of transactions and subtransactions.
+            aborted: the xids of transactions and subtransactions.
         """
         for transaction in self._open():
             first = self._machine.first_messages(transaction.xid)
@@ -173,13 +175,14 @@ class TransactionAssembler:
                 yield from self._in_order(transaction.drop_rolled_back(min(starts)))
 
     def _open(self) -> list[OpenTransaction]:
-        """The transactions that may still be rolled back: the streams, and one that is prepared."""
+        """The transactions that may still be rolled back: streamed ones, and the one being
+        prepared."""
         current = self._current
         is_prepared = current is not self._plain and current.xid not in self._streams
         return [*self._streams.values(), *([current] if is_prepared else [])]
 
     def _keep(self, cursor: _Cursor, end: int) -> None:
-        """Put the frames up to ``end`` where they belong."""
+        """Assign the frames up to ``end`` to their transactions."""
         first = cursor.kept
         if cursor.whole_end > first:
             self._plain.frames.move_to(self._whole)
@@ -191,18 +194,18 @@ class TransactionAssembler:
         cursor.kept = end
 
     def _keep_own(self, cursor: _Cursor, end: int, message: bytes) -> None:
-        """Put a message of our own behind the frames up to ``end``."""
+        """Insert a message of our own after the frames up to ``end``."""
         self._keep(cursor, end)
         self._current.frames.add_message(message)
 
     def _write_part(self, transaction: OpenTransaction) -> Iterator[Command]:
-        """Write what is in memory of an open transaction."""
+        """Write the in-memory messages of an open transaction as a part."""
         self._keys += not transaction.key
         # A key is unique by its xid: on another connection the numbers begin anew.
         yield from self._in_order(transaction.write_part(f"{transaction.xid:08X}-{self._keys:08X}"))
 
     def _in_order(self, command: Command | None) -> Iterator[Command]:
-        """First the whole transactions that wait: the spool has commits in their order."""
+        """Put waiting whole transactions before this command: the spool has commits in order."""
         if command is not None:
             yield from self.take_whole()
             yield command
@@ -210,11 +213,11 @@ class TransactionAssembler:
     # ── what each message does ──────────────────────────────────────────────────────────────
 
     def _follow_plain(self, cursor: _Cursor, number: int) -> bool:
-        """Follow plain transactions that come one after another, all in one go.
+        """Process consecutive plain transactions all at once.
 
         Returns:
-            False when there are few, or something is wrong with them: then each message is
-            followed by itself, and the wrong one is refused.
+            False if there are few of them, or one is malformed: then each message is processed
+            alone, and the malformed one is refused.
         """
         if cursor.chunk.other_tags[number] != "B" or cursor.followed < cursor.chunk.others[number]:
             return False
@@ -229,7 +232,8 @@ class TransactionAssembler:
         return True
 
     def _keep_changed_facts(self, cursor: _Cursor, index: int) -> None:
-        """Before a Begin, and no earlier: a stream that commits may bring newer facts."""
+        """Insert changed metadata, only before a Begin: a streamed transaction that commits may
+        bring newer metadata."""
         for message in self._facts.take_changed():
             self._keep_own(cursor, index, message)
 
@@ -241,7 +245,7 @@ class TransactionAssembler:
             cursor.followed = end
 
     def _follow(self, cursor: _Cursor, index: int, tag: str) -> Iterator[Command | None]:
-        """Follow a message that is not a row."""
+        """Process a message that is not a row."""
         if tag in _NOT_KEPT:
             self._keep(cursor, index)
             cursor.kept = index + 1
@@ -291,7 +295,7 @@ class TransactionAssembler:
         """Hold the stream until the catalog shows a transaction; write what came before it.
 
         Returns:
-            False: it does not, but the commit may wait for what capture acknowledges.
+            False: it still does not, but the commit may be waiting for capture's acknowledgement.
         """
         if self._facts.sees(xid):
             return True
@@ -310,7 +314,7 @@ class TransactionAssembler:
         joining: Collection[int],
         announced: Mapping[int, Relation],
     ) -> Generator[Command | None, None, Facts]:
-        """Facts of the relations that a transaction changed before its commit."""
+        """The metadata of the relations that a transaction changed, as of its commit."""
         is_seen = yield from self._until_seen(xid)
         return self._facts.at_commit(oids, joining, None if is_seen else announced)
 
@@ -332,7 +336,7 @@ class TransactionAssembler:
         self._plain = self._current = OpenTransaction(0, in_stream=False)
 
     def _abort(self, step: Step) -> Iterator[Command]:
-        """Drop a stream, or what follows the first message of one of its subtransactions."""
+        """Drop a streamed transaction, or the messages from a subtransaction's first one on."""
         if step.event is Event.IGNORED or step.xid is None:
             return
         stream = self._streams[step.xid]

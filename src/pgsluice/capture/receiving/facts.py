@@ -1,11 +1,11 @@
-"""Facts of relations for the spool: looked up when an R comes, and watched for changes.
+"""Relation metadata for the spool: read when a Relation message arrives, and watched for changes.
 
-A Relation message says that the server rebuilt its cache entry of the relation. So its facts are
-looked up again, on a connection of their own, and stand in the spool behind the R (message ``#``)
-if they are the first on this connection or have changed. The facts of a transaction that comes
-before its commit are looked up at the commit, because nobody else can see them before. Either is
-done only when the catalog shows the transaction (:mod:`pgsluice.catalog.visibility`). A watcher
-polls every ``catalog_poll_s`` for changes that no R announces, and keeps the publications in step.
+A Relation message means that the server rebuilt its cache entry of the relation. So its metadata
+(facts) is read again, on a separate connection. It is stored after the Relation message, as message
+``#``, if it is the first on this connection or has changed. The metadata of a streamed or prepared
+transaction is read at the commit, because other sessions cannot see it before. Both wait until the
+catalog shows the transaction (:mod:`pgsluice.catalog.visibility`). A watcher polls every
+``catalog_poll_s`` for changes without a Relation message, and updates the managed publications.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ _OID = struct.Struct(">I")
 
 
 def facts_message(oid: int, json: str | None) -> bytes:
-    """Our own message: a relation's facts; without any they are unknown."""
+    """pgsluice's own message ``#`` with a relation's metadata; without any, the metadata is
+    unknown."""
     return bytes([FACTS_TAG]) + _OID.pack(oid) + (json or "").encode()
 
 
 class FactsSource:
-    """Facts for one connection's stream.
+    """Reads the relation metadata for one connection's stream.
 
     Args:
-        dsn: of the source.
-        timeout_s: for connecting.
-        silence_s: for each answer; None: as long as it takes.
-        application: the application_name of the connection that streams.
+        dsn: the source's connection string.
+        timeout_s: the timeout for connecting, in seconds.
+        silence_s: the timeout for each answer, in seconds; None: no limit.
+        application: the application_name of the streaming connection.
     """
 
     def __init__(
@@ -70,44 +71,45 @@ class FactsSource:
             self._connection = None
 
     def sees(self, xid: int) -> bool:
-        """Whether the catalog shows what a committed transaction did.
+        """Whether the catalog shows the changes of a committed transaction.
 
         Raises:
-            SourceUnreachable, SourceRefused: it could not be asked.
+            SourceUnreachable, SourceRefused: it could not be queried.
         """
         with source_errors("asking for the server's snapshot"):
             return sees_transaction(self._connected(), xid)
 
     def statuses(self, xids: Collection[int]) -> dict[int, TransactionStatus]:
-        """How transactions and subtransactions ended; without those that are too long ago.
+        """The outcomes of transactions and subtransactions, without those that are too old to know.
 
         Raises:
-            SourceUnreachable, SourceRefused: it could not be asked.
+            SourceUnreachable, SourceRefused: it could not be queried.
         """
         with source_errors("asking how transactions ended"):
             return transaction_statuses(self._connected(), xids)
 
     def may_be_awaited(self) -> bool:
-        """Whether a commit may wait until capture acknowledges it, because the server takes the
-        connection for a synchronous standby.
+        """Whether a commit may be waiting for capture's acknowledgement, because the server treats
+        capture as a synchronous standby.
 
         Raises:
-            SourceUnreachable, SourceRefused: it could not be asked.
+            SourceUnreachable, SourceRefused: it could not be queried.
         """
         with source_errors("asking for the server's standbys"):
             return counts_as_standby(self._connected(), self._application)
 
     def on_relation(self, oid: int, like: Relation | None = None) -> bytes | None:
-        """A relation was announced.
+        """Read the metadata of an announced relation.
 
         Args:
-            like: the announcement, if the catalog may be older: other facts are unknown then.
+            like: the announcement, if the catalog may be older; metadata with other columns is then
+                dropped.
 
         Returns:
-            the facts' message to stand behind its R; None when they have not changed.
+            the metadata's message, to follow the Relation message; None if it has not changed.
 
         Raises:
-            SourceUnreachable, SourceRefused: the catalog could not be asked.
+            SourceUnreachable, SourceRefused: the catalog could not be queried.
         """
         facts = self._fetch([oid])[oid]
         json = _json(facts if like is None else _if_like(facts, like))
@@ -122,18 +124,19 @@ class FactsSource:
         joining: Collection[int],
         like: Mapping[int, Relation] | None = None,
     ) -> dict[int, RelationFacts | None]:
-        """A transaction that came before its commit is committed now.
+        """Read the metadata for a streamed or prepared transaction that has committed.
 
         Args:
             oids: the relations that it changed.
-            joining: those whose announcement now counts for the connection.
-            like: their announcements, if the catalog may be older: other facts are unknown then.
+            joining: relations whose announcement is valid for the connection from now on.
+            like: their announcements, if the catalog may be older; metadata with other columns is
+                then dropped.
 
         Returns:
-            their facts as of the commit; None: the catalog has no such relation any more.
+            their metadata as of the commit; None: the relation is no longer in the catalog.
 
         Raises:
-            SourceUnreachable, SourceRefused: the catalog could not be asked.
+            SourceUnreachable, SourceRefused: the catalog could not be queried.
         """
         facts = self._fetch(oids)
         if like is not None:
@@ -142,23 +145,24 @@ class FactsSource:
         return facts
 
     def known(self) -> dict[int, str | None]:
-        """The relations that came on this connection, and their facts; from any thread."""
+        """The relations of this connection with their metadata; thread-safe."""
         return dict(self._known)
 
     def offer(self, oid: int, known: str | None, json: str) -> None:
-        """The watcher found these facts; from any thread.
+        """Take the metadata that the watcher found; thread-safe.
 
         Args:
             oid: the relation.
-            known: its facts before the watcher looked. Should an R have brought others
-                meanwhile, those are newer.
-            json: what it found.
+            known: its metadata before the watcher's query. If a Relation message has brought other
+                metadata since then, that is newer.
+            json: the metadata that the watcher found.
         """
         if known != json:
             self._changed.append((oid, known, json))
 
     def take_changed(self) -> list[bytes]:
-        """Messages for facts that changed without an R; they are stored before the next Begin."""
+        """Messages for metadata that changed without a Relation message; stored before the next
+        Begin."""
         messages: list[bytes] = []
         while self._changed:
             oid, known, json = self._changed.popleft()
@@ -168,16 +172,17 @@ class FactsSource:
         return messages
 
     def flush_lsn(self) -> Lsn:
-        """How far the server's WAL is flushed (on a standby: replayed).
+        """The server's flush LSN (on a standby: its replay LSN).
 
         Raises:
-            SourceUnreachable, SourceRefused: it could not be asked.
+            SourceUnreachable, SourceRefused: it could not be queried.
         """
         with source_errors("asking for the server's flush LSN"):
             return flush_lsn(self._connected())
 
     def _fetch(self, oids: Iterable[int]) -> dict[int, RelationFacts | None]:
-        """Look all of them up in one query: a partitioned table may have thousands of leaves."""
+        """Read the metadata of all of them in one query: a partitioned table may have thousands of
+        partitions."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
             facts = fetch_with_bounds(self._connected(), wanted)
@@ -192,8 +197,8 @@ class FactsSource:
 
 
 def _if_like(facts: RelationFacts | None, relation: Relation | None) -> RelationFacts | None:
-    """The facts, if they have the columns that the announcement has. Columns of the same names may
-    be others there, so that the numbers say nothing."""
+    """The metadata, if it has the columns of the announcement. Otherwise columns of the same names
+    may be different ones, so the attribute numbers prove nothing."""
     if facts is None or relation is None:
         return None
     known = {(column.name, column.type_oid, column.typmod) for column in facts.columns}
@@ -206,15 +211,15 @@ def _json(facts: RelationFacts | None) -> str | None:
 
 
 class CatalogWatch:
-    """Polls the catalog on a thread of its own while one connection streams.
+    """Polls the catalog in a separate thread while one connection streams.
 
     Args:
-        dsn: of the source.
-        facts: takes what changed.
-        every_s: how often.
-        keep_publications: brings the publications into step, given a connection; says whether
+        dsn: the source's connection string.
+        facts: receives changed metadata.
+        every_s: the interval in seconds.
+        keep_publications: updates the managed publications over a connection; returns whether
             nothing is left to do until the catalog changes.
-        warn: called with a sentence when the catalog could not be asked.
+        warn: called with a sentence when the catalog could not be queried.
     """
 
     def __init__(

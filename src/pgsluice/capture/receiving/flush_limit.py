@@ -1,10 +1,10 @@
-"""LSNs of the stream that jump ahead are compared with the server's flush LSN.
+"""Compares LSNs of the stream that jump ahead with the server's flush LSN.
 
-The server does not send again what was acknowledged. An LSN that is too high, from a broken
-server or proxy, would become the spool's frontier, and the server would then delete WAL that was
-never received. So for an LSN that is more than a segment's bytes past the last known flush LSN the
-server is asked over SQL how far its WAL is flushed (on a standby: replayed), after the LSN was
-received. A smaller error is believed: asking for each LSN would cost a query for each commit.
+The server does not resend acknowledged WAL. An LSN that is too high, from a faulty server or proxy,
+would become the spool's received-through LSN, and the server would then delete WAL that was never
+received. So if an LSN is more than a segment's size past the last known flush LSN, pgsluice queries
+the server's flush LSN over SQL (on a standby: the replay LSN). Smaller errors are not detected:
+that would cost a query for each commit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pgsluice.lsn import Lsn
 
 
 class FlushLimit:
-    """Checks LSNs of one connection.
+    """Checks the LSNs of one connection.
 
     Args:
         known: an LSN that the server has flushed.
-        ask: asks the server for its flush LSN.
-        unchecked_bytes: how far an LSN may be past the last one that is known before the server
-            is asked.
+        ask: queries the server's flush LSN.
+        unchecked_bytes: how far an LSN may be past the last known flush LSN without a query.
     """
 
     def __init__(self, known: Lsn, ask: Callable[[], Lsn], unchecked_bytes: int) -> None:
@@ -35,7 +34,7 @@ class FlushLimit:
 
         Raises:
             ProtocolError: it has not; facts ``lsn``, ``flush_lsn``.
-            SourceUnreachable, SourceRefused: it could not be asked.
+            SourceUnreachable, SourceRefused: the server could not be queried.
         """
         if lsn <= self._known + self._unchecked_bytes:
             return

@@ -1,8 +1,8 @@
-"""Received frames in memory: a chunk as it arrives, and what accumulates of a transaction.
+"""Received frames in memory: a chunk as it arrives, and the collected frames of a transaction.
 
-Thousands of small objects become one ``bytes`` and a few arrays. What has to be known of every
-message (its tag, relation and xid) is found with numpy. Only messages that are not rows are
-looked at one by one, and of plain transactions that follow each other not even those.
+Thousands of small objects become one ``bytes`` and a few arrays. numpy extracts the tag, relation
+and xid of all messages at once. Python visits single messages only if they are not rows, and in
+consecutive plain transactions not even those.
 
 Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
@@ -31,7 +31,7 @@ _HINT = (
 _IS_ROW = np.zeros(256, np.bool_)
 _IS_ROW[list(b"IUD")] = True
 _PLAIN_TRANSACTIONS = re.compile("(?:BC){4,}")
-"""Fewer are not worth the arrays."""
+"""Process fewer messages than this one by one: arrays would cost more."""
 _BEGIN_BYTES = 21
 _COMMIT_BYTES = 26
 
@@ -40,7 +40,7 @@ class Chunk:
     """XLogData frames that were received together.
 
     Args:
-        frames: as libpq gave them; each longer than its header.
+        frames: the frames from libpq; each longer than its header.
 
     Attributes:
         others: the indexes of messages other than Insert, Update and Delete.
@@ -72,7 +72,7 @@ class Chunk:
 
     @property
     def server_end(self) -> Lsn:
-        """How far the server's WAL was at the last frame."""
+        """The end of the server's WAL at the last frame."""
         _, _, end, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[-1]))
         return Lsn(max(0, end))
 
@@ -101,13 +101,13 @@ class Chunk:
         return list(_first_indexes(oids)), _first_indexes(xids)
 
     def plain_transactions(self, first: int) -> PlainTransactions | None:
-        """The plain transactions that follow each other from a Begin on, with only rows inside.
+        """The consecutive plain transactions from a Begin on that contain only rows.
 
         Args:
-            first: of :attr:`others`, the Begin.
+            first: the index of the Begin in :attr:`others`.
 
         Returns:
-            None when there are few of them, or one is malformed.
+            None if there are few of them, or one is malformed.
         """
         match = _PLAIN_TRANSACTIONS.match(self.other_tags, first)
         if match is None:
@@ -135,14 +135,14 @@ class Chunk:
         )
 
     def _uint32s(self, offset: int) -> npt.NDArray[np.uint32]:
-        """The number at ``offset`` of each message; anything where a message is too short."""
+        """The number at ``offset`` of each message; arbitrary if a message is too short."""
         if offset not in self._numbers:
             places = self._starts + XLOG_DATA_HEADER.size + offset
             self._numbers[offset] = self._read(">u4", np.minimum(places, len(self._data) - 4))
         return self._numbers[offset]
 
     def _read(self, kind: str, places: Int64s) -> npt.NDArray[Any]:
-        """The numbers that begin at these bytes."""
+        """The numbers that start at these bytes."""
         count = len(self._data) - int(kind[-1]) + 1
         return np.ndarray((count,), kind, self._data, strides=(1,))[places]
 
@@ -154,7 +154,7 @@ class Chunk:
         return joined, self._lengths[first:end]
 
     def locate(self, error: ProtocolError, index: int) -> ProtocolError:
-        """The error of a message, with its LSN if the server said it, and with what to do."""
+        """Add the message's LSN, if known, and a hint to an error."""
         _, start, _, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[index]))
         lsn = Lsn(max(0, start))
         what = f"at {lsn}: {error.what}" if lsn else error.what
@@ -180,10 +180,10 @@ class Chunk:
 
 
 def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
-    """The different numbers in their order, each with its first index.
+    """The distinct numbers in order, each with its first index.
 
-    Rows of one relation mostly come one after another, so only the first of each run is
-    looked at in Python.
+    Rows of one relation mostly follow each other, so Python only visits the first of consecutive
+    equal numbers.
     """
     if not len(numbers):
         return {}
@@ -198,10 +198,10 @@ def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class PlainTransactions:
-    """Plain transactions that follow each other.
+    """Consecutive plain transactions.
 
     Attributes:
-        end: the index behind the last Commit.
+        end: the index after the last Commit.
         final_lsns, commit_lsns, end_lsns: of each transaction, from its Begin and Commit.
     """
 
@@ -214,7 +214,7 @@ class PlainTransactions:
 
 @dataclass(slots=True)
 class FrameChunks:
-    """XLogData frames in the order in which they came.
+    """XLogData frames in the order of arrival.
 
     Attributes:
         pieces: joined frames, and the length of each.
@@ -232,19 +232,19 @@ class FrameChunks:
             self.count += len(lengths)
 
     def add_message(self, message: bytes) -> None:
-        """Append a message of our own, at no place in the WAL."""
+        """Append a message of our own, which has no place in the WAL."""
         frame = XLOG_DATA_HEADER.pack(XLogData.tag.encode(), 0, 0, 0) + message
         self.add(frame, np.array([len(frame)], np.int64))
 
     def move_to(self, other: FrameChunks) -> None:
-        """Append all of it to ``other``."""
+        """Move all frames to the end of ``other``."""
         other.pieces += self.pieces
         other.size_bytes += self.size_bytes
         other.count += self.count
         self.clear()
 
     def clear(self) -> None:
-        """Drop all of it."""
+        """Drop all frames."""
         self.pieces = []
         self.size_bytes = self.count = 0
 
@@ -259,7 +259,7 @@ class FrameChunks:
                 self.add(joined[: int(kept.sum())], kept)
 
     def take(self) -> RawMessages:
-        """All of it as messages; nothing is left here."""
+        """Return all messages and clear this object."""
         data = b"".join(joined for joined, _ in self.pieces)
         nothing = np.zeros(0, np.int64)
         lengths = np.concatenate([nothing, *(lengths for _, lengths in self.pieces)])

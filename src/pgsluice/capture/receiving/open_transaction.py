@@ -16,17 +16,18 @@ from pgsluice.wire import Relation
 class OpenTransaction:
     """A transaction that has not ended.
 
-    Commands come in the order in which the store has to execute them.
+    Its methods return commands in the order in which the store has to execute them.
 
     Attributes:
         xid: its top-level xid.
         in_stream: whether its messages carry an xid.
-        key: names its parts; empty before the first.
-        frames: those that are not in parts yet.
-        in_parts: how many messages are in parts.
-        announced: of a stream, the last R of each relation.
-        rolled_back_from: what begins with this message was rolled back, as the server's catalog
-            says; the message about it was not received yet. It is not kept. None: all is kept.
+        key: the key in its parts' names; empty before the first part.
+        frames: the frames that are not in parts yet.
+        in_parts: the number of messages in parts.
+        announced: of a streamed transaction: the last Relation message of each relation.
+        rolled_back_from: the server's catalog shows that everything from this message on was rolled
+            back, but the stream has not reported it yet. Those messages are dropped. None:
+            everything is kept.
     """
 
     xid: int
@@ -38,15 +39,15 @@ class OpenTransaction:
     rolled_back_from: int | None = None
 
     def add(self, joined: bytes | memoryview, lengths: Int64s) -> None:
-        """Append frames, unless they belong to what was rolled back."""
+        """Append frames, unless they belong to a part that was rolled back."""
         if self.rolled_back_from is None:
             self.frames.add(joined, lengths)
 
     def write_part(self, key: str) -> Command | None:
-        """Write what is in memory, if something is.
+        """Write the in-memory messages as a part, if there are any.
 
         Args:
-            key: names its parts, if it has none yet.
+            key: the key for its parts' names, if it has none yet.
         """
         self.key = self.key or key
         if not self.frames.count:
@@ -58,14 +59,15 @@ class OpenTransaction:
         )
 
     def drop_rolled_back(self, start: int) -> Command | None:
-        """Drop what begins with a message, because the catalog says that it was rolled back."""
+        """Drop everything from a message on, because the catalog shows that it was rolled back."""
         if self.rolled_back_from is not None and self.rolled_back_from <= start:
             return None
         self.rolled_back_from = start
         return self._keep_first(start)
 
     def abort(self, length: int) -> Command | None:
-        """Keep the first messages: the server has sent that the others were rolled back."""
+        """Keep only the first messages: the stream has reported that the others were rolled
+        back."""
         if self.rolled_back_from is not None and self.rolled_back_from < length:
             return None  # a part of what is dropped
         self.rolled_back_from = None
@@ -80,14 +82,14 @@ class OpenTransaction:
         return to_parts(PartsWriter.truncate, self.key, length)
 
     def abandon(self) -> Command | None:
-        """Drop all of it."""
+        """Drop the whole transaction."""
         return to_parts(PartsWriter.abandon, self.key) if self.key else None
 
     def check_end(self) -> None:
-        """See that nothing of what ends now was rolled back.
+        """Check that no part of the transaction that ends now was dropped as rolled back.
 
         Raises:
-            ProtocolError: the server said that some of it was, and not in the stream.
+            ProtocolError: the catalog showed a rollback that the stream does not report.
         """
         if self.rolled_back_from is not None:
             raise ProtocolError(

@@ -1,11 +1,12 @@
 """The hot loop: frames from libpq to the store, status back to the server.
 
-Of a row's message Python only sees the frame's size; everything else is found per chunk
+For a row's message, Python only handles the frame's size; everything else is done for a whole chunk
 (:mod:`pgsluice.capture.receiving.frames`). The assembler turns chunks into commands, the store
-makes them durable on its own thread, and what is durable is acknowledged.
+makes them durable in its own thread, and durable data is acknowledged.
 
 One receiver serves one connection. It ends by ``stop``, by reaching ``until``, or by an error.
-What was received whole is durable then; the rest comes again on the next connection.
+Completely received transactions are durable then; the server resends the rest on the next
+connection.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from pgsluice.spool.segments.retention import RetentionState
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
-"""More are slower: joined, they no longer fit what malloc hands out without new pages."""
+"""The largest number of frames in a chunk: joining more is slower, because malloc needs new
+pages."""
 _LARGE_FRAME_BYTES = 32 * 1024
 _ROOM_POLL_S = 0.2
 _SEEN_POLL_S = 0.01
-"""A commit that waits for a standby mostly waits for some milliseconds."""
+"""A commit that waits for a standby usually waits some milliseconds."""
 _STORE_WAIT_S = 0.2
 _POSITION_REQUEST_S = 0.5
-"""How often the server is asked for its position while one is waited for."""
+"""How often to query the server's position while waiting for one, in seconds."""
 _ENDS_REQUEST_S = 1.0
-"""How often it is asked, while the spool is full, how open transactions ended."""
+"""How often to query the outcome of open transactions while the spool is full, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,14 @@ class ReceiverOptions:
     """How a stream is received.
 
     Attributes:
-        segment_bytes: what was received becomes a segment at this size.
-        segment_s: and this long after the segment before it; at once, if that is longer ago.
+        segment_bytes: write a segment when this many bytes were received.
+        segment_s: write a segment this long after the previous one; at once, if that was longer
+            ago.
         status_s: the longest time between two status updates.
-        silence_s: a server that sends nothing for half of it is asked for a reply, and the
-            connection is given up at its end; 0: never.
-        parallel: ``streaming 'parallel'`` was asked for.
-        until: end when the durable frontier has reached it.
+        silence_s: after half of it without a message, ask the server for a reply; at its end, give
+            up the connection; 0: never.
+        parallel: ``streaming 'parallel'`` was requested.
+        until: end when the durable received-through LSN has reached this LSN.
     """
 
     segment_bytes: int
@@ -70,7 +73,7 @@ class ReceiverOptions:
 
 
 class ReceiverReports:
-    """Takes what a receiver reports; this one ignores it."""
+    """Takes the reports of a receiver; this base class ignores them."""
 
     def report_progress(
         self, server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None
@@ -78,16 +81,16 @@ class ReceiverReports:
         """Called about once a second, and when the spool is full or has room again.
 
         Args:
-            server_end: of the server's WAL.
-            retained: what the spool holds; None before it was measured.
-            largest: the largest transaction in it whose end was not received when it was full.
+            server_end: the end of the server's WAL.
+            retained: what the spool contains; None before it was measured.
+            largest: while the spool is full: its largest transaction whose end was not received.
         """
 
     def report_held(self, seconds: float) -> None:
-        """Called while the catalog does not show a transaction that was received.
+        """Called while the catalog does not show a received transaction yet.
 
         Args:
-            seconds: since it came; 0: it is not held any more.
+            seconds: the time since it was received; 0: the stream is no longer held.
         """
 
 
@@ -95,8 +98,8 @@ class Receiver:
     """Receives on one connection that is streaming.
 
     Args:
-        connection: after START_REPLICATION.
-        stop: ends it.
+        connection: a connection after START_REPLICATION.
+        stop: set to end the receiver.
     """
 
     def __init__(
@@ -130,14 +133,14 @@ class Receiver:
         self._server_end = Lsn(0)
 
     def run(self) -> None:
-        """Receive until asked to stop, or ``until`` is reached.
+        """Receive until asked to stop, or until ``until`` is reached.
 
-        Transactions that were received whole are durable then.
+        Completely received transactions are durable then.
 
         Raises:
             SourceUnreachable, SlotLost, SourceRefused: the server ended the stream.
-            ProtocolError: it sent what this protocol has not.
-            SpoolError, SpoolFull: what came cannot be made durable.
+            ProtocolError: it violated the protocol.
+            SpoolError, SpoolFull: received data cannot be made durable.
         """
         try:
             self._send_status(time.monotonic(), asks=True)
@@ -160,10 +163,10 @@ class Receiver:
         )
 
     def _receive_chunk(self) -> bool:
-        """Take what has come, up to a chunk; true when nothing more is there now.
+        """Receive the available frames, up to a chunk; returns whether the socket is empty now.
 
-        libpq reads little at a time. The socket is read until it is empty, because each chunk
-        has a cost of its own.
+        libpq reads small amounts. The socket is read until it is empty, because each chunk has a
+        fixed cost.
         """
         frames: list[bytes | memoryview] = []
         append, get = frames.append, self._connection.pgconn.get_copy_data
@@ -198,12 +201,12 @@ class Receiver:
         return size == 0
 
     def _wait_for_server(self, timeout_s: float) -> None:
-        """Wait for the socket, and see that the server is still there.
+        """Wait for the socket, and check that the server still responds.
 
-        A connection that broke without a word looks like one on which nothing happens: TCP may
-        need a quarter of an hour to notice. Only the time in here counts as the server's
-        silence, because nothing is read while the spool is full or slow. PostgreSQL's own
-        subscribers do the same (wal_receiver_timeout).
+        A silently broken connection looks like an idle one: TCP may need a quarter of an hour to
+        notice. Only the time in this method counts as the server's silence, because nothing is read
+        while the spool is full or slow. PostgreSQL's own subscribers do the same
+        (wal_receiver_timeout).
 
         Raises:
             SourceUnreachable: the connection broke, or the server was silent for too long.
@@ -241,7 +244,8 @@ class Receiver:
         )
 
     def _cut(self, now: float, *, is_drained: bool) -> None:
-        """Hand over the whole transactions that wait, if a segment is due, and what is large."""
+        """Hand waiting whole transactions to the store if a segment is due, and open ones if they
+        are large."""
         assembler = self._assembler
         if assembler.whole_since is not None and self._segments.is_due(
             now, assembler.whole_since, assembler.whole_bytes, is_drained=is_drained
@@ -251,7 +255,7 @@ class Receiver:
         self._hand_over_all(assembler.overflow(self._options.segment_bytes))
 
     def _hand_over_all(self, commands: Iterable[Command | None]) -> None:
-        """Give commands to the store; meanwhile the server gets its status."""
+        """Give commands to the store; send the server its status updates meanwhile."""
         held_at: float | None = None
         for command in commands:
             if command is not None:
@@ -268,7 +272,7 @@ class Receiver:
             self._reports.report_held(0)
 
     def _send_due(self, now: float, *, is_storing: bool = False) -> None:
-        """Frontier and status, when they are due."""
+        """Write the received-through LSN and send a status update, if they are due."""
         self._store.raise_error()
         durable = self._store.durable
         if not is_storing and self._assembler.whole_since is None:
@@ -288,7 +292,7 @@ class Receiver:
             self._report_progress()
 
     def _send_status(self, now: float, *, asks: bool = False) -> None:
-        """Acknowledge what is durable, and nothing else."""
+        """Acknowledge durable data only."""
         if asks:
             self._requested_at = time.monotonic()
         flush = self._policy.sent(now, self._store.durable)
@@ -303,7 +307,8 @@ class Receiver:
         )
 
     def _wait_for_room(self) -> None:
-        """While the spool is full: read nothing, acknowledge nothing new, keep in touch."""
+        """While the spool is full: read nothing, acknowledge nothing new, keep the connection
+        alive."""
         if not self._store.is_full:
             return
         self._hand_over_all(self._assembler.take_whole())
@@ -326,7 +331,7 @@ class Receiver:
         )
 
     def _due_in(self, now: float) -> float:
-        """How long to wait for the socket."""
+        """How long to wait for the socket, in seconds."""
         due = [self._policy.next_event_in(now), _STORE_WAIT_S]
         if self._assembler.whole_since is not None:
             due.append(self._segments.next_in(now))

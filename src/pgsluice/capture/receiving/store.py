@@ -1,8 +1,8 @@
-"""The thread that makes things durable, so that receiving goes on meanwhile.
+"""The thread that makes received data durable, while the receiver continues.
 
-Joining, scanning and fsync release the interpreter's lock. Commands are done in the order in
-which they were handed over; the first error stops the thread and is raised in the receiver.
-Between commands it keeps the spool small (:mod:`pgsluice.spool.segments.retention`).
+Joining, scanning and fsync release the interpreter's lock. The thread executes commands in order;
+the first error stops it and is raised in the receiver. Between commands it deletes segments that
+nobody needs (:mod:`pgsluice.spool.segments.retention`).
 
 Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
@@ -29,13 +29,13 @@ _RETENTION_COMMANDS = 4
 
 
 class Store:
-    """Makes commands durable on a thread of its own; a context manager.
+    """Makes commands durable in its own thread; a context manager.
 
     Args:
-        retention: keeps the spool small; None: it grows.
+        retention: deletes segments that nobody needs; None: delete nothing.
 
     Attributes:
-        guard: called before a command is accepted; raises if it must not be stored.
+        guard: called before a command is accepted; raises if the command must not be stored.
     """
 
     def __init__(self, writer: SpoolWriter, retention: Retention | None) -> None:
@@ -64,7 +64,7 @@ class Store:
 
     @property
     def durable(self) -> Lsn:
-        """The durable frontier: what may be acknowledged."""
+        """The durable received-through LSN, which may be acknowledged."""
         return self._durable
 
     @property
@@ -79,7 +79,7 @@ class Store:
 
     @property
     def retained(self) -> RetentionState | None:
-        """What retention found last; None before its first look."""
+        """The last result of retention; None before its first step."""
         return self._retained
 
     @property
@@ -88,7 +88,7 @@ class Store:
         return self._retained is not None and self._retained.is_full
 
     def raise_error(self) -> None:
-        """Raise the error that stopped the thread, if one did."""
+        """Raise the error that stopped the thread, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -96,10 +96,10 @@ class Store:
         """Hand over a command.
 
         Returns:
-            False when there was no place for it in time: look after the server, try again.
+            False if the queue was full: handle the connection, and try again.
 
         Raises:
-            PgsluiceError: the thread stopped by it, or the guard.
+            PgsluiceError: the error that stopped the thread, or an error of the guard.
         """
         if self.guard is not None:
             self.guard()
@@ -116,10 +116,10 @@ class Store:
             return True
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until all that was handed over is durable; False when that took too long.
+        """Wait until everything that was handed over is durable; False if that took too long.
 
         Raises:
-            PgsluiceError: the thread stopped by it.
+            PgsluiceError: the error that stopped the thread.
         """
         with self._changed:
             done = self._changed.wait_for(
@@ -130,11 +130,12 @@ class Store:
 
     @property
     def last_received(self) -> Lsn:
-        """The last commit or prepare; between connections."""
+        """The last received commit or prepare; call it between connections only."""
         return self._writer.last_received
 
     def lower_frontier(self, lsn: Lsn) -> None:
-        """Between connections: the source has another history past ``lsn``.
+        """Lower the received-through LSN because the source has another history past ``lsn``;
+        between connections only.
 
         Raises:
             SpoolError: it cannot be written.
@@ -144,15 +145,16 @@ class Store:
         self._durable = self._writer.frontier
 
     def remembered(self) -> Remembered | None:
-        """The last commits in the spool; between connections."""
+        """The last commits in the spool; call it between connections only."""
         return self._writer.remembered()
 
     def begin(self, request: Request) -> None:
-        """Note durably what is requested from now on; between connections."""
+        """Record durably what is requested from now on; between connections only."""
         self._writer.begin(request)
 
     def forget_connection(self) -> None:
-        """The connection ended: the server sends its open transactions again from their start."""
+        """Note the end of the connection: the server resends its open transactions from their
+        start."""
         self.drain()
         self._writer.forget_connection()
 
@@ -195,11 +197,13 @@ class Store:
             self._changed.notify_all()
 
     def waiting_transactions(self) -> tuple[WaitingTransaction, ...]:
-        """The open and prepared transactions in the spool, when all handed over is durable."""
+        """The open and prepared transactions in the spool, once everything handed over is
+        durable."""
         self.drain()
         return self._writer.parts.waiting()
 
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
-        """OIDs of what a prepared transaction changes, when all handed over is durable."""
+        """OIDs of the relations that a prepared transaction changes, once everything handed over is
+        durable."""
         self.drain()
         return self._writer.parts.prepared_relations(gid, xid)

@@ -1,8 +1,8 @@
-"""What a full spool does about transactions whose end was not received: it asks the server.
+"""Makes room in a full spool: asks the server whether unfinished transactions were rolled back.
 
-A spool may be full of a transaction that is open, or prepared. While it is full, nothing is read,
-so the end of that transaction would never be received. What was rolled back at the server needs
-no room: it is dropped, and capture goes on. A transaction that commits needs all of its room.
+An open or prepared transaction may fill the spool. While it is full, nothing is read, so the end of
+that transaction would never be received. If it was rolled back on the server, it is dropped and
+capture continues. A transaction that commits needs all of its room.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pgsluice.spool.segments.parts_writer import PartsWriter, WaitingTransaction
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The largest of the transactions whose end was not received.
+    """The largest transaction whose end was not received.
 
     Attributes:
-        status: what the server says of it; None: it does not know it any more.
+        status: its outcome on the server; None: the server no longer knows it.
     """
 
     transaction: WaitingTransaction
@@ -31,10 +31,10 @@ class Unfinished:
 
 
 class UnfinishedTransactions:
-    """The transactions of one connection that are open, and the prepared ones of the spool.
+    """The open transactions of one connection, and the prepared transactions of the spool.
 
     Attributes:
-        largest: as of the last question; None: there was none.
+        largest: the largest one at the last query; None: there was no query.
     """
 
     def __init__(self, assembler: TransactionAssembler, store: Store, facts: FactsSource) -> None:
@@ -44,13 +44,13 @@ class UnfinishedTransactions:
         self.largest: Unfinished | None = None
 
     def drop_rolled_back(self) -> Iterator[Command]:
-        """Ask how they ended, and drop what was rolled back, of subtransactions as well.
+        """Query their outcomes, and drop transactions and subtransactions that were rolled back.
 
         Yields:
-            commands; hand each to the store before asking for the next.
+            commands; hand each to the store before asking for the next one.
 
         Raises:
-            SourceUnreachable, SourceRefused: the server cannot be asked.
+            SourceUnreachable, SourceRefused: the server cannot be queried.
         """
         waiting = self._store.waiting_transactions()
         xids = {*self._assembler.open_xids(), *(transaction.xid for transaction in waiting)}

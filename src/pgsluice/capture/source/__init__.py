@@ -1,1 +1,1 @@
-"""The source before and while it streams: its slot, its state, its timeline."""
+"""The source before and during the stream: its slot, its state, its timeline."""

@@ -1,17 +1,17 @@
-"""Compares what a server sends again with what the spool remembers.
+"""Compares commits that a server resends with those that the spool remembers.
 
-The acknowledged LSN of a slot is below the spool's frontier after a crash of the server, and after
-the server was restored from a copy. A server that crashed sends the same commits again up to the
-frontier: none more, none less. Any other server has another history, even if its WAL goes on past
-the frontier.
+The acknowledged LSN of a slot is below the spool's received-through LSN (frontier) after a crash of
+the server, and after the server was restored from a backup. After a crash, the server resends
+exactly the same commits up to the frontier. Any other server has another history, even if its WAL
+continues past the frontier.
 
-The comparison has a connection of its own, before the one that receives. Nothing is stored on
-it, so no message of another history comes near the spool, and what a server decides for a
-connection at its first changes is decided behind the frontier, as ever (ADR 0040). Nothing is
-acknowledged on it: that would move the slot, and the next start would have nothing to compare.
+The comparison uses a separate connection, before the one that receives. Its messages are not
+stored, so no message of another history gets into the spool. A server's decisions at the first
+changes of a connection then still happen past the frontier (ADR 0040). It acknowledges nothing:
+that would move the slot, and the next start would have nothing to compare.
 
-Transactions without changes prove nothing: whether the server sends one depends on its version. Nor
-do PREPARE and ROLLBACK PREPARED: only commits change a target.
+Transactions without changes are ignored: whether the server sends one depends on its version.
+PREPARE and ROLLBACK PREPARED are ignored, too: only commits change a target.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HINT = (
     f"spool follows; if this one is the source from now on, {COPY_ALL_AGAIN}"
 )
 _ASK_S = 0.5
-"""How often the server is asked for its position: an idle one says it once."""
+"""How often to ask the server for its position: an idle server reports it only once."""
 _WAIT_S = 0.2
 _NOT_ACKNOWLEDGED = Lsn(0)
 _CHANGES = frozenset(b"IUDT")
@@ -54,18 +54,18 @@ _ENDS = frozenset(b"BCbPKM")
 
 
 class Comparison:
-    """What the server has to send again.
+    """The commits that the server has to resend.
 
     Args:
-        remembered: what the spool has.
+        remembered: the commits that the spool remembers.
         start: where replication starts; nothing up to there is compared.
-        frontier: the spool's.
+        frontier: the spool's received-through LSN.
 
     Attributes:
-        request: to which the server sent what the spool has.
+        request: the request to which the server had sent these commits.
         start: where replication starts.
-        matched: everything up to here was compared.
-        is_over: everything was.
+        matched: everything up to this LSN was compared.
+        is_over: everything was compared.
     """
 
     def __init__(self, remembered: Remembered, start: Lsn, frontier: Lsn) -> None:
@@ -76,14 +76,15 @@ class Comparison:
         self.is_over = start >= frontier
 
     def commit(self, sent: RecentCommit, *, was_prepared: bool = False) -> None:
-        """Compare a commit that the server sends.
+        """Compare a commit that the server resends.
 
         Args:
-            was_prepared: by COMMIT PREPARED. If origins are filtered, the server leaves out the
-                PREPARE of another origin, but perhaps not this; the spool has nothing of it then.
+            was_prepared: it is a COMMIT PREPARED. With filtered origins, the server omits the
+                PREPARE of another origin, but maybe not its commit; the spool has nothing of it
+                then.
 
         Raises:
-            ForeignSource: the spool does not have it, or has another one before it.
+            ForeignSource: the spool does not have this commit, or has another one before it.
         """
         if self.is_over:
             return
@@ -102,7 +103,7 @@ class Comparison:
         """Note that the server has sent everything up to a position.
 
         Raises:
-            ForeignSource: the spool has a commit up to there that was not sent.
+            ForeignSource: the spool has a commit before this position that was not resent.
         """
         if self.is_over:
             return
@@ -111,7 +112,7 @@ class Comparison:
         self.is_over = lsn >= self._frontier
 
     def _skip(self, end: Lsn) -> None:
-        """Pass what would have come before a position."""
+        """Skip remembered commits without changes before a position."""
         while self._expected and self._expected[0].end < end:
             expected = self._expected.popleft()
             if not expected.is_empty:
@@ -132,12 +133,12 @@ def _refusal(what: str) -> ForeignSource:
 
 
 class ComparedStream:
-    """Follows a stream that is compared; a server with ``streaming`` off sends it.
+    """Reads a stream and compares it; the server sends it with ``streaming`` off.
 
     Args:
-        connection: after START_REPLICATION at the comparison's start.
+        connection: a connection after START_REPLICATION at the comparison's start.
         status_s: the longest time between two status updates.
-        silence_s: a server that sends nothing for so long is given up; 0: never.
+        silence_s: give up a server that sends nothing for this long; 0: never.
     """
 
     def __init__(
@@ -157,10 +158,10 @@ class ComparedStream:
         self._xid = 0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Compare until everything was, or until asked to stop.
+        """Compare until everything was compared, or until asked to stop.
 
         Raises:
-            ForeignSource: it is another history.
+            ForeignSource: the server has another history.
             SourceUnreachable, SlotLost, SourceRefused: the server ended the stream.
             ProtocolError: a message is malformed.
         """
@@ -183,7 +184,7 @@ class ComparedStream:
             self._connection.wait(_WAIT_S)
 
     def _ask(self) -> None:
-        """Ask for the server's position; acknowledge nothing."""
+        """Ask for the server's position without acknowledging anything."""
         nothing = _NOT_ACKNOWLEDGED
         timestamp = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         self._connection.send_status(

@@ -1,21 +1,21 @@
-"""The first start: publications, slot and spool are made in an order that survives any crash.
+"""The first start: creates publications, slot and spool in an order that survives any crash.
 
-1. The publications, since one that is made after the slot cannot be decoded from its position.
-2. The spool's identity, without a beginning: an *intent*, with the server's flush LSN.
+1. The publications: the server cannot decode changes from before a publication was created. 2. The
+   spool's identity, without a start: an *intent*, with the server's flush LSN.
 3. The slot.
-4. The spool's beginning, registered durably at the slot's consistent point.
+4. The spool's start, registered durably at the slot's consistent point.
 
-A crash between 2 and 4 leaves an intent, and so does a server that refuses the slot. A slot that
-then stands at or past the intent's LSN was made for this intent, and nothing has been read from
-it. It is dropped and made again, because its snapshot is gone. The intent is written anew, because
-the configuration may have changed.
+A crash between 2 and 4, or a server that refuses the slot, leaves an intent. If the slot exists at
+the next start, at or past the intent's LSN, it was created for this intent and was never read. It
+is dropped and created again, because its snapshot is gone. The intent is written again, because the
+configuration may have changed.
 
-A slot that somebody made beforehand (a DBA) is used as it is if it was never read: a pgoutput slot
-of our database, inactive, newer than the publications, and without transactions sent in the
-server's statistics (14+). The spool begins at its confirmed position, and the intent's LSN says
-that somebody else made the slot. Any other slot is refused.
+A slot that a DBA created beforehand is used if it was never read: a pgoutput slot of the same
+database, inactive, newer than the publications, and without sent transactions in the server's
+statistics (14+). The spool starts at its confirmed position, and the intent's LSN marks the slot as
+not created by pgsluice. Any other slot is refused.
 
-After the first start a missing slot is an error; it is never made again.
+After the first start, a missing slot is an error; it is never created again.
 """
 
 from __future__ import annotations
@@ -53,25 +53,26 @@ if TYPE_CHECKING:  # a run loads this module before it loads numpy
     from pgsluice.spool.segments.recent_commits import Request
 
 _ADOPTED = Lsn(2**63 - 1)
-"""The LSN of an intent for a slot that somebody else made: the slot is never taken for ours."""
+"""The LSN in the intent for a slot that pgsluice did not create, so that it is never dropped."""
 EARLIER_ENDS_S = 6.0
-"""How long a start waits for an earlier capture: without its parent, it ends within 4 s."""
+"""How long a start waits for an earlier capture, in seconds: without its parent, capture ends
+within 4 s."""
 _RETRY_S = 0.25
 STALE_WALSENDER_TIMEOUT_S = 15.0
-"""How long a walsender of ours that was killed may still hold the slot."""
+"""How long a walsender of a killed capture may still hold the slot, in seconds."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class PreparedSource:
-    """A source and a spool that fit each other; a context manager.
+    """A source and a spool that belong together; a context manager.
 
     Attributes:
-        spool: opened, with a registered beginning.
-        consistent_point: where the spool began.
-        snapshot_name: the snapshot of a slot that was made by this call; it can be imported
-            until :meth:`close`. None when the slot was there, or no snapshot was asked for.
+        spool: the opened spool, with a registered start.
+        consistent_point: where the spool started.
+        snapshot_name: the snapshot of a slot that this call created; it can be imported until
+            :meth:`close`. None if the slot already existed, or no snapshot was requested.
     """
 
     spool: Spool
@@ -96,19 +97,19 @@ class PreparedSource:
 def prepare_source(
     config: Config, *, export_snapshot: bool, is_stopping: Callable[[], bool] = lambda: False
 ) -> PreparedSource:
-    """Make what the first start makes; afterwards only open the spool.
+    """Create publications, slot and spool at the first start; afterwards only open the spool.
 
     Args:
         config: source and spool.
         export_snapshot: keep a new slot's snapshot for the first copies.
-        is_stopping: ends the waiting for the server and for its open transactions.
+        is_stopping: polled while waiting for the server and its open transactions; true: give up.
 
     Raises:
         PgsluiceError: asked to stop.
         SourceUnreachable: no connection within ``connect_timeout_s``.
-        SourceRefused: the server is not fit, or the slot is another's.
-        ForeignSource, ForeignSpool: the spool is another source's.
-        SpoolBusy: another process is at the same.
+        SourceRefused: the server is unsuitable, or the slot has another owner.
+        ForeignSource, ForeignSpool: the spool belongs to another source.
+        SpoolBusy: another process is doing the same.
         SpoolError: the spool cannot be written.
     """
     path = config.spool.path
@@ -136,7 +137,7 @@ def prepare_source(
 
 
 def _ready(config: Config) -> PreparedSource | None:
-    """The spool if its beginning is registered, else None."""
+    """The spool if its start is registered, else None."""
     if not Spool.exists(config.spool.path):
         return None
     spool = Spool.open(config.spool.path)
@@ -206,8 +207,8 @@ def _first_start(
 
 
 def generated_columns(config: Config) -> Collection[str] | None:
-    """Names of columns that pgsluice's own publications publish even if they are generated; None:
-    all of those.
+    """Names of generated columns that pgsluice's own publications publish; None: all generated
+    columns.
 
     Raises:
         ConfigError: the file of statements cannot be read.
@@ -220,7 +221,8 @@ def generated_columns(config: Config) -> Collection[str] | None:
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
-    """Whether the slot was made for this intent; before its creation ends it has no position."""
+    """Whether the slot was created for this intent; before its creation ends, it has no
+    position."""
     if slot.plugin != "pgoutput" or slot.database != identity.database:
         return False
     return identity.intended_at != _ADOPTED and (
@@ -229,7 +231,8 @@ def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
 
 
 def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spool:
-    """The intent of a spool; one of an earlier attempt gets what the configuration says now."""
+    """Write the intent of a spool; an earlier attempt's intent is updated to the current
+    configuration."""
     if spool is None:
         return Spool.create(config.spool.path, identity)
     spool.replace_identity(replace(identity, spool_id=spool.identity.spool_id))
@@ -243,7 +246,7 @@ def _adopt(
     spool: Spool | None,
     identity: SpoolIdentity,
 ) -> PreparedSource:
-    """Begin a spool at a slot that somebody made for us."""
+    """Start a spool at a slot that a DBA created."""
     check_slot_kind(slot, identity.database, two_phase=config.source.two_phase)
     if slot.is_active:
         raise SlotInUse(
@@ -270,13 +273,14 @@ def _drop_hint(slot: SlotInfo) -> str:
 
 
 def other_slot(name: str, suffix: str) -> str:
-    """The setting of a slot's name that this one does not have."""
+    """A setting with another slot name."""
     plain = re.sub(r"[^a-z0-9]+", "_", suffix.lower()).strip("_") or "2"
     return f'slot = "{name[: 62 - len(plain[:30])]}_{plain[:30]}"'
 
 
 def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
-    """Whether the server counted anything that it sent through the slot; it counts from 14 on."""
+    """Whether the server's statistics count anything sent through the slot (PostgreSQL 14 and
+    newer)."""
     if sql.info.server_version < 140000:
         return False
     with source_errors("reading the slot's statistics"):
@@ -306,7 +310,7 @@ def _identity(
 
 
 def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
-    """See that the spool belongs to the server.
+    """Check that the spool belongs to the server.
 
     Raises:
         ForeignSource: another system or database.
@@ -326,11 +330,11 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
 
 
 def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
-    """See that we can read the slot, and that it was made for what is configured.
+    """Check that pgsluice can read the slot, and that it was created for the configured options.
 
     Raises:
-        ForeignSource: physical, of another plugin or database.
-        SourceRefused: it was made with the other ``two_phase``.
+        ForeignSource: the slot is physical, or of another plugin or database.
+        SourceRefused: it was created with the other ``two_phase``.
     """
     _refuse_other_owner(slot, database)
     if slot.two_phase != two_phase:
@@ -343,7 +347,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
 
 
 def _refuse_other_owner(slot: SlotInfo, database: str) -> None:
-    """Refuse a slot that another database, plugin or standby uses: it must not be dropped for ours.
+    """Refuse a slot that another database, plugin or standby uses: pgsluice must not drop it.
 
     Raises:
         ForeignSource: see :func:`check_slot_kind`.
@@ -363,10 +367,11 @@ def _refuse_other_owner(slot: SlotInfo, database: str) -> None:
 def pgoutput_options(
     source: SourceConfig, publications: tuple[str, ...], server_version: int
 ) -> PgoutputOptions:
-    """What is asked of pgoutput: what was configured, and the most that the server can.
+    """The pgoutput options to request: the configured ones, and otherwise the most that the server
+    supports.
 
     Raises:
-        SourceRefused: the server cannot do what was configured by name.
+        SourceRefused: the server does not support a configured option.
     """
     return PgoutputOptions(
         publication_names=publications,
@@ -380,7 +385,7 @@ def pgoutput_options(
 
 
 def options_in_force(options: PgoutputOptions) -> dict[str, str]:
-    """pgoutput's options as the spool notes them."""
+    """pgoutput's options in the form that the spool records."""
     return {
         "proto_version": str(options.proto_version),
         "streaming": str(options.streaming),
@@ -392,7 +397,7 @@ def options_in_force(options: PgoutputOptions) -> dict[str, str]:
 
 
 def as_requested(options: PgoutputOptions, request: Request) -> PgoutputOptions:
-    """The options with which the server sends the same commits as to an earlier request, each
+    """The options with which the server resends the same commits as for an earlier request, each
     transaction at its commit."""
     return replace(
         options,
@@ -408,11 +413,11 @@ def connect_with_retry(
     timeout_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Connect, and try again until the time is over: a server that starts needs a moment.
+    """Connect, and retry until the time is over: a starting server needs a moment.
 
     Raises:
-        SourceUnreachable: it never was.
-        SourceRefused: it answered, and refuses.
+        SourceUnreachable: no attempt succeeded.
+        SourceRefused: the server refuses the connection.
     """
     deadline = time.monotonic() + timeout_s
     while True:

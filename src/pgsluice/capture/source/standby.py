@@ -1,10 +1,9 @@
-"""A stream from a standby ends when the standby is promoted.
+"""Ends a stream from a standby when the standby is promoted.
 
-The walsender of a standby keeps sending through the promotion, on another timeline, and does not
-say so (18). What it sends then is past the switch point, and the spool could not tell later which
-timeline it came from. So after data is received, and before it becomes durable, the server is
-asked whether it still is a standby. If not, the connection ends, and the next one follows the
-new timeline.
+The walsender of a standby keeps sending after the promotion, on another timeline, without reporting
+it (18). That data is past the switch point, and the spool could not tell its timeline later. So
+before received data becomes durable, pgsluice checks whether the server is still a standby. If not,
+the connection ends, and the next one follows the new timeline.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from pgsluice.replication import connect_sql, source_errors
 
 
 class StandbyWatch:
-    """Asks one server whether it still is a standby; a context manager.
+    """Checks whether one server is still a standby; a context manager.
 
     Args:
-        dsn: of that server alone.
-        timeout_s: for connecting.
-        silence_s: for each answer; None: as long as it takes.
+        dsn: a connection string for this server only.
+        timeout_s: the timeout for connecting, in seconds.
+        silence_s: the timeout for each answer, in seconds; None: no limit.
 
     Raises:
-        SourceUnreachable, SourceRefused: it cannot be asked.
+        SourceUnreachable, SourceRefused: it cannot be queried.
     """
 
     def __init__(self, dsn: str, timeout_s: float, silence_s: float | None) -> None:
@@ -37,10 +36,10 @@ class StandbyWatch:
         self._connection.close()
 
     def check(self) -> None:
-        """See that everything received so far came from a standby.
+        """Check that everything received so far was sent by a standby.
 
         Raises:
-            SourceUnreachable: it was promoted, or cannot be asked any more.
+            SourceUnreachable: it was promoted, or can no longer be queried.
         """
         with source_errors("asking whether the server still is a standby"):
             row = self._connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()

@@ -1,4 +1,4 @@
-"""What the server says before a stream, and whether it fits the spool."""
+"""The state of the server before a stream, and whether it matches the spool."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LOSSES = {
     ),
 }
 """Why a slot can no longer be used, by pg_replication_slots.invalidation_reason (None before 17) ->
-in words, and what to do first."""
+the reason as text, and what to do first."""
 
 _SERVER = """
 SELECT s.setting::bigint, pg_catalog.pg_postmaster_start_time()::text,
@@ -61,16 +61,16 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What the server said.
+    """The state of the server.
 
     Attributes:
-        slot: ours.
-        flush_lsn: how far its WAL is flushed (on a standby: replayed).
+        slot: pgsluice's slot.
+        flush_lsn: the server's flush LSN (on a standby: its replay LSN).
         is_standby: whether it is in recovery.
-        status_s: the longest time that it may wait for a status update.
-        publications: those to ask for.
-        all_publications: the names of those that there are.
-        started_at: when the server was started, in its own words; the same only if it runs since.
+        status_s: the longest interval of status updates that the server accepts, in seconds.
+        publications: the publications to request.
+        all_publications: the names of all publications of the database.
+        started_at: the server's start time as text; the same value only if it has not restarted.
     """
 
     slot: SlotInfo
@@ -88,18 +88,18 @@ def read_source_state(
     requested: Collection[str],
     generated_columns: Collection[str] | None = (),
 ) -> SourceState:
-    """Ask the server, and bring the publications into step.
+    """Query the server's state, and update the managed publications.
 
     Args:
-        dsn: of the server that will stream.
-        source: what was configured.
-        requested: the publications that replication was started with last.
+        dsn: the connection string of the server that will stream.
+        source: the source's configuration.
+        requested: the publications of the last replication request.
         generated_columns: see :func:`ensure_publications`.
 
     Raises:
-        SlotLost: the slot is not there, and will not come.
-        SourceRefused: the server is not fit.
-        SourceUnreachable: it could not be asked, or its slot cannot be read yet.
+        SlotLost: the slot does not exist and will not appear.
+        SourceRefused: the server is unsuitable.
+        SourceUnreachable: it could not be queried, or its slot cannot be read yet.
     """
     with (
         connect_sql(dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s) as sql,
@@ -135,7 +135,7 @@ WHERE p.pubname = ANY (%(names)s::text[]) AND p.pubgencols <> 'n'
 
 
 def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
-    """Refuse what the walsender would refuse at the first change of such a table, for ever.
+    """Refuse publications that the walsender would refuse at the first change of a table.
 
     Raises:
         SourceRefused: the publications send different columns of a table.
@@ -160,19 +160,19 @@ def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
 def check_publications(
     publications: PublicationReport, requested: Collection[str], server_version: int
 ) -> None:
-    """Can the server decode, though publications are missing?
+    """Check that the server can decode although publications are missing.
 
-    Servers before 18 refuse the first change that they decode without one of them; from 18 on the
-    server sends what the others publish. A publication that was never requested has to exist
-    first: changes from before it was made cannot be decoded with it.
+    Before PostgreSQL 18, the server refuses to decode if one of them is missing; from 18 on it
+    sends what the others publish. A publication that was never requested has to exist first: the
+    server cannot decode changes from before its creation.
 
     Args:
-        publications: the configured ones.
-        requested: those that replication was started with last.
-        server_version: such as 180000.
+        publications: the configured publications.
+        requested: the publications of the last replication request.
+        server_version: for example 180000.
 
     Raises:
-        PublicationMissing: it cannot.
+        PublicationMissing: the server cannot decode.
     """
     needed = {*publications.missing}
     if server_version >= _FIRST_TO_SKIP_MISSING:
@@ -184,20 +184,20 @@ def check_publications(
 def check_slot(
     source: SourceState, database: str, frontier: Lsn, *, two_phase: bool, has_frontier: bool
 ) -> None:
-    """Does the slot have what follows the spool's frontier?
+    """Check that the slot still has everything after the spool's received-through LSN.
 
     Args:
-        source: what the server said.
-        database: the connection's.
-        frontier: the spool's.
-        two_phase: what is configured.
-        has_frontier: the spool has the file of its frontier.
+        source: the state of the server.
+        database: the connection's database.
+        frontier: the spool's received-through LSN.
+        two_phase: the configured value.
+        has_frontier: the spool has the file of its received-through LSN.
 
     Raises:
         SlotLost: the server removed WAL that it needs.
-        Gap: it stands past the frontier.
-        ForeignSource: it is another's, or the server was restored from an older state.
-        SourceUnreachable: the server is a standby that is behind the frontier.
+        Gap: the slot is past the received-through LSN.
+        ForeignSource: the slot has another owner, or the server was restored from an older state.
+        SourceUnreachable: the server is a standby that has not reached the received-through LSN.
     """
     refuse_slot(source.slot, database, frontier, two_phase=two_phase, has_frontier=has_frontier)
     if frontier > source.flush_lsn:
@@ -214,16 +214,16 @@ def find_comparison(
     compared: Comparison | None,
     server_version: int,
 ) -> Comparison | None:
-    """What the server has to send again, to be recognised as the spool's source.
+    """The commits that the server has to resend, to prove that it is the spool's source.
 
     Args:
         remembered: the last commits in the spool.
-        compared: a comparison that this server did not end; it runs since then, so it cannot have
-            been restored.
-        server_version: such as 180000.
+        compared: an earlier comparison that this server did not interrupt; it has not restarted
+            since, so it was not restored.
+        server_version: for example 180000.
 
     Returns:
-        None: it need not, or cannot.
+        None if nothing has to be compared, or can be.
     """
     confirmed = source.slot.confirmed_flush_lsn or Lsn(0)
     if remembered is None or confirmed >= frontier:
@@ -240,7 +240,7 @@ def find_comparison(
 def refuse_slot(
     slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool, has_frontier: bool
 ) -> None:
-    """Refuse a slot that is not ours, or that does not have what follows the spool's frontier.
+    """Refuse a slot of another owner, or one without everything after the received-through LSN.
 
     Args:
         frontier: None: there is no spool yet.

@@ -1,7 +1,7 @@
 """Promotions: whether the server continues the spool's history, and where replication starts.
 
-A spool and a server each have a history of timelines. Up to the LSN where the
-two fork, both hold the same WAL; after it they may hold different records at the same LSNs. So:
+A spool and a server each have a history of timelines. Up to the LSN where the two histories fork,
+both have the same WAL; after it they may have different records at the same LSNs. So:
 
 * They do not fork: replication starts from the frontier.
 * They fork, and the last commit or prepare in the spool is not past that point: the server has
@@ -10,13 +10,13 @@ two fork, both hold the same WAL; after it they may hold different records at th
 * The server is on a timeline that the spool has left: the old primary. Refused; a capture
   that runs waits for the new one.
 
-A timeline's number does not name it: two standbys that are promoted apart both start the
-next one. So the ends of the timelines are compared, too.
+A timeline's number does not identify it: two standbys that are promoted independently both start
+the next number. So the ends of the timelines are compared, too.
 
-The frontier may stand past the switch point though no commit does. It is lowered before the
-new timeline is recorded: a crash between the two leaves a frontier that is merely too low,
-and the same decision is taken again. Positions that a reader has recorded are ends of
-transactions in the spool, so none of them is past the switch point then.
+The received-through LSN (frontier) may be past the switch point although no commit is. It is
+lowered before the new timeline is recorded: a crash in between leaves a frontier that is too low,
+which is harmless, and the next start decides the same. Positions of readers are ends of
+transactions in the spool, so none of them is past the switch point.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _END_OF_WAL = Lsn(2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A timeline and those that it descends from.
+    """A timeline with its ancestors.
 
     Attributes:
-        ends: the ones before it, oldest first, each with the LSN where its successor began.
+        ends: the earlier timelines, oldest first, each with the LSN where its successor started.
     """
 
     timeline: int
@@ -46,25 +46,26 @@ class History:
 
     @classmethod
     def of_server(cls, timeline: int, switches: Sequence[TimelineSwitch]) -> History:
-        """From IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
+        """The history from IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
         return cls(timeline, tuple((switch.timeline, switch.lsn) for switch in switches))
 
     @property
     def is_known(self) -> bool:
-        """Whether the earlier timelines are known; a spool that began later may lack them."""
+        """Whether the earlier timelines are known; a spool that started later may lack them."""
         return self.timeline == 1 or bool(self.ends)
 
     def spans(self) -> Iterator[tuple[int, Lsn]]:
-        """Each timeline and where it ends; the newest has no end."""
+        """Each timeline with its end; the newest has no end."""
         yield from self.ends
         yield self.timeline, _END_OF_WAL
 
     def end_of(self, timeline: int) -> Lsn | None:
-        """Where a timeline ends in this history; None when it is not in it."""
+        """The end of a timeline in this history; None if it is not part of it."""
         return dict(self.spans()).get(timeline)
 
     def fork_point(self, other: History) -> Lsn:
-        """The LSN up to which both hold the same WAL; the end of all WAL when they are equal."""
+        """The LSN up to which both histories have the same WAL; the largest LSN if they are
+        equal."""
         common = Lsn(0)
         for (mine, my_end), (theirs, their_end) in zip(self.spans(), other.spans(), strict=False):
             if mine != theirs:
@@ -77,11 +78,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a spool holds.
+    """The extent of a spool.
 
     Attributes:
-        last: the end of the last commit, or a place inside a later prepare's record.
-        frontier: up to where everything was received.
+        last: the end of the last commit, or a position inside a later PREPARE record.
+        frontier: everything up to this LSN was received.
     """
 
     history: History
@@ -93,7 +94,7 @@ def start_on(spool: Received, server: History) -> Lsn:
     """Where replication starts on the server: the frontier, or the switch point below it.
 
     Raises:
-        ForeignSource: the spool has what the server lacks; facts: ``timeline``,
+        ForeignSource: the spool has commits that the server lacks; facts: ``timeline``,
             ``switch_point``, ``position``.
         SourceRefused: the server is on a timeline that the spool has left.
     """
@@ -129,8 +130,8 @@ def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) ->
     """The slot, if it can be read now.
 
     Raises:
-        SlotLost: it is not there, and will not come.
-        SourceRefused: on a standby, and it may be there after its promotion.
+        SlotLost: it does not exist and will not appear.
+        SourceRefused: the server is a standby, where the slot may exist after a promotion.
         SourceUnreachable: it is being synchronised.
     """
     may_come = server.is_standby and server.version_num >= 170000
