@@ -63,7 +63,7 @@ def test_a_number_that_is_no_lsn_is_no_name():
 def test_an_object_leads_to_its_spool(tmp_path):
     name = new_object(PartName(1, "s1", 1))
     assert spool_of(tmp_path / "spool" / name) == tmp_path / "spool"
-    with pytest.raises(SpoolError, match="does not lie in a spool"):
+    with pytest.raises(SpoolError, match="is not in a spool"):
         spool_of(tmp_path / "elsewhere.arrow")
 
 

@@ -1,11 +1,11 @@
-"""The spool: what was received, durable, in commit order, for any number of readers.
+"""The spool: received messages, durable, in commit order, for any number of readers.
 
-One process writes (:class:`SpoolWriter`); everyone else reads (:class:`SpoolReader`). Raw
-messages stay as they came; a segment decodes alone. The rules are those of the contracts:
-an LSN is acknowledged only after its bytes are here.
+One process writes it (:class:`SpoolWriter`); any number of processes read it
+(:class:`SpoolReader`). It stores raw messages unchanged. Each segment can be decoded without the
+others. The rules are those of the contracts: an LSN is acknowledged only after its bytes are here.
 
-What this package exports is imported when one of its names is first used. That takes numpy and
-Arrow, and a run starts the JVM before it loads them.
+The exported names are imported when first used, because they need numpy and Arrow. A run starts the
+JVM before it loads these.
 """
 
 from __future__ import annotations

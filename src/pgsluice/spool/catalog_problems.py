@@ -1,6 +1,6 @@
-"""Why tables are not in the catalog as configured: a small file of a run, for ``status``.
+"""Why targets are not in the catalog as configured: a small file that a run writes for ``status``.
 
-Nothing is decided by it, and it may be lost: the next registration writes it again.
+No decision depends on it, and it may be lost: the next registration writes it again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from pgsluice.spool.layout import CATALOG_PROBLEMS, subscription_folder
 
 
 def write_catalog_problems(spool_path: Path, name: str, problems: Mapping[str, str]) -> None:
-    """Replace the file of a subscription; a disk that is full does not matter here.
+    """Replace the file of a subscription; errors of the disk are ignored.
 
     Args:
-        problems: by the tables' ``schema.table``, for people.
+        problems: problems as text for the user, by ``schema.table``.
     """
     path = subscription_folder(spool_path, name) / CATALOG_PROBLEMS
     replace_json_if_possible(path, dict(problems))
 
 
 def read_catalog_problems(spool_path: Path, name: str) -> dict[str, str]:
-    """What the last run of a subscription has found; empty without a file that can be read."""
+    """The problems that the last run of a subscription found; empty if the file is missing or
+    unreadable."""
     try:
         raw = json.loads((subscription_folder(spool_path, name) / CATALOG_PROBLEMS).read_text())
         return {str(title): str(why) for title, why in raw.items()}

@@ -17,8 +17,9 @@ from pgsluice.hints import COPY_ALL_AGAIN
 FORMAT = 4
 """The format that is written. FORMAT and FORMAT - 1 are read.
 
-3: files have checksums, and say which file of which spool they are.
-4: facts have the numbers of dropped columns, and those of a leaf's columns above it.
+3: files have checksums, their own name, and the id of their spool. 4: relation metadata has the
+attribute numbers of dropped columns, and those of a leaf partition's columns in the tables above
+it.
 """
 
 RESTORE_OBJECT = "restore the file; without it the tables have to be copied again"
@@ -27,29 +28,29 @@ _CHECKSUM = b',"crc32":'
 
 
 def checksum(block: memoryview | bytes, before: int = 0) -> int:
-    """The CRC-32 of a block, or of all blocks with the checksum of those before it."""
+    """The CRC-32 of a block, continuing the checksum of the blocks before it."""
     return zlib.crc32(block, before)
 
 
 def damaged(path: str, why: str, hint: str = RESTORE_OBJECT) -> SpoolError:
-    """The error, to be raised, for a file that is not as it was written."""
+    """The error for a file whose content is not what was written."""
     return SpoolError(f"{path} is damaged: {why}", hint=hint, path=path)
 
 
 def missing(path: str) -> SpoolError:
-    """The error for a state file that has to be there and is not."""
+    """The error for a missing state file."""
     return SpoolError(f"{path} is missing", hint=RESTORE_STATE, path=path)
 
 
 def encode_json(raw: Mapping[str, Any]) -> bytes:
-    """One JSON object in one line, without a newline; its last key is the checksum of the bytes
+    """Encode one JSON object as a line without a newline; its last key is the checksum of the bytes
     before that key."""
     content = json.dumps(raw, separators=(",", ":")).encode()[:-1]
     return b"%s%s%d}" % (content, _CHECKSUM, checksum(content))
 
 
 def decode_json(data: bytes) -> dict[str, Any] | None:
-    """Read what :func:`encode_json` wrote; None when it is truncated or its checksum is wrong."""
+    """Decode what :func:`encode_json` wrote; None if it is truncated or its checksum is wrong."""
     content, separator, written = data.rpartition(_CHECKSUM)
     if not separator or written != b"%d}" % checksum(content):
         return None
@@ -57,13 +58,13 @@ def decode_json(data: bytes) -> dict[str, Any] | None:
 
 
 def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str, Any]:
-    """Read a JSON object of this format, or of the one before.
+    """Decode a JSON object of this format, or of the previous one.
 
     Args:
         data: the object's bytes, with the key ``format``.
 
     Raises:
-        ForeignSpool: of a format that this version does not read.
+        ForeignSpool: it has a format that this version does not read.
         SpoolError: it is damaged.
     """
     raw = decode_json(data)

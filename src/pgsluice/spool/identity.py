@@ -21,15 +21,15 @@ class SpoolIdentity:
 
     Attributes:
         spool_id: a UUID of the spool; targets store it together with their positions.
-        system_identifier: of the server, from IDENTIFY_SYSTEM.
-        timeline: the server's, when capture connected last.
-        history: the timelines before it, oldest first, each with the LSN where its successor
-            began; empty on the first timeline, and while the history is not known.
+        system_identifier: the server's, from IDENTIFY_SYSTEM.
+        timeline: the server's timeline at capture's last connection.
+        history: the earlier timelines, oldest first, each with the LSN where its successor started;
+            empty on the first timeline, and while the history is unknown.
         database, slot: the name of the slot, and of the database that it decodes.
-        publications: their names, as requested in START_REPLICATION.
-        options: pgoutput's options, as requested.
-        intended_at: the server's flush LSN when this file was written, before its slot was
-            created: see :mod:`pgsluice.capture.source.slot`.
+        publications: the names of the publications in the last START_REPLICATION.
+        options: pgoutput's options in the last START_REPLICATION.
+        intended_at: the server's flush LSN when this file was written, before the slot was created:
+            see :mod:`pgsluice.capture.source.slot`.
     """
 
     spool_id: str
@@ -67,7 +67,7 @@ class SpoolIdentity:
         )
 
     def has(self, timeline: int, lsn: Lsn) -> bool:
-        """Does the source's history contain ``lsn`` of ``timeline``?
+        """Whether the source's history contains ``lsn`` on ``timeline``.
 
         True for a timeline that the spool does not know, because capture may follow it later.
         """
@@ -75,7 +75,7 @@ class SpoolIdentity:
         return end is None or lsn <= end
 
     def to_json(self) -> bytes:
-        """The file's content; :meth:`from_json` reads it back."""
+        """Encode the file's content; :meth:`from_json` decodes it."""
         return encode_json(
             {
                 "format": FORMAT,
@@ -89,11 +89,11 @@ class SpoolIdentity:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
-        """Read the file's content.
+        """Decode the file's content.
 
         Raises:
-            ForeignSpool: of a format that this version does not read.
-            SpoolError: it is damaged, or another file of a spool.
+            ForeignSpool: it has a format that this version does not read.
+            SpoolError: it is damaged, or a different file of a spool.
         """
         raw = decode_file(data, path, RESTORE_STATE)
         del raw["format"]
@@ -110,10 +110,10 @@ class SpoolIdentity:
 
 
 def read_identity(spool_path: str | Path) -> SpoolIdentity | None:
-    """The identity of a spool; None when the folder has none.
+    """The identity of a spool; None if the folder has none.
 
     Raises:
-        ForeignSpool: of a format that this version does not read.
+        ForeignSpool: it has a format that this version does not read.
         SpoolError: the file cannot be read, or is damaged.
     """
     data = LocalStorage(Path(spool_path)).read(IDENTITY)

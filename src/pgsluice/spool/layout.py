@@ -19,9 +19,9 @@
                                  settings.json  catalog.json
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
-Numbers in names have leading zeros, so that names sort as what they stand for; they are
-hexadecimal, but for a part's number. A file with a name of another form is not the spool's: it is
-neither read nor deleted. A file that is being written has the suffix ``.tmp``; nothing reads it.
+Numbers in names have leading zeros, so that names sort like the numbers. They are hexadecimal,
+except a part's number. Files with other names do not belong to the spool: pgsluice neither reads
+nor deletes them. A file has the suffix ``.tmp`` while it is written; nothing reads it then.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
 REGISTERED = ("registered", "checkpoint")
-"""Either tells that the subscription had a record once; earlier versions made the second."""
+"""Files that prove that the subscription once had a record; earlier versions created the second
+one."""
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
-"""The first two are those of the first round of copies: see :func:`copy_files`."""
+"""The first two belong to the first copy run: see :func:`copy_files`."""
 RUN_SETTINGS, CATALOG_PROBLEMS = "settings.json", "catalog.json"
 SNAPSHOT_ROWS, SNAPSHOT_COMPLETE = "snapshot", "complete.json"
 
@@ -78,10 +79,11 @@ _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def copy_files(round_number: int) -> tuple[str, str]:
-    """The names of the files of a long round of copies: its snapshot, and its journal.
+    """The names of a long copy run's files: its snapshot, and its journal.
 
     Args:
-        round_number: from 0; a subscription has several rounds at a time.
+        round_number: the copy run's number, from 0; a subscription can have several copy runs at a
+            time.
     """
     if round_number == 0:
         return COPY_SNAPSHOT, COPY_JOURNAL
@@ -90,7 +92,7 @@ def copy_files(round_number: int) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """A segment, or a reference, which names the parts of one transaction."""
+    """The name of a segment, or of a reference to the parts of one transaction."""
 
     folder: ClassVar[str] = SEGMENTS
     start: Lsn
@@ -104,7 +106,7 @@ class SegmentName:
 
     @classmethod
     def parse(cls, base: str) -> SegmentName | None:
-        """Read a name without its folders; None when it is not a segment's."""
+        """Parse a name without its folders; None if it is not a segment's."""
         match = _SEGMENT.match(base)
         if match is None:
             return None
@@ -114,11 +116,11 @@ class SegmentName:
 
 @dataclass(frozen=True, slots=True)
 class PartName:
-    """A part of one transaction.
+    """The name of a part of one transaction.
 
     Attributes:
         transaction: the transaction's key: letters, digits and ``-``.
-        number: counts the writer's parts, over all transactions.
+        number: the number of the part among all parts of its writer.
     """
 
     folder: ClassVar[str] = PARTS
@@ -131,14 +133,14 @@ class PartName:
 
     @classmethod
     def parse(cls, base: str) -> PartName | None:
-        """Read a name without its folders; None when it is not a part's."""
+        """Parse a name without its folders; None if it is not a part's."""
         match = _PART.match(base)
         return None if match is None else cls(int(match[1], 16), match[2], int(match[3]))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedName:
-    """The record of a prepared transaction."""
+    """The name of a prepared transaction's file."""
 
     folder: ClassVar[str] = PREPARED
     prepare_lsn: Lsn
@@ -149,37 +151,37 @@ class PreparedName:
 
     @classmethod
     def parse(cls, base: str) -> PreparedName | None:
-        """Read a name without its folders; None when it is not a prepared transaction's."""
+        """Parse a name without its folders; None if it is not a prepared transaction's."""
         match = _PREPARED.match(base)
         return None if match is None else cls(Lsn(int(match[1], 16)), int(match[2], 16))
 
 
 def new_object(name: SegmentName | PartName | PreparedName) -> str:
-    """The object name, with its folders, of a file that is written now."""
+    """The name, with its folders, for a file that is written now."""
     return f"{name.folder}/{shard_now()}/{name}"
 
 
 def spool_of(path: Path) -> Path:
-    """The folder of the spool that a segment's, part's or prepared transaction's file lies in.
+    """The spool's folder that contains the file of a segment, part or prepared transaction.
 
     Raises:
-        SpoolError: the file does not lie in a spool.
+        SpoolError: the file is not in a spool.
     """
     file = path.resolve()
     if len(file.parents) < 3 or file.parents[1].name not in (SEGMENTS, PARTS, PREPARED):
         raise SpoolError(
-            f"{path} does not lie in a spool: <spool>/{SEGMENTS}/<hour>/<name> was expected",
-            hint="name the file in its spool",
+            f"{path} is not in a spool: <spool>/{SEGMENTS}/<hour>/<name> was expected",
+            hint="give the path of the file in its spool",
             path=str(path),
         )
     return file.parents[2]
 
 
 def subscription_folder(spool_path: str | Path, name: str) -> Path:
-    """The folder of a subscription's record, lock, requests, checkpoint and staged changes.
+    """The folder of a subscription's record, lock, command files and staged changes.
 
     Raises:
-        SpoolError: the name is not a subscription's.
+        SpoolError: the name cannot be a subscription's.
     """
     if not _SUBSCRIPTION.match(name):
         raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
@@ -205,18 +207,18 @@ def forget_subscription(spool_path: str | Path, name: str) -> None:
     """Delete a subscription's files. The caller holds the subscription's lock.
 
     Raises:
-        SpoolError: the name is not a subscription's.
+        SpoolError: the name cannot be a subscription's.
     """
     shutil.rmtree(subscription_folder(spool_path, name))
 
 
 def forget(spool_path: Path) -> bool:
-    """Delete a spool's files, and its folder if nothing else lies in it.
+    """Delete a spool's files, and its folder if nothing else is in it.
 
-    After an interruption, another call deletes the rest. The caller holds the writer's lock.
+    If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
 
     Returns:
-        whether there was any file.
+        True if there was any file.
     """
     patterns = [*FOLDERS, f"{SPARK_LOG}.*"]
     for name in FILES:

@@ -24,8 +24,8 @@ class FileLock:
 
     Args:
         path: the file to lock; created, with its folder, if it does not exist.
-        message, hint: of the error when another process holds the lock.
-        patience_s: how long to wait for a process that holds the lock and is about to end.
+        message, hint: the error's text, and its hint, if another process holds the lock.
+        patience_s: how long to wait for the holder, which may be about to end, in seconds.
     """
 
     def __init__(self, path: Path, message: str, hint: str, patience_s: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def is_held(self) -> bool:
-        """Whether a process holds the lock; a shared lock, for a moment, finds it out."""
+        """Whether a process holds the lock; tested by taking a shared lock for a moment."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -99,7 +99,7 @@ def subscription_lock(spool_path: str | Path, name: str, patience_s: float = 0.0
     """The lock of the process that runs a subscription and writes its record.
 
     Raises:
-        SpoolError: the name is not a subscription's.
+        SpoolError: the name cannot be a subscription's.
     """
     return FileLock(
         subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
@@ -110,7 +110,7 @@ def subscription_lock(spool_path: str | Path, name: str, patience_s: float = 0.0
 
 
 def barrier_lock(folder: Path) -> FileLock:
-    """The lock of the process that verifies a subscription; without it a barrier is void."""
+    """The lock of the process that verifies a subscription; without it, a barrier is invalid."""
     return FileLock(
         folder / BARRIER_LOCK,
         f"another process verifies the subscription {folder.name}",

@@ -1,8 +1,7 @@
-"""Waits until something changes in the folders of a kind of the spool's files.
+"""Waits for changes in the folders of one kind of the spool's files.
 
-On Linux the kernel gives notice of a change (inotify): a process that waits uses no CPU, and wakes
-at once. Elsewhere, and on file systems that give no notice, the wait is a short pause, and the
-caller looks again.
+On Linux, inotify reports changes: a waiting process uses no CPU, and wakes up at once. On other
+systems, and on file systems without inotify, the wait is a short pause, and the caller polls.
 
 Its figures: idle below 3 % of a core, and commit to visible.
 """
@@ -19,26 +18,26 @@ from pathlib import Path
 from pgsluice.spool.storage import is_shard
 
 _POLL_S = 0.02
-"""The pause where there is no notice."""
+"""The pause without inotify, in seconds."""
 _MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x40, 0x80, 0x100, 0x200
 _CHANGES = _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED
-"""All that changes a folder's mtime, so that missing notices are noticed."""
+"""All events that change a folder's mtime, so that a missing notification can be detected."""
 
 
 class FolderNotices:
-    """Waits for changes of a folder and of its newest shard; one thread uses it.
+    """Waits for changes of a folder and of its newest subfolder; only one thread uses it.
 
     Args:
-        folder: it need not exist yet; the names of its shards sort by age.
+        folder: the folder, which need not exist yet; the names of its subfolders sort by age.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._library = ctypes.CDLL(None)
         self._inotify: int | None = None
-        """None: changes give no notice, as far as is known."""
+        """None: inotify does not seem to work here."""
         self._watched: frozenset[tuple[Path, int]] = frozenset()
-        """Folders with their inodes, since another folder may take the place of one."""
+        """Watched folders with their inodes, because a new folder may replace an old one."""
         if hasattr(self._library, "inotify_init1"):
             file = self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
             if file >= 0:
@@ -46,9 +45,10 @@ class FolderNotices:
                 weakref.finalize(self, os.close, file)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there may have been a change since the last call began, for so long at most.
+        """Wait until there may have been a change since the start of the last call, at most this
+        long.
 
-        A call that begins to watch a folder returns at once: nothing is known of earlier changes.
+        A call that starts to watch a folder returns at once, because earlier changes are unknown.
         """
         try:
             folders = self._folders()
@@ -84,7 +84,7 @@ class FolderNotices:
                 return
 
     def _has_notice(self, timeout_s: float) -> bool:
-        """Wait for notices, and take all that came."""
+        """Wait for notifications, and take all of them."""
         assert self._inotify is not None
         poll = select.poll()
         poll.register(self._inotify, select.POLLIN)

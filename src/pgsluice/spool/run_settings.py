@@ -1,6 +1,6 @@
-"""What a run of a subscription has read of its configuration: a small file, for other commands.
+"""The settings that an active run of a subscription uses: a small file for other commands.
 
-Nothing is decided by it, and it may be lost: who holds the subscription's lock is its writer.
+No decision depends on it, and it may be lost. The holder of the subscription's lock writes it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pgsluice.spool.layout import RUN_SETTINGS, subscription_folder
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What a run has in force.
+    """The settings that a run has in force.
 
     Attributes:
-        pid: its process.
-        path: its configuration's file.
-        read_at: when it read the file at its start, in seconds since 1970.
-        digests: of each setting (:mod:`pgsluice.config.in_force`).
+        pid: the run's process id.
+        path: the path of its configuration file.
+        read_at: when the run read the file at its start, in seconds since 1970.
+        digests: a digest of each setting (:mod:`pgsluice.config.in_force`).
     """
 
     pid: int
@@ -31,13 +31,13 @@ class RunSettings:
 
 
 def write_run_settings(spool_path: Path, name: str, settings: RunSettings) -> None:
-    """Replace the file of a subscription; a disk that is full does not matter here."""
+    """Replace the file of a subscription; errors of the disk are ignored."""
     path = subscription_folder(spool_path, name) / RUN_SETTINGS
     replace_json_if_possible(path, asdict(settings))
 
 
 def read_run_settings(spool_path: Path, name: str) -> RunSettings | None:
-    """What the last run of a subscription had in force; None: it left nothing that can be read."""
+    """The settings of the last run of a subscription; None if the file is missing or unreadable."""
     try:
         raw = json.loads((subscription_folder(spool_path, name) / RUN_SETTINGS).read_text())
         return RunSettings(

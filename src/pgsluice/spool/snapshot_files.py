@@ -1,16 +1,17 @@
-"""The rows that a stream begins with: files of its subscription, until they are delivered.
+"""The rows that a stream of the Spark source starts with: files that exist until they are
+delivered.
 
-Rows of a snapshot that is gone cannot be read again, and Spark repeats a batch after a crash. So
-tasks write the rows here first, and batches read them here. One attempt has files of its own. Only
-when all of them are durable, the file with their names is written; without it they count for
-nothing.
+Spark repeats a batch after a crash, but the snapshot is gone then, and its rows cannot be read
+again. So tasks first write the rows to these files, and batches read them from there. Each attempt
+has its own files. When all of them are durable, a file with their names is written; without it,
+they are ignored.
 
 ::
 
     <spool>/subscriptions/<name>/snapshot/complete.json
                                           <attempt>-<number>-<random>.arrow
 
-A file of rows is a stream of Arrow batches, and behind it JSON with its checksum, and the length of
+A file of rows is a stream of Arrow batches, followed by JSON with its checksum, and the length of
 that JSON.
 """
 
@@ -48,7 +49,7 @@ _BEGIN_ANEW = (
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, and how many it has."""
+    """A file of rows, with its number of rows."""
 
     name: str
     rows: int
@@ -60,8 +61,8 @@ class CompleteSnapshot:
     """All rows of a snapshot.
 
     Attributes:
-        position: of the snapshot.
-        files: in the order in which they are delivered.
+        position: the snapshot's position.
+        files: the files in the order of delivery.
     """
 
     position: Lsn
@@ -69,7 +70,7 @@ class CompleteSnapshot:
 
 
 class SnapshotFiles:
-    """The files of one subscription; it pickles.
+    """The files of one subscription; picklable.
 
     Args:
         spool: the spool's folder.
@@ -80,7 +81,7 @@ class SnapshotFiles:
         self.folder = subscription_folder(spool, subscription) / SNAPSHOT_ROWS
 
     def begin(self) -> None:
-        """Delete what there is, for a new attempt."""
+        """Delete existing files before a new attempt."""
         self.clear()
         make_folder(self.folder)
 
@@ -94,9 +95,9 @@ class SnapshotFiles:
     def write(
         self, attempt: str, number: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema
     ) -> None:
-        """Write the rows of one portion durably; in a task.
+        """Write the rows of one chunk durably; called in a task.
 
-        If the folder is gone, a newer attempt has begun, and nothing is written.
+        If the folder is gone, a newer attempt has started, and nothing is written.
         """
         if not self.folder.is_dir():
             return
@@ -104,10 +105,10 @@ class SnapshotFiles:
         LocalStorage(self.folder).put(name, lambda file: _fill(file, batches, schema))
 
     def written(self, attempt: str) -> dict[int, RowFile]:
-        """The files of an attempt, by the portion's number.
+        """The files of an attempt, by the chunk's number.
 
-        Of two files of a portion, which two tasks wrote, the first by name counts: their rows are
-        the same.
+        If two tasks wrote files of the same chunk, the first by name is used: their rows are the
+        same.
         """
         files: dict[int, RowFile] = {}
         for path in sorted(self.folder.glob(f"{attempt}-*.arrow")):
@@ -119,10 +120,10 @@ class SnapshotFiles:
         return files
 
     def finish(self, snapshot: CompleteSnapshot, registration: str) -> None:
-        """Write durably that these files are all rows of the snapshot.
+        """Record durably that these files have all rows of the snapshot.
 
         Args:
-            registration: of the subscription; another one does not have the rows.
+            registration: the registration of the subscription; rows of another one are ignored.
         """
         raw = {
             "format": FORMAT,
@@ -137,7 +138,7 @@ class SnapshotFiles:
         """The rows, if all of them are written.
 
         Raises:
-            SpoolError: the file that says so is damaged.
+            SpoolError: the file with the names is damaged.
         """
         path = self.folder / SNAPSHOT_COMPLETE
         data = LocalStorage(self.folder).read(SNAPSHOT_COMPLETE)
@@ -150,7 +151,7 @@ class SnapshotFiles:
         return CompleteSnapshot(Lsn.parse(raw["position"]), files)
 
     def read(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a file; in a task.
+        """Read the rows of a file; called in a task.
 
         Raises:
             SpoolError: the file is missing or damaged, or its rows have another schema.
@@ -179,7 +180,7 @@ class SnapshotFiles:
 
 
 class _Summed(io.RawIOBase):
-    """A file that counts and sums up what is written to it."""
+    """A file that counts the bytes written to it, and computes their checksum."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -213,7 +214,7 @@ def _fill(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) 
 
 @dataclass(frozen=True, slots=True)
 class _Trailer:
-    """What stands behind the rows of a file."""
+    """The JSON after the rows of a file."""
 
     rows: int
     size_bytes: int
@@ -221,7 +222,7 @@ class _Trailer:
 
     @classmethod
     def of(cls, data: memoryview, path: Path) -> _Trailer:
-        """Read it from a file's last bytes, or from all of them.
+        """Parse it from a file's last bytes, or from all of them.
 
         Raises:
             SpoolError: the file is damaged.

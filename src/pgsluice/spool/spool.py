@@ -1,7 +1,7 @@
 """A spool as a folder: its identity, and its small durable files.
 
-:mod:`pgsluice.spool.layout` has the files' names. A spool without ``start.json`` is an *intent*:
-its slot was not created yet.
+:mod:`pgsluice.spool.layout` has the names of the files. A spool without ``start.json`` is an
+*intent*: its slot does not exist yet.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChainStart:
-    """Where the chain of segments begins.
+    """Where the chain of segments starts.
 
     Attributes:
-        registered: the slot's consistent point, where the spool's first segment began.
-        floor: the chain has no position at or below it: retention deleted them, or they never
-            were in the spool.
+        registered: the slot's consistent point, where the spool's first segment started.
+        floor: the oldest retained LSN: positions at or below it were deleted, or never were in the
+            spool.
     """
 
     registered: Lsn
@@ -59,7 +59,7 @@ class Spool:
     """A folder that is a spool. Opening it reads only its identity.
 
     Attributes:
-        identity: the source it belongs to, as read when it was opened or last replaced.
+        identity: the source that it belongs to, as of the last read or write.
     """
 
     def __init__(self, path: Path, identity: SpoolIdentity) -> None:
@@ -75,17 +75,17 @@ class Spool:
         """Create a spool in a new or empty folder.
 
         Args:
-            start: where its chain begins, if that is known; otherwise the spool is an intent
-                until :meth:`register_start`.
+            start: where its chain starts, if known; otherwise the spool is an intent until
+                :meth:`register_start`.
 
         Raises:
-            ForeignSpool: the folder is a spool already.
+            ForeignSpool: the folder is already a spool.
             SpoolError: the folder cannot be created or written.
         """
         spool = cls(Path(path), identity)
         make_folder(spool.path)
         if spool.storage.read(IDENTITY) is not None:
-            raise ForeignSpool(f"{path} is a spool already", path=str(path))
+            raise ForeignSpool(f"{path} is already a spool", path=str(path))
         spool.storage.replace(IDENTITY, identity.to_json())
         if start is not None:
             spool.register_start(start)
@@ -118,10 +118,10 @@ class Spool:
 
     @staticmethod
     def exists(path: str | Path) -> bool:
-        """Is the folder a spool, or the intent of one?
+        """Whether the folder is a spool, or the intent of one.
 
         Raises:
-            SpoolError: it has a spool's other files, but not its identity, which is made first
+            SpoolError: it has other files of a spool, but not the identity, which is created first
                 and deleted last.
         """
         folder = Path(path)
@@ -141,17 +141,17 @@ class Spool:
 
     @staticmethod
     def forget(path: str | Path) -> bool:
-        """Delete every file of a spool, and its folder if nothing else lies in it.
+        """Delete every file of a spool, and its folder if nothing else is in it.
 
-        After an interruption, another call deletes the rest. The caller holds the writer's lock.
+        If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
 
         Returns:
-            whether there was any file.
+            True if there was any file.
         """
         return forget(Path(path))
 
     def replace_identity(self, identity: SpoolIdentity) -> None:
-        """Record a new timeline, other publications or options; called by the writer only.
+        """Record a new timeline, or other publications or options; called by the writer only.
 
         Raises:
             ForeignSpool: the identity is of another spool, slot, database or system.
@@ -164,7 +164,7 @@ class Spool:
             self.identity = identity
 
     def chain_start(self) -> ChainStart | None:
-        """Where the chain begins; None while the spool is an intent.
+        """Where the chain starts; None while the spool is an intent.
 
         Raises:
             SpoolError: the file is damaged, or missing although something was received.
@@ -177,36 +177,37 @@ class Spool:
         return start
 
     def register_start(self, lsn: Lsn) -> None:
-        """Turn an intent into a spool whose chain begins at ``lsn``, the slot's consistent point.
+        """Turn an intent into a spool whose chain starts at ``lsn``, the slot's consistent point.
 
         Raises:
-            SpoolError: the chain has a beginning already.
+            SpoolError: the chain already has a start.
         """
         if self.chain_start() is not None:
-            raise SpoolError(f"{self.path} has a beginning already", path=str(self.path))
+            raise SpoolError(f"{self.path} already has a start", path=str(self.path))
         self._write_start(ChainStart(lsn, lsn))
 
     def raise_floor(self, start: ChainStart, floor: Lsn) -> None:
-        """Record that segments at or below ``floor`` will be deleted; called before that."""
+        """Record that segments at or below ``floor`` will be deleted; called before the
+        deletion."""
         self._write_start(ChainStart(start.registered, floor))
 
     def _write_start(self, start: ChainStart) -> None:
         self.write_state(START, {"registered": str(start.registered), "floor": str(start.floor)})
 
     def frontier_file(self) -> Lsn:
-        """The frontier in its file, 0 without one; see ``SpoolReader.frontier``."""
+        """The received-through LSN in its file, 0 without one; see ``SpoolReader.frontier``."""
         return self.read_state(FRONTIER, lambda raw: Lsn.parse(raw["frontier"])) or Lsn(0)
 
     def has_frontier_file(self) -> bool:
-        """Whether the frontier was ever written."""
+        """Whether the received-through LSN was ever written."""
         return self.storage.read(FRONTIER) is not None
 
     def write_frontier(self, lsn: Lsn) -> None:
-        """Make the frontier durable; called by the writer only."""
+        """Make the received-through LSN durable; called by the writer only."""
         self.write_state(FRONTIER, {"frontier": str(lsn)})
 
     def raise_epoch(self) -> int:
-        """Make the number of a new writer durable; higher than those before it."""
+        """Record the number of a new writer durably; it is higher than all earlier ones."""
         epoch = (self.read_state(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
         self.write_state(EPOCH, {"epoch": epoch, "pid": os.getpid()})
         return epoch
@@ -222,11 +223,11 @@ class Spool:
         return reader.read()
 
     def subscription_folder(self, name: str) -> Path:
-        """Where a subscription keeps its record, lock, requests and checkpoint."""
+        """The folder of a subscription's record, lock, command files and checkpoint."""
         return subscription_folder(self.path, name)
 
     def released(self) -> dict[str, dict[str, str]]:
-        """Holds that the size limit dropped: by subscription, the LSN by relation OID or ``*``.
+        """Holds that the size limit dropped, by subscription: LSNs by relation OID or ``*``.
 
         The subscription's driver turns them into copies: the table, or all tables, become ``i``.
         """
@@ -239,10 +240,10 @@ class Spool:
     def read_state(
         self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_STATE
     ) -> T | None:
-        """Read a state file of this spool; None if there is none.
+        """Read a state file of this spool; None if it is missing.
 
         Args:
-            hint: what to do when it is damaged.
+            hint: what to do if it is damaged.
 
         Raises:
             SpoolError: it is damaged, of another spool, or another file under this name.

@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEMPORARY = ".tmp"
-"""The suffix of a file that is being written."""
+"""The suffix of a file while it is written."""
 _SHARD = re.compile("[0-9]{10}")
 _SETTLED_NS = 100_000_000
-"""A folder that changed less than this time ago may change again and keep its mtime."""
+"""A folder that changed less than this time ago, in seconds, may change again without a new
+mtime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A stored object: its name with its folders, its size, and the time of its writing in seconds
-    since 1970."""
+    """A stored object: its name with folders, its size, and its time of writing in seconds since
+    1970."""
 
     name: str
     size_bytes: int
@@ -48,12 +49,12 @@ class Entry:
 
     @property
     def base(self) -> str:
-        """The name without folders; objects of one kind are sorted by it."""
+        """The name without folders, by which objects of one kind are sorted."""
         return self.name.rpartition("/")[2]
 
 
 class Storage(Protocol):
-    """What the spool needs to store files. Names are relative paths with ``/``."""
+    """The operations that the spool needs to store files. Names are relative paths with ``/``."""
 
     def put(self, name: str, fill: Callable[[BinaryIO], None]) -> int:
         """Store a new object durably and return its size; SpoolError if the name exists."""
@@ -68,12 +69,12 @@ class Storage(Protocol):
         """Open an object for random access, memory-mapped if possible."""
 
     def version(self, name: str) -> Hashable:
-        """Differs for each file that an object's name has had."""
+        """A value that differs between all files that an object's name has had."""
 
     def entries(self, folder: str) -> Sequence[Entry]:
-        """Objects in the shards of ``folder``, sorted by shard and name.
+        """The objects in the subfolders of ``folder``, sorted by subfolder and name.
 
-        Readers poll it: where nothing has changed, it is mostly the same object as before.
+        Readers poll it: if nothing has changed, it is usually the same object as before.
         """
 
     def delete(self, name: str) -> None:
@@ -81,12 +82,12 @@ class Storage(Protocol):
 
 
 def shard_now() -> str:
-    """The shard of objects that are written now: the UTC hour."""
+    """The subfolder of objects that are written now: the UTC hour."""
     return time.strftime("%Y%m%d%H", time.gmtime())
 
 
 def is_shard(name: str) -> bool:
-    """Whether a folder of this name has objects; one of another form is not the spool's."""
+    """Whether a subfolder of this name can have objects; others do not belong to the spool."""
     return _SHARD.fullmatch(name) is not None
 
 
@@ -142,10 +143,10 @@ class LocalStorage:
         return entries
 
     def _list_shard(self, shard: str) -> list[Entry]:
-        """One shard's objects; the folder is read again only when its mtime has changed.
+        """The objects of one subfolder; it is listed again only when its mtime has changed.
 
-        The clock of mtimes ticks in milliseconds, so a listing that was made right after a
-        change is not used again.
+        The clock of mtimes has a resolution of milliseconds, so a listing from right after a change
+        is not reused.
         """
         path = self.root / shard
         try:
@@ -215,7 +216,7 @@ def make_folder(path: Path) -> None:
 
 
 def spool_error(error: OSError, path: Path | str) -> SpoolError:
-    """The spool's error for an error of the operating system."""
+    """The error of the spool for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(
             f"no room is left on the disk for {path}",
@@ -251,7 +252,8 @@ def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
 
 
 def write_all(file: BinaryIO | FileIO, data: bytes | memoryview) -> None:
-    """Write all of ``data`` to an unbuffered file, whose ``write`` may write only a part."""
+    """Write all of ``data`` to an unbuffered file, whose ``write`` may write only a part at a
+    time."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

@@ -1,1 +1,1 @@
-"""The subscriptions' records, and how far their copies are."""
+"""The subscriptions' records, and the progress of their copies."""

@@ -5,16 +5,16 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 
 * ``name``, ``owner``, ``mode``, ``sink``, ``query``, ``registered``, ``position``,
   ``looked_through``;
-* ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have
-  their default value, also inside of its parts; null: the table was removed. A table without
-  ``applied_through`` is *level*: its ``applied_through`` is the record's position, also after
-  later lines. So a batch that changes one table of many writes one table, although all are
-  applied through its end;
-* ``former``: all of them, by schema and name;
-* ``cut``: its ``versions`` are those that differ from the previous cut; null: the table is not in
-  the cut any more;
-* ``cuts``: how many of the oldest were ``dropped``, and those ``added``, the newest first, each as
-  its difference to the next newer one, and the newest to ``cut``.
+* ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have their
+default value, also inside of its parts; null: the table was removed. A table without
+``applied_through`` is *level* (up to date): its ``applied_through`` is the record's position, also
+after later lines. So a batch that changes one table of many writes only that table, although all
+tables advance to its end;
+* ``former``: all previous targets, by schema and name;
+* ``cut``: the newest consistent checkpoint, with the ``versions`` that differ from the one before
+it; null: the table is no longer part of it;
+* ``cuts``: how many of the oldest checkpoints were ``dropped``, and the ``added`` ones, the newest
+first, each as its difference to the next newer one; the newest as its difference to ``cut``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from pgsluice.spool.records.record import (
 RECORD_FORMAT = 5
 """The format that is written.
 
-4: the first line says the spool's id.
-5: fingerprints have the numbers of dropped columns, and a table's fields are in parts.
+4: the first line has the spool's id. 5: fingerprints have the attribute numbers of dropped columns,
+and a table's fields are grouped in parts.
 """
 
 T = TypeVar("T")
@@ -59,10 +59,10 @@ _OTHER_FIELDS = ("name", "mode", "sink")
 
 
 def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) -> dict[str, Any]:
-    """The difference that a save writes; empty when nothing changed.
+    """The difference that a save writes; empty if nothing changed.
 
     Args:
-        before: the record that was saved last; None: write the whole record.
+        before: the last saved record; None: write the whole record.
     """
     raw: dict[str, Any] = {
         name: value
@@ -90,7 +90,7 @@ class RecordBuilder:
     """Builds a record from the lines of its file.
 
     Args:
-        written_format: of all lines.
+        written_format: the format of all lines.
     """
 
     def __init__(self, written_format: int = RECORD_FORMAT) -> None:
@@ -109,7 +109,7 @@ class RecordBuilder:
         """Apply one line's change.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is not a change of a record.
+            ValueError, KeyError, TypeError, AttributeError: the line is not a change of a record.
         """
         tables = raw.pop("tables", {})
         _apply_difference(self._tables, tables, self._decode_table)
@@ -137,7 +137,7 @@ class RecordBuilder:
         """The record as of the last line.
 
         Raises:
-            ValueError, KeyError, TypeError: the lines do not make a whole record.
+            ValueError, KeyError, TypeError: the lines do not form a complete record.
         """
         raw = dict(self._fields)
         position = Lsn.parse(raw.pop("position"))
@@ -176,8 +176,8 @@ def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
 def _changed_tables(
     before: SubscriptionRecord | None, after: SubscriptionRecord
 ) -> dict[str, dict[str, Any] | None]:
-    """The tables that a reader could not derive from earlier lines and the new position, by OID;
-    null: the table was removed."""
+    """The tables that a reader cannot derive from earlier lines and the new position, by OID; null:
+    the table was removed."""
     known = {} if before is None else before.tables
     raw: dict[str, dict[str, Any] | None] = {str(oid): None for oid in known.keys() - after.tables}
     for oid, table in after.tables.items():
@@ -204,7 +204,7 @@ def _encode_table(table: TableRecord, position: Lsn | None) -> dict[str, Any]:
 
 
 def _encode_fields(part: Any) -> dict[str, Any]:
-    """The fields of a table, or of a part of it, that do not have their default."""
+    """The fields of a table, or of a part of it, that do not have their default value."""
     return {
         field.name: _encode(value)
         for field in fields(part)
@@ -230,7 +230,7 @@ def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
 
 
 def _decode_fields(part: type[T], raw: Mapping[str, Any]) -> T:
-    """A table or a part of it; fields of newer versions are not read."""
+    """Decode a table or a part of it; fields of newer versions are ignored."""
     known = raw.keys() & {field.name for field in fields(part)}  # type: ignore[arg-type]
     return part(**{n: _DECODERS[n](raw[n]) if n in _DECODERS else raw[n] for n in known})
 
@@ -260,11 +260,11 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "columns": lambda raw: AddedColumns(Lsn.parse(raw[0]), raw[1]),
     "unseen_leaves": _decode_unseen,
 }
-"""How the fields of a table and of its parts are read that JSON has otherwise."""
+"""Decoders of the fields that have another form in JSON."""
 
 
 def _decode_flat_table(flat: Mapping[str, Any]) -> TableRecord:
-    """A table as format 4 has it: without parts, and with what other states used."""
+    """Decode a table of format 4, which has no parts, and may have data of other states."""
     raw = dict(flat)
 
     def part(**names: str) -> dict[str, Any]:
@@ -338,7 +338,8 @@ def _decode_cut(raw: Mapping[str, Any], base: Cut | None) -> Cut:
 
 
 def _encode_cuts(after: SubscriptionRecord, old: tuple[Cut, ...]) -> dict[str, Any]:
-    """How many cuts were dropped at the front, and those that were added at the end."""
+    """The number of checkpoints that were dropped at the front, and those that were added at the
+    end."""
     dropped = next((n for n in range(len(old)) if after.cuts[: len(old) - n] == old[n:]), len(old))
     added = []
     base = after.cut

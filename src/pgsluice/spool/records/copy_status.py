@@ -1,7 +1,7 @@
-"""How far a subscription's copies are, in a small file: for ``status`` and for Spark's progress.
+"""The progress of a subscription's copies, in a small file for ``status``.
 
-The run that copies replaces the file as a whole, and does not sync it: nothing is decided by it.
-After a run was killed, the file says how far its copies were.
+The run replaces the file as a whole, and does not sync it, because no decision depends on it. After
+a run was killed, the file has the last progress of its copies.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from pgsluice.spool.layout import COPY_STATUS, subscription_folder
 from pgsluice.spool.records.record import SubscriptionRecord, TableState
 
 _FRESH_S = 15.0
-"""A run that copies writes the file every second, so an older one has no rate."""
+"""The age, in seconds, from which a file's rates are ignored: an active run writes the file every
+second."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
-    """The copies of a subscription: those that run, and those that ended since the first of them
-    began.
+    """The copies of a subscription: the running ones, and those that ended since the first of them
+    started.
 
     Attributes:
-        tables: what is not committed yet, by the table's OID (a partitioned table's root).
-        waits_for: what tables wait for, for people, by OID.
-        done, all_tables: how many tables are copied, and in all.
-        amount: of all of them.
+        tables: the uncommitted copies, by the table's OID (that of the partition root).
+        waits_for: why tables wait, as text for the user, by OID.
+        done, all_tables: how many tables are copied, and how many there are.
+        amount: the amount of all of them.
     """
 
     tables: Mapping[int, CopyAmount] = field(default_factory=dict)
@@ -42,20 +43,21 @@ class CopyStatus:
 
 
 def write_copy_status(folder: Path, status: CopyStatus) -> None:
-    """Replace the file in a subscription's folder; a disk that is full does not matter here."""
+    """Replace the file in a subscription's folder; errors of the disk are ignored."""
     raw = {**asdict(status), "written_at": time.time()}
     replace_json_if_possible(folder / COPY_STATUS, raw)
 
 
 def remove_copy_status(folder: Path) -> None:
-    """Say that no table is copied any more."""
+    """Remove the file: no table is being copied any more."""
     (folder / COPY_STATUS).unlink(missing_ok=True)
 
 
 def read_copy_status(spool_path: Path, record: SubscriptionRecord) -> CopyStatus:
-    """How far the copies of a subscription are, as far as its record says that tables are copied.
+    """The progress of a subscription's copies, limited to the tables that are being copied
+    according to its record.
 
-    What was said long ago has no rates, and waits for nothing: the run has ended.
+    An old file has no rates and no reasons for waiting, because the run has ended.
     """
     copied = {oid for oid, table in record.tables.items() if table.state is TableState.DATA_COPY}
     path = subscription_folder(spool_path, record.name) / COPY_STATUS
@@ -91,7 +93,7 @@ def _without_rate(amount: CopyAmount) -> CopyAmount:
 
 
 def amount_json(amount: CopyAmount) -> dict[str, Any]:
-    """An amount as ``status --json`` and Spark's progress print it."""
+    """An amount in the form of ``status --json``."""
     left_s = amount.left_s
     return {
         "ranges": amount.ranges,

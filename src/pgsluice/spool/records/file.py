@@ -4,10 +4,10 @@
 only what changed. When the lines after the first are larger than the first, the next save
 replaces the file, by a rename, with one that has a single line.
 
-Readers need no lock, and see only records that a crash cannot undo:
+Readers need no lock, and see only durable records:
 
 * A save appends the line, fsyncs it, and then appends the newline. Readers ignore a last line
-  without a newline. The owner accepts such a line when it opens the file, if it is whole.
+without a newline. When the owner opens the file, it accepts such a line if it is complete.
 * If a crash or a full disk left a truncated line, the owner replaces the file when it opens the
   file or saves the next record.
 * Lines never change, so a reader that has read the file before reads only the new lines.
@@ -31,9 +31,9 @@ from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
 _HEAD_BYTES = 39
-"""The length of the format and a random name, which begin the first line of each file."""
+"""The length of the format and a random name at the start of each file's first line."""
 _SMALL_BYTES = 64 * 1024
-"""The file is not replaced while its later lines are smaller than this."""
+"""The file is not replaced while its later lines are smaller than this, in bytes."""
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -47,20 +47,20 @@ def find_record(spool_path: str | Path, name: str) -> SubscriptionRecord | None:
 
 
 def _spool_id(spool_path: str | Path) -> str | None:
-    """The id of the spool; None for a folder that is no spool."""
+    """The id of the spool; None if the folder is not a spool."""
     identity = read_identity(spool_path)
     return None if identity is None else identity.spool_id
 
 
 @dataclass(slots=True)
 class _Content:
-    """What a reader has read of one file.
+    """The part of one file that a reader has read.
 
     Attributes:
-        builder: has the record so far.
-        head: the file's first bytes; a file that replaces it begins with others.
+        builder: builds the record from the lines so far.
+        head: the file's first bytes; a file that replaces it starts with other ones.
         first_bytes: the length of the first line.
-        whole_bytes: the length of all whole lines.
+        whole_bytes: the length of all complete lines.
     """
 
     builder: RecordBuilder = field(default_factory=RecordBuilder)
@@ -70,20 +70,20 @@ class _Content:
 
 
 class RecordReader:
-    """Reads a subscription's record repeatedly; an unchanged file is not read again.
+    """Reads a subscription's record repeatedly; skips an unchanged file.
 
     Args:
         spool_path: the spool's folder.
-        name: the subscription's.
-        is_owner: accept a whole last line without a newline. Only the owner may do so, because
+        name: the subscription's name.
+        is_owner: accept a complete last line without a newline. Only the owner may do so, because
             it knows that no process is writing the line.
 
     Attributes:
         path: the record's file.
-        content: what was read of the file; None without a file.
+        content: the part that was read; None without a file.
 
     Raises:
-        SpoolError: the name is not a subscription's.
+        SpoolError: the name cannot be a subscription's.
     """
 
     def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
@@ -96,7 +96,7 @@ class RecordReader:
         self._record: SubscriptionRecord | None = None
 
     def read(self) -> SubscriptionRecord | None:
-        """The record that was saved last; None before the subscription registered.
+        """The last saved record; None before the subscription registered.
 
         Raises:
             ForeignSpool: this version does not read the file's format.
@@ -170,10 +170,10 @@ class RecordReader:
 
 
 class RecordStore:
-    """Saves a subscription's record; used by its owner, the only process that may write it.
+    """Saves a subscription's record; only its owner may use it.
 
     Attributes:
-        record: the record that was saved last.
+        record: the last saved record.
     """
 
     def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
@@ -182,16 +182,18 @@ class RecordStore:
         self._path = record_path(spool_path, record.name)
         self._first_bytes = 0
         self._status: tuple[int, int] | None = None
-        """Inode and size of the file if it may be appended to; None: it has to be replaced."""
+        """Inode and size of the file if a line may be appended; None: the file has to be
+        replaced."""
 
     @classmethod
     def open(cls, spool_path: str | Path, name: str) -> RecordStore:
         """Open the record of a registered subscription.
 
-        A save that a crash interrupted is completed if its line is whole, else removed.
+        A save that a crash interrupted is completed if its line is complete, else removed.
 
         Raises:
-            SpoolError: it has not registered, or its record cannot be read or written.
+            SpoolError: the subscription has not registered, or its record cannot be read or
+                written.
         """
         reader = RecordReader(spool_path, name, is_owner=True)
         record = reader.read()
@@ -212,7 +214,8 @@ class RecordStore:
 
     @classmethod
     def create(cls, spool_path: str | Path, record: SubscriptionRecord) -> RecordStore:
-        """Register a subscription: write its record durably; it replaces an existing one.
+        """Register a subscription: write its first record durably; this replaces an existing
+        record.
 
         Raises:
             SpoolError: it could not be written.
@@ -222,7 +225,7 @@ class RecordStore:
         return store
 
     def save(self, record: SubscriptionRecord) -> None:
-        """Make a record durable by writing what changed since the last save.
+        """Make a record durable by appending what changed since the last save.
 
         Raises:
             SpoolError: it could not be written; readers see the previous record.

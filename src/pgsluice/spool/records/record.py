@@ -20,13 +20,14 @@ _NOWHERE = Lsn(0)
 
 
 TargetName = tuple[str, str]
-"""A target's schema and table name."""
+"""The schema and table name of a target."""
 
 
 class TableState(StrEnum):
-    """PostgreSQL's relation states, parked and unpublished.
+    """The state of a table: PostgreSQL's relation states, and two more for parked and unpublished
+    tables.
 
-    The transitions between them are in :mod:`pgsluice.subscription.lifecycle.transitions`.
+    :mod:`pgsluice.subscription.lifecycle.transitions` has the transitions between them.
     """
 
     INITIALISE = "i"
@@ -38,20 +39,22 @@ class TableState(StrEnum):
 
 
 class Owner(StrEnum):
-    """What a subscription belongs to."""
+    """The owner of a subscription, which decides how long the spool keeps changes for it."""
 
     CONFIG = "config"
-    """The configuration: the subscription holds the spool as long as the configuration names it."""
+    """The configuration: the spool keeps its changes as long as the configuration has the
+    subscription."""
     SOURCE = "source"
-    """A query of the ``pgoutput`` source: the subscription holds the spool until it is dropped."""
+    """A query of the ``pgoutput`` source: the spool keeps its changes until the subscription is
+    dropped."""
 
 
 class OldTarget(NamedTuple):
-    """The target under a table's old name, from which its target under the new name is copied.
+    """The target of a renamed table's old name, from which the target of its new name is copied.
 
     Attributes:
         namespace, name: the old name.
-        copy_number: of the table's copy there.
+        copy_number: the number of the table's copy there.
         version: the target's version that has the table's last commit.
     """
 
@@ -62,12 +65,12 @@ class OldTarget(NamedTuple):
 
 
 class Partitions(NamedTuple):
-    """The only partitions whose rows a copy replaces; the target keeps all other rows.
+    """A copy that replaces only the rows of some partitions; the target keeps all other rows.
 
     Attributes:
         load: the partitions whose rows are loaded.
-        gone: partitions whose rows are deleted; their changes do not count any more.
-        gone_bounds: the SQL conditions of these rows.
+        gone: removed partitions, whose rows are deleted and whose changes are ignored from now on.
+        gone_bounds: the SQL conditions on these rows.
     """
 
     load: tuple[int, ...] = ()
@@ -76,12 +79,12 @@ class Partitions(NamedTuple):
 
 
 class UnseenLeaf(NamedTuple):
-    """A leaf whose rows the target may have, though no look has found it at the table.
+    """A leaf partition whose rows may be in the target, although no catalog refresh has found it.
 
     Attributes:
-        oid: the leaf.
-        parent, condition, columns: the only bound that it has had, as
-            :class:`pgsluice.facts.LeafBound` has it; without a parent it is not known.
+        oid: the partition's OID.
+        parent, condition, columns: the only bound that the partition has had, as in
+            :class:`pgsluice.facts.LeafBound`; no parent: unknown.
     """
 
     oid: int
@@ -95,7 +98,7 @@ class AddedColumns(NamedTuple):
 
     Attributes:
         after: the target gets them once the table is applied through this position.
-        facts: of the source's table at that refresh, as JSON.
+        facts: JSON of the source table's relation metadata at that refresh.
     """
 
     after: Lsn
@@ -104,14 +107,14 @@ class AddedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """The source's table as the last catalog refresh, or its copy's snapshot, had it.
+    """The source's table at the last catalog refresh, or in the snapshot of its copy.
 
     Attributes:
-        fingerprint: the next refresh is compared with it; empty before a copy.
-        relations: the relations whose changes belong to this table, if one of pgsluice's own
-            publications sends some partitions of its root; empty: all relations with this root.
-        lsn, timeline: before which the server's WAL has all that the fingerprint has; 0 where a
-            copy read it, or where they are not known.
+        fingerprint: the baseline for the next refresh; empty before a copy.
+        relations: the relations that belong to this table, if own publications send only some
+            partitions of its root; empty: all relations with this root.
+        lsn, timeline: the end of the server's WAL, and its timeline, when the fingerprint was read;
+            0 if a copy read it, or if unknown.
     """
 
     fingerprint: str = ""
@@ -122,14 +125,14 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A table's last copy, and why it was made, or why the next one is.
+    """A table's last copy, with the reason for it or for the next one.
 
     Attributes:
-        position, timeline: of its snapshot; 0 where they are not known.
-        cause: what a failure asked for a copy for, or the end of the reason for which the table was
+        position, timeline: the position and timeline of its snapshot; 0 if unknown.
+        cause: the failure that required the copy, or the end of the reason for which the table was
             parked (:func:`pgsluice.schema_rules.cause_of_copy`).
-        reason: why it is copied again, or rows of partitions are replaced, or were the last time,
-            for people; empty: only its first copy was made.
+        reason: why the table is copied again, or why rows of partitions are or were replaced, as
+            text for the user; empty: only the first copy was made.
     """
 
     position: Lsn = _NOWHERE
@@ -140,11 +143,11 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Which rows of others a table's copy may replace at its target.
+    """The rows of other tables that a table's copy may replace in its target.
 
     Attributes:
         predecessor_oids: dropped relations of the same name, whose rows the target has.
-        any_source: also those of another source: a user asked for it by copying the table.
+        any_source: also rows of another source, because a user requested the copy.
     """
 
     predecessor_oids: tuple[int, ...] = ()
@@ -153,14 +156,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What waits at a table whose target has the rows of a position.
+    """Pending work of a table whose target has the rows of a position.
 
     Attributes:
-        due: its next merge waits until then, in seconds since 1970; None: it does not wait.
-        columns: those that its target gets; None: none.
-        verification: why its target has to be compared with the source; empty: it need not.
-        unseen_leaves: the leaves that batches have brought since the last look, and that it has
-            not found. The others are those of the fingerprint.
+        due: its next merge waits until this time, in seconds since 1970; None: it does not wait.
+        columns: the columns that its target has to get; None: none.
+        verification: why its target has to be compared with the source; empty: it does not.
+        unseen_leaves: leaf partitions with applied changes that the last catalog refresh has not
+            found. The fingerprint has the others.
     """
 
     due: float | None = None
@@ -171,34 +174,36 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One table of a subscription, known by the OID of its root relation.
+    """One table of a subscription, identified by the OID of its root relation.
 
-    ``claim``, ``copying``, ``pending`` and ``parked_for`` belong to some states
-    (:meth:`in_state`); in the others they have their default.
+    ``claim``, ``copying``, ``pending`` and ``parked_for`` belong to some states only
+    (:meth:`in_state`); in other states they have their default.
 
     Attributes:
-        namespace, name: the target's: the name of the source's table at the last look.
+        namespace, name: the target's schema and name: those of the source's table at the last
+            catalog refresh.
         state: see :class:`TableState`.
-        applied_through: the end of the last batch that covered the table, with changes or not.
+        applied_through: the end of the last batch for the table, whether or not it had changes.
         committed: the position of its last commit in the target; 0 before the first.
-        copy_number: how often it has been copied; rises with each copy.
-        source: what is known of the source's table.
-        error: why the table is parked, or does not go on now, for people; None otherwise.
-        rows: the number of changes applied so far.
+        copy_number: how often it has been copied; each copy raises it.
+        source: the state of the source's table.
+        error: why the table is parked or does not continue now, as text for the user; else None.
+        rows: the number of applied changes.
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
         merge_s: the duration of its last merge.
-        target: where the target lies, for people.
+        target: where the target is, as text for the user.
         version: the target's version after its last commit; -1 before the first.
-        is_published: do the server's publications send it? Changes made while they do not are
+        is_published: whether the server's publications send it. Changes that they do not send are
             lost.
-        incomplete: what its target does not get, although the table is not parked, for people.
-        verification_number: rises with each reason to verify it.
+        incomplete: which changes its target does not get although the table is not parked, as text
+            for the user.
+        verification_number: raised with each reason to verify the table.
         copied: its last copy.
-        claim: which rows its copy may replace; until the copy has replaced them.
-        copying: in state ``d``, what is copied instead of the whole table; None: the whole table.
-        pending: what an active table, or one that replaces only some rows, still waits for.
-        parked_for: in state ``p``, a :class:`pgsluice.errors.ParkReason` that a look can see end;
-            else empty.
+        claim: the rows that its copy may replace, until the copy has replaced them.
+        copying: in state ``d``: what is copied instead of the whole table; None: the whole table.
+        pending: pending work of a replicating table, or of one that replaces only some rows.
+        parked_for: in state ``p``: a :class:`pgsluice.errors.ParkReason` whose end a catalog
+            refresh can detect; else empty.
     """
 
     namespace: str
@@ -224,19 +229,19 @@ class TableRecord:
     parked_for: str = ""
 
     def at(self, position: Lsn) -> TableRecord:
-        """The same, applied through another position.
+        """The same record, applied through another position.
 
-        Each batch moves all tables of a subscription: ``dataclasses.replace`` would take most of
-        its time where there are thousands.
+        Each batch advances all tables of a subscription: with thousands of tables,
+        ``dataclasses.replace`` would take most of its time.
         """
         return TableRecord(self.namespace, self.name, self.state, position, *_after_position(self))
 
     def set_back(self, position: Lsn) -> TableRecord:
-        """The same, with a target that is at an earlier position again."""
+        """The same record, for a target that is at an earlier position again."""
         return replace(self, applied_through=position, committed=position)
 
     def in_state(self, state: TableState) -> TableRecord:
-        """The same in another state, without what that state does not use."""
+        """The same record in another state, without data that this state does not use."""
         is_active = state in (TableState.COPIED, TableState.READY)
         copying = self.copying if state is TableState.DATA_COPY else None
         pending = self.pending
@@ -253,38 +258,38 @@ class TableRecord:
 
     @property
     def shown_state(self) -> TableState:
-        """The state that people see: the target of an active table that is not sent stands still,
-        like that of an unpublished one."""
+        """The state to display: the target of a replicating but unpublished table is no longer
+        updated, as if the table were in state ``u``."""
         return self.state if self.is_published or not self.is_active else TableState.UNPUBLISHED
 
     @property
     def is_parked(self) -> bool:
-        """Does it get no changes because of an error?"""
+        """Whether it gets no changes because of an error."""
         return self.state is TableState.PARKED
 
     @property
     def is_to_copy(self) -> bool:
-        """Does it wait for a copy, or for one to end?"""
+        """Whether it waits for a copy, or is being copied."""
         return self.state in (TableState.INITIALISE, TableState.DATA_COPY)
 
     @property
     def replaces_partitions(self) -> bool:
-        """Does it wait for rows of some partitions, while the target keeps all others?"""
+        """Whether only the rows of some partitions are being replaced."""
         return isinstance(self.copying, Partitions)
 
     @property
     def partitions(self) -> Partitions:
-        """The partitions whose rows alone are replaced; empty where none are."""
+        """The partitions whose rows are being replaced; empty if none are."""
         return self.copying if isinstance(self.copying, Partitions) else Partitions()
 
     @property
     def old_target(self) -> OldTarget | None:
-        """The target that its rows are copied from; None: it is not copied, or otherwise."""
+        """The target that its rows are copied from; None: it is not copied from a target."""
         return self.copying if isinstance(self.copying, OldTarget) else None
 
     @property
     def copy_words(self) -> str:
-        """What is copied again now, and why, for people; empty: nothing is."""
+        """What is being copied again, and why, as text for the user; empty: nothing."""
         reason = self.copied.reason
         if not self.is_to_copy or not reason:
             return ""
@@ -294,17 +299,17 @@ class TableRecord:
 
     @property
     def is_active(self) -> bool:
-        """Is it copied, so that changes are applied to it?"""
+        """Whether it is replicating: copied, so that changes are applied."""
         return self.state in (TableState.COPIED, TableState.READY)
 
     @property
     def target_name(self) -> TargetName:
-        """The target's name, which no other table of the subscription has."""
+        """The target's name, which is unique in the subscription."""
         return self.namespace, self.name
 
     @property
     def title(self) -> str:
-        """The target's name, as messages have it."""
+        """The target's name for messages."""
         return shown(f"{self.namespace}.{self.name}")
 
 
@@ -313,12 +318,13 @@ _after_position = attrgetter(*(field.name for field in fields(TableRecord)[4:]))
 
 @dataclass(frozen=True, slots=True)
 class FormerTarget:
-    """A target that a renamed table left: it stands still until a table has its name again.
+    """A previous target, which a renamed table left. It is not updated until a table has its name
+    again.
 
     Attributes:
-        oids: the tables whose rows it may have, the last one first.
-        target: where it lies, for people.
-        why: why it stands still, for people.
+        oids: the tables whose rows it may have, the latest first.
+        target: where it is, as text for the user.
+        why: why it is no longer updated, as text for the user.
     """
 
     oids: tuple[int, ...]
@@ -328,7 +334,8 @@ class FormerTarget:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All tables at one position. Only a cut tells readers what several tables have in common.
+    """A consistent checkpoint: all tables at one position. Only it makes a statement about several
+    tables.
 
     Attributes:
         lsn: the end of the batch.
@@ -346,23 +353,25 @@ class SubscriptionRecord:
     """A subscription's durable state.
 
     Attributes:
-        name: as configured.
+        name: the configured name.
         owner: see :class:`Owner`.
         mode: ``current``, ``changelog`` or ``history``.
-        sink: the target, for people; without secrets.
-        registered: the position at which it registered.
-        position: the end of the last batch; the next one starts here.
-        looked_through: transactions with a position up to this were seen by the last look at the
-            catalog, but for those whose commits waited for a synchronous standby then; 0 before
-            the first.
+        sink: the target without secrets, as text for the user.
+        registered: the position at which the subscription registered.
+        position: the end of the last batch, where the next one starts.
+        looked_through: the last catalog refresh has seen the transactions up to this position,
+            except those whose commits were waiting for a synchronous standby; 0 before the first
+            refresh.
         tables: by relation OID.
-        unpublished: tables that are no longer published, by relation OID: their targets stay as
-            they are, and still belong to them.
+        unpublished: unpublished tables by relation OID: they still own their targets, which are no
+            longer updated.
         former: targets that renamed tables left, by name.
         query: what a query of the ``pgoutput`` source reads
-            (:mod:`pgsluice.spark.source.registration`); empty for one of a configuration.
-        cut: the newest; None before the first.
-        cuts: older ones for readers that still use them, about one a minute, the newest last.
+            (:mod:`pgsluice.spark.source.registration`); empty for a subscription of a
+            configuration.
+        cut: the newest consistent checkpoint; None before the first.
+        cuts: older checkpoints for readers that still use them, about one a minute, the newest
+            last.
         extra: keys that this version does not know; they are saved unchanged.
     """
 

@@ -1,4 +1,4 @@
-"""How many segments one batch of a reader takes: the limits on its rows, bytes and segments."""
+"""How many segments one batch of a reader includes: the limits on its rows, bytes and segments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgsluice.spool.segments.reader import SegmentInfo
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """After how much a batch takes no further segment; infinity: there is no limit.
+    """The limits at which a batch includes no further segment; infinity: no limit.
 
     Attributes:
         rows: changes in the segments.
@@ -27,15 +27,15 @@ class BatchLimits:
     def take(
         self, start: Lsn, infos: Iterable[SegmentInfo]
     ) -> tuple[Lsn, SegmentInfo | None, float]:
-        """The whole segments that a batch takes.
+        """The whole segments that a batch includes.
 
         Args:
-            start: where the batch begins.
-            infos: the segments past it, in order.
+            start: where the batch starts.
+            infos: the segments after it, in order.
 
         Returns:
-            where the last of them ends; the next segment, if it alone has more rows than are left;
-            and how many rows are left.
+            the end of the last one; the next segment, if it alone exceeds the remaining rows; and
+            the number of remaining rows.
         """
         rows, size_bytes, segments = self.rows, self.size_bytes, self.segments
         end = start

@@ -1,6 +1,6 @@
-"""Raw messages as columns: one buffer, and arrays that say where each message lies and what it is.
+"""Raw messages as columns: one buffer, and arrays with the place and kind of each message.
 
-The spool hands blocks to the columnar decoder. No message is a Python object here.
+The columnar decoder gets blocks from the spool. Single messages are not Python objects here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 FACTS_TAG = ord("#")
-"""The tag of pgsluice's own message in the spool: ``#``, [xid in a stream], i32 relation OID, the
-relation's facts as JSON in UTF-8. Without facts after the OID, they are unknown."""
+"""The tag of pgsluice's own message in the spool: ``#``, [xid in a stream], i32 relation OID, and
+the relation's metadata as JSON in UTF-8. Nothing after the OID: the metadata is unknown."""
 
 
 def body_offset(*, in_stream: bool) -> int:
@@ -29,20 +29,20 @@ def body_offset(*, in_stream: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    """Messages in commit order. All arrays but ``data`` have one element a message.
+    """Messages in commit order. All arrays except ``data`` have one element for each message.
 
     Attributes:
-        data: the bytes that the messages lie in (other bytes may lie between them).
+        data: the buffer with the messages (and maybe other bytes between them).
         starts: message i is ``data[starts[i]:ends[i]]``, its tag first; ``starts`` rises.
         ends: see ``starts``.
         tags: the first byte.
-        oids: the relation's OID for R, I, U, D and ``#``; 0 for every other message.
-        in_stream: did the messages come inside a stream? Then an xid follows the tag of each R,
+        oids: the relation's OID for R, I, U, D and ``#``; 0 for other messages.
+        in_stream: whether the messages came inside a stream, with an xid after the tag of each R,
             Y, I, U, D, T, M and ``#``.
         positions: end LSN of the message's transaction (contracts: positions).
         commit_timestamps: microseconds since 1970-01-01 UTC.
         xids: the top-level transaction's.
-        ordinals: how many changes (I, U, D, T, M) of the transaction precede the message.
+        ordinals: the number of changes (I, U, D, T, M) in the transaction before the message.
     """
 
     data: Bytes
@@ -61,7 +61,8 @@ class MessageBlock:
 
     @property
     def body_offset(self) -> int:
-        """From a message's start to what follows its tag and, in a stream, its xid."""
+        """The distance from a message's start to the bytes after its tag and, in a stream, its
+        xid."""
         return body_offset(in_stream=self.in_stream)
 
     def select(self, indices: Int64s | npt.NDArray[np.bool_]) -> MessageBlock:
@@ -86,12 +87,12 @@ class MessageBlock:
 
 @dataclass(frozen=True, slots=True)
 class RelationInForce:
-    """A relation as it was announced last.
+    """A relation as its last Relation message announced it.
 
     Attributes:
         relation: the raw Relation message, without an xid.
-        facts: None: the relation had been dropped when they were looked up. Its table has to be
-            parked.
+        facts: the relation's metadata; None: the relation had been dropped when it was read, so its
+            table has to be parked.
     """
 
     relation: bytes
@@ -99,22 +100,22 @@ class RelationInForce:
 
 
 InForce = Mapping[int, RelationInForce]
-"""By OID."""
+"""Relations in force, by OID."""
 
 
 def relations_of(in_force: InForce, oids: Collection[int]) -> dict[int, RelationInForce]:
-    """Those of the relations with these OIDs that are in force."""
+    """The relations with these OIDs that are in force."""
     return {oid: in_force[oid] for oid in oids if oid in in_force}
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """A segment, or one part of a large transaction, ready to decode alone.
+    """A segment, or one part of a large transaction, that can be decoded without others.
 
     Attributes:
         start, end: the positions in the block are in (start, end].
-        relations: by OID, in force before the first message. R and ``#`` messages in the
-            block change them for the messages that follow.
+        relations: the relations in force before the first message, by OID. R and ``#`` messages in
+            the block change them for later messages.
     """
 
     name: str

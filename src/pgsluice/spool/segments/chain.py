@@ -18,14 +18,14 @@ from pgsluice.spool.spool import Spool
 
 
 class ChainEnd:
-    """The end of the chain, where one writer appends.
+    """The end of the chain, where a single writer appends.
 
     Args:
         recent: the last commits.
         position: where the chain ends.
 
     Attributes:
-        mutex: is held while the spool is changed.
+        mutex: held while the spool is changed.
         position: the last durable position.
         in_force: the relations as the connection has announced them.
     """
@@ -57,11 +57,11 @@ class ChainEnd:
         """Append a segment or a reference durably.
 
         Args:
-            commits: its last ones.
+            commits: the last commits of the segment.
 
         Raises:
-            ProtocolError: its end is not past the end of the chain.
-            SpoolFull, SpoolError: it could not be written; the spool is as before.
+            ProtocolError: its end is not after the end of the chain.
+            SpoolFull, SpoolError: it could not be written; the spool is unchanged.
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")

@@ -42,10 +42,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class PartReference:
-    """A part, as a reference or prepared file names it.
+    """A part, as in a reference or prepared file.
 
     Attributes:
-        ordinal_start: the number of the transaction's changes before the part, without those of
+        ordinal_start: how many changes the transaction has before the part, without those of
             aborted subtransactions.
         drops: pairs (first, past the last) of message indices that belong to aborted
             subtransactions.
@@ -60,15 +60,14 @@ class PartReference:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The fields of every kind.
+    """The fields of every kind of header.
 
     Attributes:
-        counts: of its messages; a reference or prepared file counts those of its parts.
-        relations: by OID, the definitions of the changed relations before the first message; in
-            a reference or prepared file, after the last message. The facts in a reference hold
-            for all of its parts. If a reference has no relations, those of each part hold.
-        checksums: of the file's blocks, by name; None before the file
-            is written.
+        counts: the counts of its messages; for a reference or prepared file, of all parts.
+        relations: the definitions of changed relations, by OID, before the first message; in a
+            reference or prepared file, after the last message. The metadata in a reference is valid
+            for all of its parts. A reference without relations: use those of each part.
+        checksums: checksums of the file's blocks, by name; None before the file is written.
     """
 
     origin: Origin
@@ -83,8 +82,8 @@ class SegmentHeader(_Header):
 
     Attributes:
         start, end: the segment covers the positions in (start, end].
-        roots: the root of each relation with counts: a partition's top-most partitioned table,
-            else the relation itself. A relation with unknown facts is its own root.
+        roots: the root of each relation with counts: the partition root, else the relation itself.
+            A relation without metadata is its own root.
         first_commit_timestamp: microseconds since 1970-01-01 UTC; None without a transaction.
     """
 
@@ -132,7 +131,7 @@ class ReferenceHeader(_Header):
 
     @property
     def first_commit_timestamp(self) -> int:
-        """The name that a segment's header has for it."""
+        """The same value under the name that a segment's header has."""
         return self.commit_timestamp
 
 
@@ -141,8 +140,8 @@ class PreparedHeader(_Header):
     """A prepared file's header.
 
     Attributes:
-        in_stream: of its parts.
-        transaction: its key, with the epoch of the writer that received it.
+        in_stream: see its parts.
+        transaction: the transaction's key, with the epoch of the writer that received it.
         xid: its top-level transaction ID.
         gid: the name that PREPARE TRANSACTION gave it.
         prepare_lsn: where the record of its PREPARE starts.
@@ -184,7 +183,7 @@ def name_of(header: Header) -> SegmentName | PartName | PreparedName:
 
 
 def encode_header(header: Header) -> bytes:
-    """The metadata's value; :func:`decode_header` reads it back."""
+    """Encode the metadata's value; :func:`decode_header` decodes it."""
     raw: dict[str, Any] = {
         "kind": _KIND_NAMES[type(header)],
         **asdict(header.origin),
@@ -216,10 +215,10 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: bytes, path: str) -> Header:
-    """Read the metadata's value.
+    """Decode the metadata's value.
 
     Raises:
-        ForeignSpool: of a format that this version does not read.
+        ForeignSpool: it has a format that this version does not read.
         SpoolError: it is damaged, or not a header.
     """
     raw = decode_file(data, path)

@@ -1,7 +1,7 @@
-"""The objects of one spool: its Arrow files, which are checked when they are read.
+"""The Arrow files of one spool, with checks when they are read.
 
-An object is refused if it is damaged, of another spool, or under another file's name. A process
-compares the blocks of a file with their checksums once: objects never change.
+A file is refused if it is damaged, belongs to another spool, or has the name of another file. A
+process checks the checksums of a file once, because these files never change.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pgsluice.spool.storage import Storage
 H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
 _REMEMBERED = 10_000
 _checked: dict[Hashable, None] = {}
-"""The files whose blocks this process has checked, the oldest first."""
+"""The files whose checksums this process has checked, the oldest first."""
 
 
 class Objects:
-    """The objects of one spool: its segments, parts, references and prepared files."""
+    """The Arrow files of one spool: segments, parts, references and prepared files."""
 
     def __init__(self, spool: Spool) -> None:
         self.storage: Storage = spool.storage
         self._spool_id = spool.identity.spool_id
 
     def put(self, header: Header, messages: RawMessages | None = None) -> tuple[str, int]:
-        """Store a new object durably.
+        """Store a new file durably.
 
         Returns:
             its name with its folders, and its size in bytes.
@@ -51,21 +51,21 @@ class Objects:
         return name, self.storage.put(name, lambda file: write_segment(file, header, messages))
 
     def header(self, name: str, kind: type[H]) -> H:
-        """Read an object's header.
+        """Read a file's header.
 
         Raises:
             OSError: the file cannot be opened.
-            SpoolError: it is damaged, of another kind or spool, or under another file's name.
+            SpoolError: it is damaged, of another kind or spool, or has another file's name.
         """
         with self.storage.open(name) as file:
             return self._expect(read_header(file, name), kind, name)
 
     def read(self, name: str, kind: type[H]) -> tuple[H, RawMessages]:
-        """Read an object; the messages lie over a memory-mapped file.
+        """Read a file; the messages are views of the memory-mapped file.
 
         Raises:
             OSError: the file cannot be opened.
-            SpoolError: it is damaged, of another kind or spool, or under another file's name.
+            SpoolError: it is damaged, of another kind or spool, or has another file's name.
         """
         version = self.storage.version(name)
         with self.storage.open(name) as file:

@@ -1,10 +1,9 @@
-"""A transaction that is written in parts: its files, and the messages that still belong to it.
+"""A transaction in parts: its files, and which of their messages still belong to it.
 
-A transaction is written in parts when it is streamed while it is open, when it is prepared, or
-when it is larger than a segment. A subtransaction's abort removes everything from the
-subtransaction's first message on: what came later is its own or its children's, because the
-subtransaction had not ended. Parts past that message are deleted, the part that contains it
-keeps its first messages, and later parts follow.
+A transaction is written in parts if it is streamed, prepared, or larger than a segment. An aborted
+subtransaction removes all messages from its first one on: later messages belong to it or to its
+children, because it had not ended. Later parts are deleted, and the part with its first message
+keeps the messages before that one.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class WrittenPart:
     """A part that was written.
 
     Attributes:
-        name, size_bytes: of the file.
+        name, size_bytes: the file's name and size.
         kept: how many of its first messages still belong to the transaction.
-        counts: of the kept messages.
+        counts: the counts of the kept messages.
         in_force: the relations after the last kept message.
     """
 
@@ -69,7 +68,7 @@ class TransactionInParts:
         return relations_of(self.in_force, self.counts().relations)
 
     def references(self) -> tuple[PartReference, ...]:
-        """The parts, as a reference or prepared file names them."""
+        """The parts in the form of a reference or prepared file."""
         references, changes = [], 0
         for part in self.parts:
             drops = ((part.kept, part.messages),) if part.kept < part.messages else ()
@@ -88,7 +87,7 @@ class TransactionInParts:
             shorten: returns the given part with only its first n messages kept.
 
         Returns:
-            the parts without a kept message, which the transaction no longer has.
+            the parts without kept messages, which no longer belong to the transaction.
         """
         removed: list[WrittenPart] = []
         count = sum(part.kept for part in self.parts)

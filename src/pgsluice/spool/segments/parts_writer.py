@@ -1,7 +1,7 @@
-"""Transactions that are written in parts: appended to, shortened, prepared, committed, aborted.
+"""Writes transactions in parts: appends, shortens, prepares, commits and aborts them.
 
-Readers see a part when a reference in the chain names it, which is written after the commit.
-Between PREPARE and the end of a prepared transaction, a file of its own names its parts
+Readers see a part only through a reference in the chain, which is written at the commit. Between
+PREPARE and the end of a prepared transaction, a separate file lists its parts
 (:mod:`pgsluice.spool.segments.prepared`).
 """
 
@@ -32,8 +32,8 @@ class WaitingTransaction:
 
     Attributes:
         xid: its top-level xid, 32 bits.
-        size_bytes: of its parts.
-        gid: of a prepared one.
+        size_bytes: the size of its parts.
+        gid: the name of a prepared transaction.
     """
 
     xid: int
@@ -42,10 +42,10 @@ class WaitingTransaction:
 
 
 class PartsWriter:
-    """Writes the transactions in parts of one spool.
+    """Writes one spool's transactions in parts.
 
     Args:
-        chain: references are appended to it.
+        chain: the chain to which references are appended.
     """
 
     def __init__(self, chain: ChainEnd) -> None:
@@ -61,7 +61,7 @@ class PartsWriter:
         return self._prepared.load(committed)
 
     def prepared(self) -> Iterable[PreparedHeader]:
-        """The transactions that are prepared and have not ended."""
+        """The prepared transactions that have not ended."""
         return self._prepared
 
     def waiting(self) -> tuple[WaitingTransaction, ...]:
@@ -80,7 +80,7 @@ class PartsWriter:
             return (*of_open, *of_prepared)
 
     def abandon_all(self) -> None:
-        """Delete the parts of all open transactions: the server will resend them."""
+        """Delete the parts of all open transactions, because the server will resend them."""
         for transaction in list(self._open):
             self.abandon(transaction)
 
@@ -92,13 +92,13 @@ class PartsWriter:
         Args:
             transaction: the transaction's key, unique among the open ones; letters, digits
                 and ``-``.
-            messages: those since its last part.
-            xid: the top-level transaction's.
-            in_stream: do the messages carry an xid? Then the relations that they announce are
-                the transaction's own until it commits, else the connection's.
+            messages: the messages since its last part.
+            xid: the top-level transaction's xid.
+            in_stream: whether the messages have an xid. If so, the relations that they announce are
+                valid only in this transaction until it commits; else for the connection.
 
         Raises:
-            SpoolFull, SpoolError: it could not be written; nothing changed.
+            SpoolFull, SpoolError: it could not be written; the spool is unchanged.
         """
         chain = self._chain
         with chain.mutex:
@@ -163,13 +163,13 @@ class PartsWriter:
             position: the transaction's end LSN.
             commit_timestamp: microseconds since 1970-01-01 UTC.
             xid: the top-level transaction's.
-            facts: of the relations that it changed, looked up after its commit; None when
-                its messages contain them.
-            joining: OIDs of the relations whose definition in this transaction holds for the
+            facts: the metadata of the relations that it changed, read after its commit; None if its
+                messages contain it.
+            joining: OIDs of the relations whose definition in this transaction is valid for the
                 connection from now on.
 
         Returns:
-            the reference; None when the transaction is in the chain already.
+            the reference; None if the transaction is already in the chain.
 
         Raises:
             SpoolFull, SpoolError: it could not be written; nothing changed.
@@ -252,8 +252,8 @@ class PartsWriter:
             facts: see :meth:`commit`.
 
         Returns:
-            the reference; None when the transaction is in the chain already, or has nothing that
-            the server sends.
+            the reference; None if the transaction is already in the chain, or has nothing that the
+            server sends.
 
         Raises:
             SpoolError: its PREPARE is not in the spool, although the server sends all of them.
@@ -298,7 +298,7 @@ class PartsWriter:
             return info
 
     def rollback_prepared(self, gid: str, xid: int) -> None:
-        """Forget a prepared transaction and delete its parts; a no-op for an unknown one."""
+        """Remove a prepared transaction and delete its parts; a no-op for an unknown one."""
         with self._chain.mutex:
             for part in self._prepared.end(gid, xid):
                 self._storage.delete(part.name)
@@ -311,10 +311,10 @@ class PartsWriter:
                 self._storage.delete(part.name)
 
     def _with_facts(self, relations: InForce, facts: Facts) -> dict[int, RelationInForce]:
-        """The relations with their facts as of the commit.
+        """Add the metadata as of the commit to the relations.
 
-        A relation that was dropped since then has the facts that the connection knows, provided
-        the Relation messages are byte-identical; otherwise its facts are unknown.
+        A relation that was dropped since then gets the metadata that the connection knows, if the
+        Relation messages are byte-identical; otherwise its metadata is unknown.
         """
         result = {}
         for oid, relation in relations.items():

@@ -1,8 +1,9 @@
-"""Prepared transactions: parts that are kept between PREPARE and its end, across restarts.
+"""Prepared transactions: parts that are kept from PREPARE to the end of the transaction, across
+restarts.
 
-Each has one small file, a :class:`PreparedHeader` that names its parts. The file is durable
+Each has a small file with a :class:`PreparedHeader` that lists its parts. The file is durable
 before the PREPARE may be acknowledged. It is deleted when the transaction's reference is durable,
-or when the transaction was rolled back.
+or after a rollback.
 
 The key is (gid, xid, prepare_lsn): a later transaction may have the same gid, and the server
 resends a PREPARE until it is acknowledged.
@@ -31,7 +32,7 @@ class PreparedTransactions:
 
     def load(self, committed: Collection[str]) -> set[str]:
         """Read the prepared transactions, and delete those that are already in the chain: their
-        writer died after their commit.
+        writer crashed after their commit.
 
         Args:
             committed: the transactions that have a reference segment.
@@ -57,12 +58,12 @@ class PreparedTransactions:
         return (header for _, header in self._kept.values())
 
     def find(self, gid: str, xid: int) -> PreparedHeader | None:
-        """The transaction's header; None when it is not prepared."""
+        """The transaction's header; None if it is not prepared."""
         kept = self._kept.get((gid, xid))
         return None if kept is None else kept[1]
 
     def put(self, header: PreparedHeader) -> bool:
-        """Record a prepared transaction durably; False when it is recorded already."""
+        """Record a prepared transaction durably; False if it is already recorded."""
         known = self.find(header.gid, header.xid)
         if known is not None:
             if known.prepare_lsn == header.prepare_lsn:
@@ -75,10 +76,10 @@ class PreparedTransactions:
         return True
 
     def end(self, gid: str, xid: int) -> tuple[PartReference, ...]:
-        """Forget a transaction.
+        """Remove a transaction's record.
 
         Returns:
-            its parts. Unless a reference names them, the caller deletes them.
+            its parts. The caller deletes them, unless a reference has them.
         """
         kept = self._kept.pop((gid, xid), None)
         if kept is None:

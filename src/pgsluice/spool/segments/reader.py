@@ -1,9 +1,8 @@
 """Reads a spool: the chain of segments, and the messages between two positions.
 
-A reader changes nothing and keeps no file open between calls. It may run while the writer
-writes and retention deletes. At a hole or an unreadable file it raises an error that names the
-file; it never skips one. Segments may overlap: transactions at or below the position that was
-reached are dropped.
+A reader changes nothing and keeps no file open between calls. It works while the writer writes and
+retention deletes. If a file is missing or unreadable, it raises an error that names the file; it
+never skips one. Segments may overlap: transactions that were already read are dropped.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from pgsluice.spool.storage import Entry, Storage
 
 @dataclass(slots=True)
 class SegmentInfo:
-    """A segment in the chain; its header is read when first asked for.
+    """A segment of the chain; its header is read when it is first needed.
 
     Attributes:
         start, end: its range (start, end].
-        is_reference: does it stand for a transaction in parts?
+        is_reference: whether it refers to a transaction in parts.
         written_at: seconds since 1970.
     """
 
@@ -63,10 +62,10 @@ class SegmentInfo:
 
     @property
     def header(self) -> ChainHeader:
-        """What the file says about itself.
+        """The file's header.
 
         Raises:
-            SpoolHole: the file is gone or unreadable.
+            SpoolHole: the file is missing or unreadable.
         """
         if self._header is None:
             with _reading(self.name):
@@ -79,7 +78,8 @@ class SegmentInfo:
 
     @property
     def committed_from(self) -> float:
-        """Its first commit in seconds since 1970; when it was written, if that is not known."""
+        """The time of its first commit in seconds since 1970; if unknown, when the file was
+        written."""
         try:
             first = self.header.first_commit_timestamp
         except PgsluiceError:
@@ -88,12 +88,12 @@ class SegmentInfo:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on the disk, a reference's parts included."""
+        """Its size on the disk in bytes, including a reference's parts."""
         return self._file_bytes + sum(part.size_bytes for part in self.parts)
 
     @property
     def parts(self) -> tuple[PartReference, ...]:
-        """The parts that a reference names, in order; none for a segment."""
+        """The parts of a reference, in order; empty for a segment."""
         return () if self.reference is None else self.reference.parts
 
     @property
@@ -101,13 +101,13 @@ class SegmentInfo:
         """The header of a reference; None for a segment, whose header is not read.
 
         Raises:
-            SpoolHole: the file is gone or unreadable.
+            SpoolHole: the file is missing or unreadable.
         """
         return expect_kind(self.header, ReferenceHeader, self.name) if self.is_reference else None
 
 
 class _reading:  # noqa: N801 - a context manager reads as a verb
-    """Turns any error of reading one file into SpoolHole, which names the file."""
+    """Turn any error of reading one file into a SpoolHole with the file's name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -127,7 +127,7 @@ class _reading:  # noqa: N801 - a context manager reads as a verb
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """One listing of the segments' folder, and what it means."""
+    """One listing of the segments' folder, with the parsed names."""
 
     entries: Sequence[Entry]
     infos: dict[str, SegmentInfo]
@@ -135,15 +135,15 @@ class _Listed:
 
 
 class SpoolReader:
-    """Reads one spool; threads may share it.
+    """Reads one spool; thread-safe.
 
     Args:
         path: the spool's folder, or an opened spool.
-        keep_bytes: so many bytes of segments stay in memory once they were read, for a reader
-            that reads the same segments for one table after the other.
+        keep_bytes: keep this many bytes of read segments in memory, for a reader that reads the
+            same segments for one table after the other.
 
     Raises:
-        SpoolError: no spool is there.
+        SpoolError: there is no spool.
     """
 
     def __init__(self, path: str | Path | Spool, *, keep_bytes: int = 0) -> None:
@@ -157,35 +157,35 @@ class SpoolReader:
 
     @staticmethod
     def is_there(path: str | Path) -> bool:
-        """Is there a spool with a beginning, so that it can be read?"""
+        """Whether there is a spool with a start, so that it can be read."""
         return Spool.exists(path) and Spool.open(path).chain_start() is not None
 
     def identity(self) -> SpoolIdentity:
-        """Whose changes the spool holds."""
+        """The source whose changes the spool has."""
         return self.spool.identity
 
     def start(self) -> Lsn:
-        """Where the chain begins: no position at or below it can be read.
+        """Where the chain starts: no position at or below it can be read.
 
         Raises:
-            SpoolError: the spool is still an intent: its slot was never made.
+            SpoolError: the spool is still an intent: its slot was never created.
         """
         start = self.spool.chain_start()
         if start is None:
             raise SpoolError(
-                f"{self.spool.path} has no beginning yet",
+                f"{self.spool.path} is empty: its slot was not created yet",
                 hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` once: it "
-                "makes the slot",
+                "creates the slot",
                 path=str(self.spool.path),
             )
         return start.floor
 
     def parts(self) -> dict[str, int]:
-        """The size in bytes of every part, by name, whether its transaction has ended or not."""
+        """The size in bytes of each part, by name, including parts of open transactions."""
         return {entry.name: entry.size_bytes for entry in self._storage.entries(PARTS)}
 
     def position(self) -> Lsn:
-        """The last position in the spool; where the chain begins while it is empty."""
+        """The last position in the spool; while it is empty, the start of the chain."""
         chain = self.all_segments()
         start = self.start()  # after the listing, so that it tells what retention has deleted
         return max(start, chain[-1].end) if chain else start
@@ -219,15 +219,15 @@ class SpoolReader:
         )  # fmt: skip
 
     def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
-        """The segments that hold (start, end], in order, each reaching past its predecessor.
+        """The segments that cover (start, end], in order, without covered duplicates.
 
         Args:
-            start: the open end of the range; it may lie inside a segment.
+            start: the open end of the range; it may be inside a segment.
             end: the closed end of the range; None: the end of the chain.
 
         Raises:
-            SpoolHole: the chain is broken in this range, ``start`` lies before the chain's
-                beginning, or ``end`` lies past the frontier.
+            SpoolHole: the chain has a gap in this range, ``start`` is before the chain's start, or
+                ``end`` is past the frontier.
         """
         frontier = None if end is None else self.frontier()
         candidates = [info for info in self.all_segments() if info.end > start]
@@ -280,16 +280,16 @@ class SpoolReader:
     ) -> Iterator[SegmentView]:
         """The messages with positions in (start, end], ready to decode.
 
-        Each comes once, although segments may overlap.
+        Each message is returned once, although segments may overlap.
 
         Args:
             start: the open end of the range.
             end: the closed end of the range; None: the end of the chain.
-            parts: the first part, and the one behind the last, of a range that is one
+            parts: the first part and the one after the last, if the range is a section of one
                 transaction in parts; None: all parts.
 
         Raises:
-            SpoolHole: as :meth:`segments`, or a file is gone or unreadable.
+            SpoolHole: as :meth:`segments`, or a file is missing or unreadable.
         """
         reached = start
         for info in self.segments(start, end):
@@ -305,11 +305,11 @@ class SpoolReader:
     ) -> Iterator[SegmentView]:
         """A segment's messages with positions in (after, through], ready to decode.
 
-        A segment gives one view, a reference one for each part. A view's arrays lie over a
-        memory-mapped file, which stays mapped as long as the view is referenced.
+        A segment has one view, a reference has one for each part. A view's arrays use a
+        memory-mapped file, which stays mapped as long as the view exists.
 
         Raises:
-            SpoolHole: a file is gone or unreadable.
+            SpoolHole: a file is missing or unreadable.
         """
         first_end = info.start if after is None else after
         last = info.end if through is None else through
@@ -395,7 +395,7 @@ def relations_after(
     """The relations in force after a block's first ``stop`` messages (None: after all).
 
     Raises:
-        ProtocolError: a relation's facts are not readable.
+        ProtocolError: a relation's metadata is unreadable.
     """
     result = dict(relations)
     tags = block.tags[:stop]

@@ -1,12 +1,13 @@
-"""The last commits of a spool, which tell a source that was restored from one that crashed.
+"""The last commits of a spool, which tell a restored source from one that crashed.
 
-A slot's acknowledged LSN goes back when its server crashes, and when the server is restored from a
-copy. Only the first then sends the same commits again (:mod:`pgsluice.capture.source.comparison`).
+A slot's acknowledged LSN moves back if its server crashes, and if the server is restored from a
+backup. Only after a crash does the server resend the same commits
+(:mod:`pgsluice.capture.source.comparison`).
 
-The chain of segments has the commits until retention deletes them, and its writer keeps the last
-ones in memory. So nothing is written when a segment is: the file is written before segments are
-deleted, and when another request than before has been sent to the server. What is remembered
-is complete: between ``since`` and the end of the chain there is no other commit.
+The chain of segments has the commits until retention deletes them, and its writer has the last ones
+in memory. So the file is not written with each segment, but only before segments are deleted, and
+when the request to the server changes. The remembered commits are complete: there is no other
+commit between ``since`` and the end of the chain.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader
 from pgsluice.spool.segments.scan import BEGIN, COMMIT, COUNTED, MESSAGE
 
 REMEMBERED = 1000
-"""How many commits are remembered: a server sends no more of them again."""
+"""How many commits to remember: a server does not resend more of them."""
 _RESTORE = (
     "restore the file. Without it (delete it then) a server that was restored from a copy is "
     "recognised only by what the spool's segments still have"
@@ -39,10 +40,10 @@ class RecentCommit(NamedTuple):
 
     Attributes:
         end: its position, which follows from the LSN of its commit record.
-        xid: the top-level transaction's, 32 bits.
-        timestamp: of the commit, in microseconds since 1970-01-01 UTC.
-        is_empty: it has no changes. Whether a server sends such a one depends on its version,
-            and on whether the transaction was streamed.
+        xid: the top-level transaction's xid, 32 bits.
+        timestamp: the commit time in microseconds since 1970-01-01 UTC.
+        is_empty: whether it has no changes. Whether a server sends such a commit depends on its
+            version, and on whether the transaction was streamed.
     """
 
     end: Lsn
@@ -53,7 +54,7 @@ class RecentCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What decides which commits a server sends.
+    """The options that decide which commits a server sends.
 
     Attributes:
         publications: their names.
@@ -66,7 +67,7 @@ class Request:
 
     @classmethod
     def of(cls, publications: Iterable[str], options: Mapping[str, str]) -> Request:
-        """From what identity and headers of a spool record."""
+        """The request in the identity or a header of a spool."""
         messages = options.get("messages", "false") == "true"
         return cls(tuple(sorted(publications)), messages, options.get("origin", "any"))
 
@@ -76,8 +77,8 @@ class Remembered:
     """A spool's last commits.
 
     Attributes:
-        request: to which the server sent them.
-        since: there are no others between this position and the last one.
+        request: the request to which the server sent them.
+        since: there are no other commits between this position and the last one.
         commits: in the order of their positions.
     """
 
@@ -88,7 +89,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Remembered):
-    """What the file has.
+    """The content of the file.
 
     Attributes:
         through: segments up to here may be deleted.
@@ -107,7 +108,7 @@ def _from_json(raw: Mapping[str, Any]) -> _Kept:
 
 
 def commits_of(block: MessageBlock) -> list[RecentCommit]:
-    """The last commits of whole transactions, in their order; one more than is remembered."""
+    """The last commits of whole transactions, in order; one more than is remembered."""
     last = REMEMBERED + 1
     begins = np.flatnonzero(block.tags == BEGIN)[-last:]
     commits = np.flatnonzero(block.tags == COMMIT)[-last:]
@@ -132,10 +133,10 @@ def commit_of(reference: ReferenceHeader) -> RecentCommit:
 
 
 class RecentCommits:
-    """The last commits of one spool, as its writer knows them.
+    """The last commits of one spool, for its writer.
 
     Args:
-        reader: of the spool; the chain and the file are read when they are first needed.
+        reader: reads the spool; the chain and the file are read when first needed.
         position: the end of the chain.
     """
 
@@ -152,7 +153,7 @@ class RecentCommits:
         """Note commits that were appended to the chain.
 
         Args:
-            origin: in the header of their file.
+            origin: the origin in the header of their file.
             after: the end of the chain before them.
         """
         self._expect(Request.of(origin.publications, origin.options), after)
@@ -160,14 +161,14 @@ class RecentCommits:
         self._shorten()
 
     def remembered(self) -> Remembered | None:
-        """The last commits; None: it is not known to which request the server sent any."""
+        """The last commits; None: the request to which the server sent them is unknown."""
         self._load()
         if self._request is None:
             return None
         return Remembered(self._request, self._since, tuple(self._commits))
 
     def begin(self, request: Request, frontier: Lsn) -> None:
-        """Note durably what is requested from the frontier on."""
+        """Record durably what is requested from the received-through LSN on."""
         self._load()
         if request != self._request:
             self._expect(request, frontier)
@@ -175,7 +176,7 @@ class RecentCommits:
             self.save(frontier)
 
     def save(self, through: Lsn) -> None:
-        """Make durable what is remembered, before segments through a position are deleted."""
+        """Make the remembered commits durable before segments through a position are deleted."""
         self._load()
         if self._request is None or through <= self._saved_through:
             return
@@ -192,12 +193,13 @@ class RecentCommits:
         self._spool.write_state(COMMITS, raw)
 
     def lower(self, lsn: Lsn) -> None:
-        """Note that the source has another history past a position, which no commit is past."""
+        """Note that the source has another history after a position; there is no commit after
+        it."""
         self._load()
         self._since, self._saved_through = min(self._since, lsn), min(self._saved_through, lsn)
 
     def _expect(self, request: Request, after: Lsn) -> None:
-        """Forget what the server sent to another request."""
+        """Drop the commits that the server sent to another request."""
         if request == self._request:
             return
         if self._request is not None or self._is_loaded:
@@ -210,7 +212,7 @@ class RecentCommits:
             self._since = self._commits.popleft().end
 
     def _load(self) -> None:
-        """Put the commits from before this writer first, if there is room for any."""
+        """Insert the commits of earlier writers at the front, if there is room."""
         if self._is_loaded:
             return
         self._is_loaded = True

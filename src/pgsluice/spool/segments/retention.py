@@ -1,11 +1,11 @@
 """Which segments the spool may delete, and what happens when it reaches its size limit.
 
-A *hold* keeps every change after its LSN. Each subscription has a hold at its own position, and
-one at the ``applied_through`` of each of its tables. A table that waits for a copy (``i``) has no
-hold, because its snapshot is taken later. A subscription of the configuration holds everything
-until its first start. A subscription that the configuration does not name has holds only if it
-belongs to the ``pgoutput`` source. A record that cannot be read holds everything. Without any
-hold, only the size limit deletes segments.
+A *hold* (retention pin) keeps every change after its LSN. Each subscription has a hold at its own
+position, and one at the ``applied_through`` of each of its tables. A table that waits for a copy
+(``i``) has no hold, because its snapshot is taken later. A configured subscription holds everything
+until its first start. A subscription that is not configured has holds only if it belongs to the
+``pgoutput`` source. An unreadable record holds everything. Without any hold, only the size limit
+deletes segments.
 
 At the size limit, holds of parked tables, of tables that are being copied, and of disabled
 subscriptions are dropped, the lowest first, and only if that lets a segment be deleted.
@@ -29,15 +29,15 @@ from pgsluice.spool.records.record import Owner, SubscriptionRecord, TableState
 from pgsluice.spool.segments.writer import SpoolWriter
 
 DISK_SHARE = 0.9
-"""Without ``max_bytes``, the share of the disk that may be in use: see :func:`used_share`."""
+"""The share of the disk that may be in use if ``max_bytes`` is not set: see :func:`used_share`."""
 _ROOM_SHARE = 0.95
-"""A full spool stays full until its size is below this share of the limit."""
+"""A full spool counts as full until its size is below this share of the limit."""
 ALL_TABLES = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A subscription or table that still needs the changes after ``lsn``.
+    """A retention pin: a subscription or table that still needs the changes after ``lsn``.
 
     Attributes:
         table: the relation's OID, or ALL_TABLES for the subscription's own position.
@@ -49,11 +49,11 @@ class Hold:
     is_parked: bool = False
     is_disabled: bool = False
     is_copied: bool = False
-    """Its table is being copied: the copy can be begun again."""
+    """The table is being copied; the copy can be restarted."""
 
     @property
     def is_droppable(self) -> bool:
-        """May the size limit drop it?"""
+        """Whether the size limit may drop it."""
         return self.is_parked or self.is_disabled or self.is_copied
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ Released = Mapping[str, Mapping[str, str]]
 
 
 def limit_words(max_bytes: int | None) -> tuple[str, str]:
-    """What a full spool is, and what makes room.
+    """Why the spool is full, and how to make room.
 
     Args:
         max_bytes: the size limit; None: DISK_SHARE of the disk.
@@ -81,12 +81,12 @@ def limit_words(max_bytes: int | None) -> tuple[str, str]:
 def used_share(used_bytes: int, free_bytes: int) -> float:
     """The share of a disk that programs have used of what they may use, as ``df`` prints it.
 
-    Blocks that the file system reserves for root are neither used nor free: counted as used,
-    they would make a disk look full that has room.
+    Blocks that the file system reserves for root count neither as used nor as free: otherwise a
+    disk with room would look full.
 
     Args:
-        used_bytes: in use by any program.
-        free_bytes: available to a program without privileges.
+        used_bytes: bytes in use by any program.
+        free_bytes: bytes available to an unprivileged program.
     """
     return used_bytes / max(used_bytes + free_bytes, 1)
 
@@ -100,7 +100,7 @@ def find_holds(
     """All holds that are in effect.
 
     Args:
-        records: of the subscriptions that registered.
+        records: the records of registered subscriptions.
         configured: whether each subscription of the configuration is enabled, by name.
         released: dropped holds, as ``released.json`` lists them.
         unreadable: subscriptions whose record cannot be read.
@@ -140,7 +140,7 @@ def still_released(
     floor: Lsn,
     unreadable: Collection[str] = (),
 ) -> dict[str, dict[str, str]]:
-    """Dropped holds that the driver has not yet turned into copies, as far as is known."""
+    """Dropped holds that the driver has not yet turned into copies, as far as known."""
     by_name = {record.name: record for record in records}
     result = {name: dict(released[name]) for name in unreadable if name in released}
     for name, entries in released.items():
@@ -159,7 +159,7 @@ def still_released(
 
 
 def _is_settled(record: SubscriptionRecord, oid: str, floor: Lsn) -> bool:
-    """Has the driver handled the dropped hold of a table (or of ALL_TABLES)?"""
+    """Whether the driver has handled the dropped hold of a table (or of ALL_TABLES)."""
     if oid != ALL_TABLES:
         table = record.tables.get(int(oid))
         if table is None or table.state is TableState.INITIALISE:
@@ -173,11 +173,11 @@ def _is_settled(record: SubscriptionRecord, oid: str, floor: Lsn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What the configuration says about retention.
+    """The configured retention.
 
     Attributes:
         configured: whether each subscription of the configuration is enabled, by name.
-        retention_s: how long a segment stays after it was written, although no hold needs it.
+        retention_s: how long to keep a segment after it was written, even if no hold needs it.
         max_bytes: the size limit; None: DISK_SHARE of the disk.
     """
 
@@ -192,10 +192,10 @@ class RetentionState:
 
     Attributes:
         size_bytes: the size of all segments and parts.
-        is_full: the spool is at its size limit, and no hold is left that may be dropped.
+        is_full: the spool is at its size limit, and no droppable hold is left.
         waiting_bytes: how much of the size belongs to open and prepared transactions.
         lowest: the hold with the lowest LSN; None without any.
-        problem: why nothing can be deleted; None: nothing is wrong.
+        problem: why nothing can be deleted; None: no problem.
     """
 
     size_bytes: int
@@ -207,7 +207,7 @@ class RetentionState:
 
 @dataclass(frozen=True, slots=True)
 class _FoundHolds:
-    """The holds of one step, with what they were found from."""
+    """The holds of one step, with the inputs that they were computed from."""
 
     records: list[SubscriptionRecord]
     released: Released
@@ -218,8 +218,7 @@ class _FoundHolds:
     def are_of(
         self, records: list[SubscriptionRecord], released: Released, unreadable: frozenset[str]
     ) -> bool:
-        """Whether they were found from this; a record that was not written again is the same
-        object."""
+        """Whether they were computed from these inputs; an unchanged record is the same object."""
         return (
             len(records) == len(self.records)
             and all(map(is_, records, self.records))
@@ -232,7 +231,7 @@ def _lowest(holds: Sequence[Hold]) -> Hold | None:
 
 
 class Retention:
-    """Deletes the segments of one spool that nobody needs; runs in the writer's process.
+    """Deletes the segments of one spool that no reader needs; runs in the writer's process.
 
     Args:
         warn: called with a sentence for each dropped hold.
@@ -249,7 +248,7 @@ class Retention:
         self._found: _FoundHolds | None = None
 
     def step(self) -> RetentionState:
-        """Delete what no hold needs; at the size limit, drop holds and delete more.
+        """Delete segments that no hold needs; at the size limit, drop holds and delete more.
 
         Raises:
             SpoolError: a file of the spool's writer cannot be read or deleted.
@@ -277,7 +276,7 @@ class Retention:
     def _find_holds(
         self, records: list[SubscriptionRecord], released: Released, unreadable: Collection[str]
     ) -> _FoundHolds:
-        """All holds; thousands of tables are gone through only if something has changed."""
+        """All holds; visits thousands of tables only if something has changed."""
         unreadable = frozenset(unreadable)
         found = self._found
         if found is None or not found.are_of(records, released, unreadable):
@@ -287,7 +286,7 @@ class Retention:
         return found
 
     def _read_records(self) -> tuple[list[SubscriptionRecord], dict[str, SpoolError]]:
-        """The records, and by subscription the errors of those that cannot be read.
+        """The records, and the errors of unreadable ones by subscription.
 
         A damaged record must not stop capture: the server's WAL would grow.
         """
@@ -310,7 +309,7 @@ class Retention:
         return used_share(usage.used, usage.free) >= DISK_SHARE * share
 
     def _drop_holds(self, holds: list[Hold], released: Released) -> list[Hold]:
-        """Drop holds until there is room; the holds that are left."""
+        """Drop holds until there is room; returns the remaining holds."""
         entries = {name: dict(tables) for name, tables in released.items()}
         if holds:  # first give up retention_s: delete what no hold needs, however young it is
             self._writer.release(min(hold.lsn for hold in holds))
@@ -340,10 +339,10 @@ class Retention:
         return holds
 
     def _next_droppable(self, holds: Sequence[Hold]) -> Hold | None:
-        """The lowest hold, if a segment can be deleted once it and perhaps others are dropped.
+        """The lowest hold, if dropping it, and perhaps others, lets a segment be deleted.
 
-        Dropping a higher one frees nothing. A hold that is dropped without freeing anything
-        would count as settled, return, and be dropped again.
+        Dropping a higher hold frees nothing. A hold that is dropped without freeing anything would
+        be recreated and dropped again and again.
         """
         oldest = next(iter(self._writer.reader.all_segments()), None)
         needed = min((hold.lsn for hold in holds if not hold.is_droppable), default=None)
@@ -353,7 +352,7 @@ class Retention:
         return min(droppable, key=lambda hold: hold.lsn, default=None)
 
     def _drop_oldest(self) -> None:
-        """Delete the oldest segments until there is room; called when there is no hold."""
+        """Delete the oldest segments until there is room; called if there is no hold."""
         for info in list(self._writer.reader.all_segments()):
             if not self._is_over_limit():
                 return

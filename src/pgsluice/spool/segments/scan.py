@@ -5,10 +5,10 @@ OID, transaction, position, timestamp and ordinal with numpy: when a segment is 
 counts) and again when it is read. No message is decoded.
 Layouts: the manual, "Logical Replication Message Formats".
 
-A plain block holds whole transactions, from B to C, and messages outside of transactions. A
-non-transactional M is a transaction of its own at its LSN + 1. R, Y and ``#`` outside of a
-transaction announce what holds from there on; they have the position of the transaction that
-follows, and at the end of the block that of the last transaction.
+A plain block has whole transactions, from B to C, and messages outside of transactions. A
+non-transactional M counts as a separate transaction at its LSN + 1. R, Y and ``#`` outside of a
+transaction are valid from there on; they get the position of the next transaction, or, at the end
+of the block, of the last one.
 
 Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
@@ -71,7 +71,7 @@ class RawMessages:
 
     @classmethod
     def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
-        """From XLogData frames, joined, and the length of each frame."""
+        """Split joined XLogData frames, given the length of each frame."""
         ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
         begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1])) if len(ends) else ends
         buffer = np.frombuffer(data, dtype=np.uint8)
@@ -79,7 +79,7 @@ class RawMessages:
 
     @classmethod
     def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:
-        """From (LSN, message) pairs; for tests and tools."""
+        """Build from (LSN, message) pairs; for tests and tools."""
         sizes = np.array([len(message) for _, message in messages], dtype=np.int64)
         ends = np.cumsum(sizes)
         data = np.frombuffer(b"".join(message for _, message in messages), dtype=np.uint8)
@@ -114,7 +114,8 @@ def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tupl
 
 
 def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
-    """Changes before each message since message ``first[i]`` (None: since the block's first)."""
+    """The number of changes before each message, since message ``first[i]`` (None: since the
+    block's first)."""
     changes = COUNTED[tags].astype(np.int64)
     before = np.cumsum(changes) - changes
     return before if first is None else before - before[first]
@@ -172,7 +173,8 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
 def _without_transactions(
     data: Bytes, starts: Int64s, ends: Int64s, tags: Bytes, oids: Int64s, alone: Int64s
 ) -> MessageBlock:
-    """A block without transactions: an M has its own position, others that of the next M."""
+    """A block without transactions: an M has its own position, other messages that of the next
+    M."""
     zeros = np.zeros(len(starts), dtype=np.int64)
     positions = zeros.copy()
     if len(alone):
@@ -233,7 +235,7 @@ def truncated_oids(message: bytes, body: int = 1) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class RelationCounts:
-    """The number and size of one relation's changes in a file; readers plan batches by it."""
+    """The number and size of one relation's changes in a file, by which readers plan batches."""
 
     inserts: int = 0
     updates: int = 0
@@ -257,7 +259,7 @@ class RelationCounts:
 
 @dataclass(slots=True)
 class Counts:
-    """The number of changes and messages in a file, and each relation's by OID."""
+    """The number of changes and messages in a file, and the counts of each relation by OID."""
 
     relations: dict[int, RelationCounts] = field(default_factory=dict)
     messages: int = 0
@@ -272,7 +274,7 @@ class Counts:
 
 
 def change_positions(block: MessageBlock) -> Int64s:
-    """The position of each of a block's changes, as :attr:`Counts.changes` counts them."""
+    """The position of each of a block's changes, in the order of :attr:`Counts.changes`."""
     positions: Int64s = block.positions[COUNTED[block.tags]]
     return positions
 

@@ -5,8 +5,8 @@ pgoutput message without its frame header). Everything else is in the header
 (:mod:`pgsluice.spool.segments.header`), under the key ``pgsluice`` of the schema's metadata.
 
 The columns are three *blocks*: the LSNs, the messages' offsets, and their bytes. The header has the
-checksum and, by the number of messages, the size of each. Readers take nothing else from Arrow's
-own metadata than where a block lies, so damage there is found by the checksums too.
+checksum and, by the number of messages, the size of each. Readers use Arrow's own metadata only for
+the place of each block, so the checksums also detect damage there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_header(file: pa.NativeFile, path: str) -> Header:
     """Read the header only.
 
     Raises:
-        ForeignSpool: of a format that this version does not read.
+        ForeignSpool: it has a format that this version does not read.
         SpoolError: the file is not a segment, or it is damaged.
     """
     return _header(_open(file, path), path)
@@ -68,13 +68,13 @@ def read_header(file: pa.NativeFile, path: str) -> Header:
 def read_segment(
     file: pa.NativeFile, path: str, *, is_checked: bool = False
 ) -> tuple[Header, RawMessages]:
-    """Read the header and the messages; a memory-mapped file's bytes are not copied.
+    """Read the header and the messages; the bytes of a memory-mapped file are not copied.
 
     Args:
-        is_checked: this process has compared the blocks with their checksums before.
+        is_checked: this process has already checked the blocks' checksums.
 
     Raises:
-        ForeignSpool: of a format that this version does not read.
+        ForeignSpool: it has a format that this version does not read.
         SpoolError: the file is not a segment, or it is damaged.
     """
     reader = _open(file, path)

@@ -1,13 +1,15 @@
-"""The spool's writer: it writes segments, transactions in parts and the frontier, and deletes.
+"""The spool's writer: writes segments, transactions in parts and the received-through LSN, and
+deletes segments.
 
 One process writes a spool. It holds the writer's lock, and raises the spool's epoch durably before
 it writes anything else. Every method returns after its changes are durable; if it fails, the spool
-is as before.
+is unchanged.
 
-A transaction that arrives before its commit, or does not fit a segment, is written in parts
-(:mod:`pgsluice.spool.segments.parts_writer`). At the start, parts that no reference and no prepared
-transaction names are deleted, because their writer died before the commit: the server resends
-the transaction. The writer drops a resent transaction whose commit is in the spool.
+A transaction that arrives before its commit, or is larger than a segment, is written in parts
+(:mod:`pgsluice.spool.segments.parts_writer`). At its start, the writer deletes parts without a
+reference or prepared transaction: an earlier writer crashed before the commit, and the server
+resends the transaction. If the commit of a resent transaction is already in the spool, the
+transaction is dropped.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ class SpoolWriter:
     """Writes one spool; a context manager that holds the writer's lock.
 
     Args:
-        spool: whose chain has a beginning.
-        patience_s: how long to wait for a writer that is about to end.
+        spool: a spool whose chain has a start.
+        patience_s: how long to wait for another writer that is about to end, in seconds.
 
     Attributes:
-        reader: reads the same files; for the writer's own thread.
+        reader: reads the same files; for the writer's own thread only.
         parts: writes the transactions in parts.
 
     Raises:
-        SpoolBusy: another process writes.
+        SpoolBusy: another process writes the spool.
         SpoolError: the spool is still an intent, or its files cannot be written.
     """
 
@@ -74,7 +76,7 @@ class SpoolWriter:
 
     @property
     def epoch(self) -> int:
-        """This writer's number; every writer has a higher one than those before it."""
+        """This writer's number, which is higher than those of all earlier writers."""
         return self._chain.epoch
 
     @property
@@ -94,13 +96,13 @@ class SpoolWriter:
 
     @property
     def last_received(self) -> Lsn:
-        """The end of the last commit, or a place inside the record of a later PREPARE."""
+        """The end of the last commit, or a position inside a later PREPARE record."""
         prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared())
         return max([self.position, *prepared])
 
     def _clean_up(self) -> None:
-        """Delete what an earlier writer left: temporary files, parts that no file names, and
-        segments below the floor."""
+        """Delete leftovers of an earlier writer: temporary files, unreferenced parts, and segments
+        below the oldest retained LSN."""
         storage = self.spool.storage
         for folder in (SEGMENTS, PARTS, PREPARED):
             storage.remove_temporaries(folder)
@@ -120,8 +122,8 @@ class SpoolWriter:
                 storage.delete(entry.name)
 
     def forget_connection(self) -> None:
-        """Begin a new connection: the server announces each relation again before its changes, and
-        sends open transactions again, so their parts are deleted."""
+        """Prepare for a new connection: the server announces each relation again before its
+        changes, and resends open transactions, so their parts are deleted."""
         with self._chain.mutex:
             self._chain.in_force = {}
             self.parts.abandon_all()
@@ -129,12 +131,12 @@ class SpoolWriter:
     def append(self, messages: RawMessages) -> SegmentInfo | None:
         """Make whole transactions durable as one segment.
 
-        Transactions at or below the position are dropped. If nothing remains, no segment is
-        written, and None is returned.
+        Transactions at or below the position are dropped. Returns None, and writes no segment, if
+        nothing remains.
 
         Raises:
             ProtocolError: the messages are not whole transactions.
-            SpoolFull, SpoolError: they could not be written; nothing changed.
+            SpoolFull, SpoolError: they could not be written; the spool is unchanged.
         """
         chain = self._chain
         with chain.mutex:
@@ -165,8 +167,8 @@ class SpoolWriter:
     def _without_duplicates(
         self, messages: RawMessages, block: MessageBlock
     ) -> tuple[RawMessages, MessageBlock]:
-        """Drop transactions that are in the spool. Their R and ``#`` messages stay in force,
-        because they also hold for the transactions that follow."""
+        """Drop transactions that are already in the spool. Their R and ``#`` messages stay, because
+        later transactions need them."""
         chain = self._chain
         announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
         old = block.positions <= chain.position
@@ -177,18 +179,18 @@ class SpoolWriter:
         return kept, block.select(~old)
 
     def advance_frontier(self, lsn: Lsn) -> None:
-        """Make it durable that everything up to ``lsn`` was received; a no-op for a lower one."""
+        """Record durably that everything up to ``lsn`` was received; a no-op for a lower one."""
         with self._chain.mutex:
             if lsn > self.frontier:
                 self.spool.write_frontier(lsn)
                 self._frontier = lsn
 
     def lower_frontier(self, lsn: Lsn) -> None:
-        """Lower the frontier durably, because another server was promoted at ``lsn``; a no-op
-        for a higher one.
+        """Lower the received-through LSN durably, because another server was promoted at ``lsn``; a
+        no-op for a higher one.
 
         Raises:
-            SpoolError: the spool has commits or prepares past it.
+            SpoolError: the spool has later commits or prepares.
         """
         with self._chain.mutex:
             if self.last_received > lsn:
@@ -202,12 +204,12 @@ class SpoolWriter:
                 self._frontier = lsn
 
     def remembered(self) -> Remembered | None:
-        """The last commits; None: it is not known to which request the server sent any."""
+        """The last commits; None: the request to which the server sent them is unknown."""
         with self._chain.mutex:
             return self._recent.remembered()
 
     def begin(self, request: Request) -> None:
-        """Note durably what is requested from the frontier on."""
+        """Record durably what is requested from the received-through LSN on."""
         with self._chain.mutex:
             self._recent.begin(request, self.frontier)
 
@@ -242,7 +244,8 @@ class SpoolWriter:
             return len(released)
 
     def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
-        """Raise the floor durably, then delete: files that a crash leaves are below the floor."""
+        """Raise the oldest retained LSN durably, then delete: files that a crash leaves are below
+        it."""
         parts = [part.name for info in released for part in info.parts]
         floor = max(start.floor, released[-1].end)
         self._recent.save(floor)
