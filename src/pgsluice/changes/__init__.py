@@ -1,5 +1,5 @@
-"""What changes mean: from typed changes of a table to the last state of each of its keys.
+"""Reduces the typed changes of a table to the last state of each key.
 
-:func:`pgsluice.changes.net.net_changes` is the way in. Sinks that keep current state take its
-result; sinks that keep every change never come here.
+:func:`pgsluice.changes.net.net_changes` is the entry point. Sinks that keep the current state of a
+table apply its result; sinks that keep every change do not use this room.
 """

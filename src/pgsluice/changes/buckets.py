@@ -1,7 +1,7 @@
-"""Divides a table's changes into buckets that can be netted apart from each other.
+"""Divides a table's changes into buckets that can be netted separately.
 
-A key's changes are all in one bucket. A change of key links the buckets of both keys: what is
-linked has to be netted together, in whatever order the buckets are joined.
+All changes of a key are in one bucket. An update that changes the key links the buckets of both
+keys: linked buckets have to be netted together, in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgsluice.columnar.row_pool import RowPool
 
 BUCKETS = 64
 EVERY_BUCKET = -1
-"""Where changes stand that each bucket needs: a TRUNCATE ends the rows of all keys."""
+"""The bucket of changes that every bucket needs: a TRUNCATE ends the rows of all keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Placement:
     """The buckets of n changes.
 
     Attributes:
-        buckets: n; EVERY_BUCKET for a TRUNCATE.
-        links: pairs of buckets that join those which changes of key link; fewer than BUCKETS.
+        buckets: n numbers; EVERY_BUCKET for a TRUNCATE.
+        links: pairs of buckets that connect all buckets linked by changed keys; fewer than BUCKETS.
     """
 
     buckets: Int64s
@@ -36,11 +36,11 @@ class Placement:
 
 
 def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
-    """The buckets of a run's changes.
+    """The bucket of each change of one relation.
 
     Args:
-        key: of the table; empty for one that only takes inserts, whose changes are divided evenly.
-            Changes of a relation that lacks a column of the key are all in one bucket.
+        key: the table's key; empty for a table that only takes inserts, whose changes are divided
+            evenly. All changes of a relation that lacks a key column are in one bucket.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -72,7 +72,7 @@ def place(run: RelationChanges, key: tuple[str, ...]) -> Placement:
 
 
 def linked(links: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """All buckets, in groups of those that links join."""
+    """All buckets, grouped by their links."""
     groups = [[bucket] for bucket in range(BUCKETS)]
     for first, second in links:
         one, other = groups[first], groups[second]

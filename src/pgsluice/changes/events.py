@@ -1,15 +1,16 @@
-"""Joins the runs of one table into one sequence: one order, one schema.
+"""Joins the changes of one table into one sequence, with one order and one schema.
 
-Decoding gives a table's changes in runs, one for each definition of the relation and, for a
-partitioned table, for each leaf. Here they become one sequence in the target's columns:
+Decoding returns a table's changes in groups (runs): one for each definition of the relation and,
+for a partitioned table, for each leaf partition. This module joins them to one sequence with the
+target's columns:
 
-- A column that a run's relation lacks was added later, or dropped before (contracts: schema
-  changes). In rows from before the first change that has the column, it has the value that such
-  rows have at the source; in rows from after it, NULL.
-- A value that a new tuple does not carry is taken from the change's own old tuple if that
-  carries it: key columns always, every column under REPLICA IDENTITY FULL.
-- A value that its column cannot hold is an error of the table, and so is a key that is NULL
-  or missing. Nothing is ever guessed.
+- A column that is missing in a run's relation was added later, or dropped before (contracts: schema
+  changes). In rows before the first change with the column, it has the value of older rows at the
+  source; in later rows, NULL.
+- A value that is missing in a new tuple is taken from the old tuple of the same change, if that has
+  it: key columns always, every column under REPLICA IDENTITY FULL.
+- A value that does not fit its column is an error of the table, and so is a NULL or missing key
+  value. No value is ever guessed.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Events:
     Attributes:
         actions: n.
         rows: all new tuples, in the target's columns.
-        row_index: n; row in ``rows``, or -1 (DELETE, TRUNCATE).
-        absent: column name -> mask over ``rows``, true where no tuple carries the value.
+        row_index: n; the row in ``rows``, or -1 (DELETE, TRUNCATE).
+        absent: column name -> mask over ``rows``, true where no tuple has the value.
         old_keys: the key columns of all old tuples.
         old_key_index: n; row in ``old_keys``, or -1.
     """
@@ -58,7 +59,7 @@ class Events:
     old_key_index: Int64s
 
     def after(self, first: int) -> Events:
-        """The changes from index ``first`` on; ``rows`` stays as it is."""
+        """The changes from index ``first`` on; ``rows`` does not change."""
         return Events(
             actions=self.actions[first:],
             rows=self.rows,
@@ -76,13 +77,13 @@ def join_runs(
     added: Mapping[str, tuple[pa.Scalar, Place | None]],
     truncates: Collection[Place],
 ) -> Events:
-    """Join the runs of one table, in (position, ordinal) order.
+    """Join the changes of one table, in (position, ordinal) order.
 
     Args:
         runs: in any order.
-        added: added columns -> what rows from before them have, and the first change whose
-            relation has them; None: no relation has.
-        truncates: where all leaves of the table were truncated.
+        added: added columns -> the value of older rows, and the first change whose relation has the
+            column; None: no relation has it.
+        truncates: where all leaf partitions of the table were truncated.
 
     Raises:
         TableError: a value does not fit its column, a key is NULL or missing, a column changed
@@ -113,10 +114,10 @@ def join_runs(
 
 
 def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dict[str, Place]:
-    """The first change whose relation has a column, for those that a relation has.
+    """The first change whose relation has each added column, for columns that some relation has.
 
     Args:
-        runs: they need not have their tuples.
+        runs: the changes; their tuples are not needed.
     """
     wanted = [*columns]
     first: dict[str, Place] = {}
@@ -131,7 +132,7 @@ def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dic
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One run, converted to the target's columns."""
+    """The changes of one relation, converted to the target's columns."""
 
     columns: list[pa.Array]
     row_count: int
@@ -173,7 +174,8 @@ class _Part:
 
 
 def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None:
-    """Refuse the TRUNCATE of some leaves: nobody knows which rows of the target they had."""
+    """Refuse a TRUNCATE of only some leaf partitions: it is unknown which rows of the target they
+    had."""
     if not truncated_leaves([run]).keys() <= set(truncates):
         raise TableError(
             f"partition {run.title} was truncated: the stream does not carry the rows that it had",
@@ -240,7 +242,8 @@ def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask
 
 
 def _filled(run: RelationChanges, pool: RowPool, column_index: int) -> tuple[pa.Array, Mask | None]:
-    """A column of the new tuples, filled from their old tuples, and what is still absent."""
+    """A column of the new tuples, completed from their old tuples, and a mask of values that are
+    still absent."""
     rows = np.arange(pool.new_rows)
     if column_index in run.new.absent:
         rows = pool.completed(column_index, rows)
@@ -258,8 +261,8 @@ def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataT
 def _lacking(
     run: RelationChanges, type_: pa.DataType, value: pa.Scalar | None, first: Place | None
 ) -> pa.Array:
-    """A column that a run's relation lacks: ``value`` in new rows from before ``first``, the
-    first change that has it, and NULL in the others."""
+    """A column that is missing in a run's relation: ``value`` in new rows before ``first``, the
+    first change with the column, and NULL in later ones."""
     count = _count(run.new_index)
     if value is None or first is None or not value.is_valid:
         return pa.nulls(count, type_)
@@ -277,7 +280,7 @@ def _as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema before netting: an absent value is NULL there, in any column."""
+    """The schema before netting, with all columns nullable, because absent values are NULL."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
@@ -290,7 +293,7 @@ def _count(index: Int64s) -> int:
 
 
 def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
-    """The index that sorts the joined changes into commit order; one run is sorted already."""
+    """The index that sorts the joined changes into commit order; a single run is already sorted."""
     if len(runs) <= 1:
         return slice(None)
     positions = np.concatenate([run.positions for run in runs])
@@ -299,7 +302,7 @@ def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
 
 
 def _shifted(indexes: list[tuple[Int64s, int]]) -> Int64s:
-    """Indexes into each run's rows, converted to indexes into all rows; -1 stays."""
+    """Convert indexes into each run's rows to indexes into all rows; -1 stays -1."""
     shifted: list[Int64s] = [np.empty(0, np.int64)]
     start = 0
     for index, count in indexes:

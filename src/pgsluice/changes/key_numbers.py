@@ -1,8 +1,8 @@
-"""A number of 64 bits for each key, by which its rows are found.
+"""Computes a 64-bit number for each key, by which its rows are found.
 
-Equal keys have equal numbers, in the sense of :func:`pgsluice.changes.lineage.number_rows`. For one
-column of a type with at most 64 bits, different keys have different numbers, too; for all others
-a number is a hash, and the keys have to be compared.
+Equal keys, as defined by :func:`pgsluice.changes.lineage.number_rows`, have equal numbers. If the
+key is one column of at most 64 bits, different keys have different numbers. Otherwise the number is
+a hash, and the keys have to be compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeyNumbers:
 
     Attributes:
         numbers: n.
-        are_exact: different keys have different numbers.
+        are_exact: whether different keys have different numbers.
     """
 
     numbers: Numbers
@@ -101,7 +101,7 @@ def _with_nulls(numbers: Numbers, column: pa.Array, *, are_exact: bool) -> KeyNu
 
 
 def spread(numbers: Numbers) -> Numbers:
-    """A bijection of 64 bits that spreads them (the finalizer of splitmix64)."""
+    """A bijection of 64-bit numbers that distributes them evenly (the finalizer of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -116,7 +116,7 @@ def _of_words(words: Numbers) -> Numbers:
 
 
 def _fixed_words(column: pa.Array) -> Numbers:
-    """The values of a type of fixed length as words of 8 bytes, shape (n, words)."""
+    """The values of a type of fixed length as 8-byte words, shape (n, words)."""
     width = column.type.bit_width // 8
     data = np.frombuffer(column.buffers()[1], np.uint8)
     data = data[column.offset * width : (column.offset + len(column)) * width]
@@ -126,7 +126,7 @@ def _fixed_words(column: pa.Array) -> Numbers:
 
 
 def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of large binary values, and where each begins and ends."""
+    """The bytes of large binary values, and where each starts and ends."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
@@ -145,7 +145,7 @@ def _of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Nu
     """Hashes of n texts of different lengths.
 
     Args:
-        offsets: n + 1: where in ``data`` each begins and ends.
+        offsets: n + 1 numbers: where each text starts and ends in ``data``.
     """
     lengths = np.diff(offsets)
     words = -(-lengths // 8)
@@ -165,7 +165,7 @@ def _of_padded(
     lengths: npt.NDArray[np.int64],
     words: int,
 ) -> Numbers:
-    """Hashes of texts that take the same number of words, filled up with zeros."""
+    """Hashes of texts that need the same number of words, padded with zeros."""
     places = np.arange(8 * words)
     is_inside = places < lengths[:, np.newaxis]
     index = np.where(is_inside, starts[:, np.newaxis] + places, 0)

@@ -1,10 +1,10 @@
-"""Numbers keys, and follows each row through changes of its key.
+"""Numbers keys, and follows each row through updates that change its key.
 
-A **lineage** is one row of the source through a batch. Where no key changes, a lineage is its
-key. An update that changes the key links two keys: the lineages of these keys are walked
-change by change. All others are computed with whole arrays.
+A **lineage** is one row of the source through a batch. If no key changes, a lineage is the same as
+a key. An update that changes the key links two keys: the lineages of these keys are followed change
+by change. All others are computed with whole arrays.
 
-The server checks the key's uniqueness at each row (a replica identity's index cannot be
+The server checks the uniqueness of the key for each row (a replica identity's index cannot be
 deferrable), so at any moment at most one row has a given key.
 """
 
@@ -30,7 +30,7 @@ class Keys:
     Attributes:
         before: n; the row's key before the change; -1 for an INSERT.
         after: n; the row's key after the change; -1 for a DELETE.
-        count: how many numbers there are; each is smaller than this.
+        count: the number of distinct keys; all numbers are smaller than this.
         first_row: for each number, a row of ``values`` with this key.
         values: the key columns of all tuples.
     """
@@ -42,20 +42,20 @@ class Keys:
     values: pa.Table
 
     def take(self, numbers: Int64s) -> pa.Table:
-        """The key columns of these numbers."""
+        """The key columns of the keys with these numbers."""
         return self.values.take(pa.array(self.first_row[numbers]))
 
 
 @dataclass(frozen=True, slots=True)
 class Lineages:
-    """Lineages of n changes.
+    """The lineages of n changes.
 
     Attributes:
         of_change: n; the change's lineage.
-        origin: for each lineage, the key that its row had before the batch, or -1 if the row
-            did not exist then. Whether the target has this row is not known.
+        origin: for each lineage, the key that its row had before the batch, or -1 if the row did
+            not exist at the source then. Whether the target has the row is unknown.
         first_change, last_change: for each lineage; -1 if it has no change.
-        last_bound: for each lineage its last INSERT or DELETE, or -1 if it has none.
+        last_bound: for each lineage, its last INSERT or DELETE, or -1 if it has none.
     """
 
     of_change: Int64s
@@ -66,7 +66,7 @@ class Lineages:
 
 
 def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
-    """Give each key a number.
+    """Give each distinct key a number.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -89,10 +89,11 @@ def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
 
 
 def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
-    """Give each row a number: rows of equal keys have equal numbers.
+    """Give each row a number: rows with equal keys get equal numbers.
 
-    Keys are equal if PostgreSQL prints them alike, as far as the target's type tells them apart:
-    0 and -0 are two keys, NaN is one; 1.0 and 1.00 are two keys as text and one as a decimal.
+    Keys are equal if PostgreSQL prints them in the same way and the target's type does not
+    distinguish them: 0 and -0 are two keys, NaN is one; 1.0 and 1.00 are two keys as text and one
+    as a decimal.
 
     Raises:
         TableError: a key column's type cannot be a key.
@@ -106,7 +107,7 @@ def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
 
 
 def find_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
-    """For each of ``keys`` a row of ``rows`` that has it, or -1."""
+    """For each of ``keys``, a row of ``rows`` that has this key, or -1."""
     own = rows.select(key).cast(keys.schema)
     numbers = number_rows(pa.concat_tables([keys, own]), key)
     row_of_number = np.full(int(numbers.max(initial=-1)) + 1, -1)
@@ -115,7 +116,7 @@ def find_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
 
 
 def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
-    """Number the values of a column; null is -1."""
+    """Number the values of a column; NULL is -1."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
     if pa.types.is_list(column.type):
@@ -131,7 +132,7 @@ def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
 
 
 def _lists_as_bytes(lists: pa.ListArray, name: str) -> pa.Array:
-    """Lists as the bytes of their elements' numbers, which Arrow can compare."""
+    """Encode lists as the bytes of their elements' numbers, which Arrow can compare."""
     elements = _numbered(lists.flatten(), name)
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     offsets = offsets_of(lengths) * elements.itemsize
@@ -143,8 +144,9 @@ class Target:
     """What is known of the target's rows before the changes.
 
     Attributes:
-        is_empty: a TRUNCATE came just before: it has none.
-        may_have_inserted: it may have rows whose keys are inserted: their DELETE was not sent.
+        is_empty: it has no rows, because a TRUNCATE came just before.
+        may_have_inserted: it may have rows whose keys are inserted, because their DELETE was not
+            sent.
     """
 
     is_empty: bool = False
@@ -155,7 +157,7 @@ def follow(events: Events, keys: Keys, table: str, target: Target) -> Lineages:
     """Find the lineage of each change.
 
     Raises:
-        TableError: a row took a key that another row has.
+        TableError: a row got a key that another row still has.
     """
     of_change = np.where(events.actions == DELETE, keys.before, keys.after)
     origin = np.arange(keys.count)
@@ -176,7 +178,7 @@ def follow(events: Events, keys: Keys, table: str, target: Target) -> Lineages:
 
 
 def _first(of_change: Int64s, count: int) -> Int64s:
-    """For each of ``count`` lineages its first change; -1 for one without."""
+    """For each of ``count`` lineages, its first change; -1 if it has none."""
     first = np.full(count, -1)
     first[of_change[::-1]] = np.arange(len(of_change))[::-1]
     return first
@@ -194,9 +196,9 @@ def _walk(
     table: str,
     target: Target,
 ) -> tuple[Int64s, Int64s]:
-    """Walk, in order, the changes of all keys that a change of key touches.
+    """Follow all changes of the keys that an update of a key touches, in order.
 
-    A change of key whose keys have no other change needs no walk: its row has a lineage of its own.
+    An update of a key whose keys have no other changes is skipped: its row gets a separate lineage.
     """
     count = keys.count
     times = np.bincount(keys.before + 1, minlength=count + 1)[1:]

@@ -3,15 +3,14 @@
 A sink that keeps a table's current state needs the last state of each key, not the changes
 that led to it. The rules (contracts: net changes):
 
-- The last change of a row decides; its key may have changed before (:mod:`.lineage`).
-- A value that a change does not carry (unchanged TOAST) comes from an earlier change of the
-  same row in the batch, else from the target, under the key that the row had before the batch.
-- A DELETE or TRUNCATE ends a row. A row that is inserted after it takes no value from the
-  target.
-- An UPDATE or DELETE of a row that the target lacks is skipped and counted, as PostgreSQL's
-  apply worker does. So each final row says whether an INSERT of the batch began it; a row that
-  none began is written only if the target has it. An INSERT over an existing row replaces it.
-- A value of an inserted row that has no source is an error, never NULL.
+- The last change of a row counts; its key may have changed before (:mod:`.lineage`).
+- A value that a change does not have (unchanged TOAST) is taken from an earlier change of the same
+  row in the batch, else from the target's row with the key before the batch.
+- A DELETE or TRUNCATE ends a row. A row that is inserted later takes no value from the target.
+- An UPDATE or DELETE of a row that the target lacks is skipped and counted, as PostgreSQL's apply
+  worker does. So each final row has a flag whether an INSERT of the batch created it; other rows
+  are written only if the target has them. An INSERT over an existing row replaces it.
+- A missing value of an inserted row is an error, never NULL.
 
 Most batches are computed with whole arrays; only rows whose key changes are followed one by
 one.
@@ -47,7 +46,7 @@ from pgsluice.sql import quote_title
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """How many changes a batch has of each kind, before netting."""
+    """The number of changes of each kind in a batch, before netting."""
 
     inserts: int = 0
     updates: int = 0
@@ -61,35 +60,35 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """How to bring a table from the batch's start to its end.
+    """The edits that bring a table from the batch's start to its end.
 
-    In this order: if ``truncated``, delete all rows; read the source rows of ``rekeyed``
-    rows and resolve these (:mod:`.rekeyed`); delete the rows of ``deletes``; replace the rows
-    of the same keys as ``rows``; insert those of the others that are ``inserted``, and skip
-    the rest.
+    Apply them in this order: if ``truncated``, delete all rows; read the target's rows of
+    ``source_keys`` and resolve the ``rekeyed`` rows with them (:mod:`.rekeyed`); delete the rows of
+    ``deletes``; replace target rows by the ``rows`` with the same keys; insert the other ``rows``
+    if they are ``inserted``, and skip the rest.
 
     Attributes:
         key: names of the key columns; empty for a table that only takes inserts.
         truncated: whether all rows of the target are deleted first.
         rows: the final rows, at most one for each key, in the order of their last change.
-        inserted: mask over ``rows``: true where an INSERT of the batch began the row. The others
-            exist only if the target has the row of the same key, or of their source key.
-        absent: column name -> mask over ``rows``: true where the value has to be taken from
-            the target's row of the same key, or for rekeyed rows of their source key.
-        rekeyed: rows (indexes into ``rows``) that are not inserted and had another key before
-            the batch.
-        source_keys: their key columns before the batch, in the order of ``rekeyed``.
-        takes_ended_key: mask in the order of ``rekeyed``: true where another row had the final
-            key before the batch. That row is deleted even if the rekeyed row does not exist.
-        deletes: the key columns of the target's rows that end, unless a row of ``rows`` has
-            their key.
-        expected_deletes: how many rows of ``deletes`` the target has, unless it lacks some; at
-            least so many where the stream is not complete.
-        only_new: true if there are no deletes and each row was inserted in the batch: the
-            target has no row with a key of ``rows``, and need not be searched.
-        skipped: rows whose UPDATE or DELETE came after the batch had deleted them.
+        inserted: mask over ``rows``: true where an INSERT of the batch created the row. Other rows
+            exist only if the target has a row with the same key, or with their source key.
+        absent: column name -> mask over ``rows``: true where the value has to be taken from the
+            target's row with the same key, or, for rekeyed rows, with their source key.
+        rekeyed: rows (indexes into ``rows``) that were not inserted and had another key before the
+            batch.
+        source_keys: the key columns of ``rekeyed`` before the batch, in the same order.
+        takes_ended_key: mask in the order of ``rekeyed``: true where another row had the final key
+            before the batch. That row is deleted even if the rekeyed row does not exist.
+        deletes: the key columns of target rows to delete, unless a row of ``rows`` has the same
+            key.
+        expected_deletes: the number of rows of ``deletes`` that the target should have; a lower
+            limit if the stream is incomplete.
+        only_new: true if there are no deletes and each row was inserted in the batch: the target
+            has no row with a key of ``rows`` and need not be searched.
+        skipped: the number of rows whose UPDATE or DELETE came after the batch had deleted them.
         unproved: the batch's keys, whose rows the sink counts before it changes the table; None:
-            the source proves that they are unique, or the target is truncated first.
+            the source proves that keys are unique, or the target is truncated first.
     """
 
     schema: pa.Schema
@@ -110,15 +109,15 @@ class NetChanges:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the target's rows stay as they are."""
+        """Whether the target's rows do not change."""
         return not self.truncated and not len(self.rows) and not len(self.deletes)
 
 
 def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
-    """Net changes that replace or insert rows, whatever the target has under their keys.
+    """Net changes that replace or insert rows, regardless of the target's rows with their keys.
 
     Args:
-        rows: each with another key.
+        rows: rows with distinct keys.
         key: names of the key columns.
     """
     none, keys = np.empty(0, np.int64), rows.schema.empty_table().select(list(key))
@@ -141,7 +140,7 @@ def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
 
 
 def delete_rows(keys: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetChanges:
-    """Net changes that delete rows, whatever else the target has under their keys.
+    """Net changes that delete the rows with these keys.
 
     Args:
         keys: the key columns, each key once.
@@ -167,15 +166,17 @@ def net_changes(
     """Reduce a batch of changes to the final state of each key of one table.
 
     Args:
-        changes: the table's runs, in any order; of several leaves for a partitioned table.
+        changes: the table's changes, grouped by relation, in any order; of several leaf partitions
+            for a partitioned table.
         key: names of the key columns; empty for a table that only takes inserts.
-        is_complete: the stream carries every change of the table. Otherwise the target may have
-            a row whose key is inserted, since its DELETE was not sent.
-        is_key_proved: the source makes sure that no two rows have the same key at any moment.
-        missing: added columns -> what rows from before them have at the source.
-        begins: added columns -> the first change whose relation has them, where ``changes`` are
-            not all of the batch; None: they are all.
-        truncates: where all leaves of a partitioned table were truncated, which empties it.
+        is_complete: the stream has every change of the table. Otherwise the target may have a row
+            whose key is inserted, because its DELETE was not sent.
+        is_key_proved: the source guarantees that two rows never have the same key.
+        missing: added columns -> the value of older rows at the source.
+        begins: added columns -> the first change whose relation has them, if ``changes`` are only a
+            part of the batch; None: they are the whole batch.
+        truncates: where all leaf partitions of a partitioned table were truncated, which empties
+            it.
 
     Raises:
         TableError: the changes cannot be applied to a table of current state; the message
@@ -272,14 +273,14 @@ def _appended(
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where the lineages come from, and how they end.
+    """The origin and the end of each lineage.
 
     Attributes:
-        final: the last changes of those that end with a row, in commit order.
-        inserted: in the same order: an INSERT of the batch began the row.
-        skipped: lineages without a row at the end that changed although they had none.
-        origins: keys of the rows before the batch.
-        certain_origins: those whose first change says that the source had the row.
+        final: the last changes of lineages that end with a row, in commit order.
+        inserted: in the same order: whether an INSERT of the batch created the row.
+        skipped: lineages that end without a row and changed while they had none.
+        origins: the keys of the rows before the batch.
+        certain_origins: origins that existed at the source, according to their first change.
     """
 
     final: Int64s
@@ -310,7 +311,7 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """Finds where the values of final rows come from; ``final`` has the rows' last changes."""
+    """Finds the sources of the final rows' values; ``final`` has the rows' last changes."""
 
     events: Events
     keys: Keys
@@ -319,7 +320,7 @@ class _Sources:
     table: str
 
     def fill(self, schema: pa.Schema) -> tuple[pa.Table, dict[str, Mask]]:
-        """The final rows, and masks of the values that the target has to supply."""
+        """The final rows, with masks of the values that have to come from the target."""
         own_rows = self.events.row_index[self.final]
         columns: list[pa.ChunkedArray] = []
         absent: dict[str, Mask] = {}
@@ -336,16 +337,16 @@ class _Sources:
         return pa.Table.from_arrays(columns, schema=nullable), absent
 
     def rekeyed(self, inserted: Mask) -> tuple[Int64s, Int64s]:
-        """Final rows that exist only with a row of another key, and that key."""
+        """The final rows that exist only if the target has a row with another key, and that key."""
         origin = self.lineages.origin[self.lineages.of_change[self.final]]
         rekeyed = np.flatnonzero(~inserted & (origin != self.keys.after[self.final]))
         return rekeyed, origin[rekeyed]
 
     def _carried(self, name: str, mask: Mask, own_rows: Int64s) -> Int64s:
-        """For each final row, the row of the batch that has its value; -1 for the target's row.
+        """For each final row, the row of the batch that has its value; -1: the target's row.
 
-        Each change that gives the column a value, and each INSERT and DELETE, is a mark. The
-        value comes from the last mark in the row's lineage; without a mark, from the target.
+        Each change with a value of the column, and each INSERT and DELETE, is a mark. The value
+        comes from the last mark in the row's lineage; without a mark, from the target.
         """
         wanted = mask[own_rows]
         events, of_change = self.events, self.lineages.of_change
@@ -375,7 +376,8 @@ class _Sources:
 
 
 def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
-    """``column.take``; the column itself if all of it is taken in order (a batch of inserts)."""
+    """As ``column.take``, but returns the column itself if all of it is taken in order (a batch of
+    inserts)."""
     if len(index) == len(column) and bool((index[1:] > index[:-1]).all()):
         return column
     return column.take(pa.array(index))

@@ -1,8 +1,8 @@
-"""Rows whose key changed: what the target's rows say about them.
+"""Completes rows whose key changed, with their rows in the target.
 
-Such a row exists only if the target has the row under its key before the batch. A sink reads
-these source rows from the version that it is about to change, before it changes anything; a
-match by the final key would find another row, or none.
+Such a row exists only if the target has a row with its key before the batch (a source row). A sink
+reads the source rows from the version that it is about to change; searching by the final key would
+find another row, or none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from pgsluice.columnar.changes import Int64s, Mask
 
 
 def columns_of_sources(net: NetChanges) -> tuple[str, ...]:
-    """The columns that :func:`resolve_rekeyed` needs of the source rows: the key, and values."""
+    """The columns of the source rows that :func:`resolve_rekeyed` needs: the key, and absent
+    values."""
     wanted = [name for name, mask in net.absent.items() if mask[net.rekeyed].any()]
     return (*net.key, *wanted)
 
 
 def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int]:
-    """The same net changes without rekeyed rows, and how many of these are skipped.
+    """The same net changes with rekeyed rows resolved, and the number of skipped ones.
 
-    As :func:`resolve_keys`; the rows that were rekeyed lack no value any more.
+    As :func:`resolve_keys`, but the rekeyed rows also get their absent values.
 
     Args:
-        net: with or without rekeyed rows.
-        sources: rows of the target, with :func:`columns_of_sources` at least: all that have one
-            of the source keys, and any others.
+        net: net changes with or without rekeyed rows.
+        sources: rows of the target with at least :func:`columns_of_sources`: all rows with a source
+            key, and maybe others.
     """
     if not len(net.rekeyed):
         return net, 0
@@ -51,18 +52,19 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
 
 
 def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]:
-    """The same net changes without rekeyed rows.
+    """The same net changes with rekeyed rows resolved.
 
-    A rekeyed row with a source row is an inserted row; its absent values are those of the source
-    row. One without is left out, and what its source key and its final key still delete is set
-    right.
+    A rekeyed row with a source row becomes an inserted row; its absent values are those of the
+    source row. A rekeyed row without one is removed, and the deletes of its source key and its
+    final key are corrected.
 
     Args:
-        net: with or without rekeyed rows.
+        net: net changes with or without rekeyed rows.
         has_source: for each source key, whether the target has a row with it.
 
     Returns:
-        the changes, and for each source key the row of it, in ascending order; -1: there is none.
+        the changes, and for each source key the index of its row, in ascending order; -1: it was
+        removed.
     """
     inserted = net.inserted.copy()
     inserted[net.rekeyed[has_source]] = True
@@ -86,11 +88,11 @@ def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]
 
 
 def with_values(rows: pa.Table, name: str, lacks: Mask, values: pa.ChunkedArray) -> pa.Table:
-    """The same rows with other values of a column.
+    """The same rows with other values in some rows of a column.
 
     Args:
-        lacks: the n rows that get one.
-        values: n, in the order of the rows.
+        lacks: mask of the n rows that get a value.
+        values: n values, in the order of the rows.
     """
     own = rows.column(name)
     index = np.arange(len(rows))
@@ -101,7 +103,7 @@ def with_values(rows: pa.Table, name: str, lacks: Mask, values: pa.ChunkedArray)
 
 
 def _deletes(net: NetChanges, has_source: Mask, missing: pa.Table) -> pa.Table:
-    """What is deleted: also the rows that skipped rows do not replace; not what is missing."""
+    """The keys to delete: also those that removed rows do not replace; without missing ones."""
     not_replaced = net.rekeyed[net.takes_ended_key & ~has_source]
     keys = net.rows.select(net.key).take(pa.array(not_replaced)).cast(net.deletes.schema)
     deletes = pa.concat_tables([net.deletes, keys])

@@ -1,7 +1,7 @@
-"""Finds keys that several rows have, among any number of rows in bounded memory.
+"""Finds keys that several rows have, among any number of rows, in bounded memory.
 
-Asked only where the source does not prove that a key is unique. Numbers of the keys
-(:mod:`.key_numbers`) are divided among temporary files, and each file is looked at alone.
+It is used only if the source does not prove that a key is unique. The numbers of the keys
+(:mod:`.key_numbers`) are divided among temporary files, and each file is checked separately.
 
 Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 """
@@ -22,24 +22,24 @@ from pgsluice.changes.key_numbers import Numbers, numbers_of, spread
 from pgsluice.changes.lineage import number_rows
 
 _ROWS_AT_ONCE = 4 * 2**20
-"""So many numbers are compared together, about: 32 MiB of them."""
+"""The approximate number of key numbers that are compared together: 32 MiB."""
 _COMPARED_ROWS = 2**16
 _MOST_COMPARED = 2**20
-"""More numbers of several rows are not equal by chance."""
+"""More repeated numbers than this cannot be accidental collisions."""
 
 
 def count_shared_keys(
     read: Callable[[], Iterable[pa.Table]], rows: int, folder: Path | None = None
 ) -> int:
-    """How many keys several rows have.
+    """The number of keys that several rows have.
 
-    Keys of one number are compared until two of them are equal. From then on numbers are counted:
-    one of 64 bits in a billion is that of two different keys.
+    Keys with the same number are compared until two of them are equal. From then on, only numbers
+    are counted: with 64 bits, one in a billion belongs to two different keys.
 
     Args:
-        read: reads the keys of all rows, some after the others; is called twice at most.
-        rows: how many there are, about.
-        folder: for temporary files, if the rows are many.
+        read: returns the keys of all rows, in pieces; called at most twice.
+        rows: the approximate number of rows.
+        folder: the folder for temporary files, if there are many rows.
     """
     count = 0
     candidates = [np.empty(0, np.uint64)]
@@ -60,7 +60,7 @@ def count_shared_keys(
 
 
 class _Parts:
-    """Numbers, divided into parts so that equal ones are in the same part."""
+    """Numbers, divided into parts; equal numbers are in the same part."""
 
     def __init__(self, rows: int, folder: Path | None, opened: ExitStack) -> None:
         count = -(-max(rows, 1) // _ROWS_AT_ONCE)
@@ -72,7 +72,7 @@ class _Parts:
             self._files = [opened.enter_context(_temporary(folder)) for _ in range(count)]
 
     def add(self, numbers: Numbers) -> None:
-        """Put numbers into their parts."""
+        """Add numbers to their parts."""
         if not self._files:
             self._held.append(numbers)
             return
@@ -84,8 +84,8 @@ class _Parts:
             file.write(some.tobytes())
 
     def repeated(self) -> Iterator[Numbers]:
-        """For each part the numbers that came more than once. No more than its different numbers
-        are in memory, and some rows'."""
+        """For each part, the numbers that occur more than once. Only the distinct numbers of one
+        part are in memory, and a few rows."""
         if not self._files:
             yield _repeated([np.concatenate([np.empty(0, np.uint64), *self._held])])
         for file in self._files:
@@ -97,12 +97,12 @@ class _Parts:
 
 
 def _temporary(folder: Path | None) -> IO[bytes]:
-    """A file without a name, which is gone with its process."""
+    """A file without a name, which disappears with its process."""
     return tempfile.TemporaryFile(dir=folder)
 
 
 def _repeated(chunks: Iterable[Numbers]) -> Numbers:
-    """The numbers that come more than once in all chunks together."""
+    """The numbers that occur more than once in all chunks together."""
     seen = repeated = np.empty(0, np.uint64)
     for chunk in chunks:
         numbers = np.sort(chunk)
@@ -117,7 +117,7 @@ def _repeated(chunks: Iterable[Numbers]) -> Numbers:
 
 
 def _have_equal_keys(batches: Iterable[pa.Table], candidates: Numbers) -> bool:
-    """Whether two rows whose number is among some have the same key."""
+    """Whether two rows with one of these numbers have the same key."""
     held: list[pa.Table] = []
     for keys in batches:
         numbers = numbers_of(keys).numbers

@@ -1,8 +1,8 @@
-"""TRUNCATEs of a partitioned table's leaves, which the server sends under the leaves' own names.
+"""TRUNCATEs of leaf partitions, which the server sends under the leaves' own names.
 
-A TRUNCATE of all leaves empties the target. One of a single leaf removes the rows of that leaf:
-what its changes have left before the TRUNCATE, and what the target had of it before these changes.
-The stream does not name the latter; the leaf's bound tells which rows they are.
+A TRUNCATE of all leaf partitions empties the target. A TRUNCATE of a single leaf removes its rows:
+those that its changes in the batch left, and those that the target had of it before the batch. The
+stream does not contain the latter; the leaf's partition bound identifies them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from pgsluice.columnar.changes import TRUNCATE, RelationChanges
 
 Place = tuple[int, int]
-"""A change's position and ordinal."""
+"""The position and ordinal of a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Truncates:
     """The TRUNCATEs among the changes of one partitioned table.
 
     Attributes:
-        whole: where all leaves were truncated that may have rows at the target.
-        of_leaves: leaf -> its last TRUNCATE that left rows of other leaves.
+        whole: where all leaf partitions that may have rows at the target were truncated.
+        of_leaves: leaf -> its last TRUNCATE that did not truncate all other leaves.
     """
 
     whole: frozenset[Place] = frozenset()
@@ -32,11 +32,11 @@ class Truncates:
 
     @classmethod
     def of(cls, truncated: Mapping[Place, Collection[int]], whole: Iterable[Place]) -> Truncates:
-        """Those of some changes.
+        """The TRUNCATEs among some changes.
 
         Args:
-            truncated: where leaves were truncated -> which.
-            whole: where these were all leaves.
+            truncated: where leaf partitions were truncated -> which ones.
+            whole: where all leaf partitions were truncated.
         """
         places = frozenset(whole)
         of_leaves: dict[int, Place] = {}
@@ -46,7 +46,7 @@ class Truncates:
 
     @classmethod
     def joined(cls, each: Iterable[Truncates]) -> Truncates:
-        """Those of several parts of the changes."""
+        """Combine the TRUNCATEs of several parts of the changes."""
         parts = list(each)
         of_leaves: dict[int, Place] = {}
         for part in parts:
@@ -56,18 +56,19 @@ class Truncates:
 
     @property
     def leaves(self) -> frozenset[int]:
-        """The leaves of which the target may have rows from before the changes that are gone."""
+        """The leaf partitions whose rows from before the changes have to be deleted at the
+        target."""
         return frozenset() if self.whole else frozenset(self.of_leaves)
 
     def remaining(self, runs: Sequence[RelationChanges]) -> list[RelationChanges]:
-        """The changes, without those that were undone when their leaf alone was truncated."""
+        """The changes, without those that a TRUNCATE of their own leaf partition has undone."""
         return [
             kept for run in runs if len(kept := _after(run, self.of_leaves.get(run.relation.oid)))
         ]
 
 
 def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
-    """Where leaves of a partitioned table were truncated -> which: all of one statement."""
+    """Where leaf partitions were truncated -> all leaves of the same statement."""
     truncated: dict[Place, set[int]] = {}
     for run in runs:
         if run.facts is None or run.facts.root_oid == run.relation.oid:
@@ -79,7 +80,7 @@ def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
 
 
 def _after(run: RelationChanges, place: Place | None) -> RelationChanges:
-    """The changes of a run that come after a place; None: all of them."""
+    """The changes of a run after a place; None: all of them."""
     if place is None:
         return run
     position, ordinal = place

@@ -1,9 +1,10 @@
-"""Keys that the source does not prove to be unique: two rows of one key are found, never joined.
+"""Checks keys that the source does not prove to be unique: two rows with one key are an error,
+never merged.
 
-A change says which row it is of by the key alone. Where an index proves that no two rows have the
-same key, nothing is asked here. Elsewhere each key of a batch is followed through its changes: they
-have to be those of one row at a time. What the target had before the batch is compared by the sink:
-at most one row of each key, and none of a key that the batch begins to use.
+A change identifies its row by the key alone. If an index proves that keys are unique, this module
+is not used. Otherwise each key of a batch is followed through its changes, which have to belong to
+one row at a time. The sink checks the target's rows before the batch: at most one row of each key,
+and none of a key that the batch starts to use.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class UnprovedKeys:
 
     Attributes:
         keys: the key columns, each key once.
-        is_new: n; the target must have no row of the key; of the others it has at most one.
-        positions: n; of the first change of each key.
+        is_new: n; whether the target must not have a row with the key. Of other keys, it has at
+            most one row.
+        positions: n; the position of each key's first change.
     """
 
     keys: pa.Table
@@ -37,7 +39,7 @@ class UnprovedKeys:
     positions: Int64s
 
     def refuse_shared(self, found: Int64s, table: str) -> None:
-        """Compare the keys with the target's rows.
+        """Check the keys against the target's rows.
 
         Args:
             found: for each row of the target that has one of the keys, the key's index.
@@ -55,13 +57,13 @@ class UnprovedKeys:
 def follow_unproved(
     keys: Keys, positions: Int64s, names: Sequence[str], table: str, *, is_complete: bool
 ) -> UnprovedKeys:
-    """The keys of changes, in commit order, if each has one row at a time.
+    """The keys of changes in commit order, if each key has at most one row at a time.
 
     Args:
-        positions: of the changes.
-        names: of the key columns.
-        is_complete: the stream carries every change. Otherwise an INSERT may follow an INSERT: the
-            DELETE between them was not sent.
+        positions: the positions of the changes.
+        names: the names of the key columns.
+        is_complete: the stream has every change. Otherwise an INSERT may follow an INSERT, because
+            the DELETE in between was not sent.
 
     Raises:
         TableError: two rows have the same key at some moment.
@@ -94,10 +96,10 @@ def follow_unproved(
 
 
 def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn) -> TableError:
-    """The error of keys that several rows of a table have.
+    """The error for keys that several rows of a table have.
 
     Args:
-        position: of a change of such a key, or of the snapshot that has them.
+        position: the position of a change of such a key, or of the snapshot that has them.
     """
     of = "1 key" if count == 1 else f"{count} keys"
     columns = ", ".join(map(quote_identifier, key))

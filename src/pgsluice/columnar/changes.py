@@ -1,4 +1,4 @@
-"""Typed changes of one relation: the result of decoding, which all later stages work on."""
+"""Typed changes of one relation: the result of decoding, and the input of all later stages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Text = Callable[[], pa.Array]
-"""Reads a column's values as PostgreSQL's text output: a string array, null where the value is NULL
-or absent. An unfit value has its text."""
+"""Returns a column's values as PostgreSQL's text output: a string array, null where the value is
+NULL or absent. An unfit value has its text."""
 
 T = TypeVar("T")
 
@@ -32,13 +32,12 @@ class Tuples:
 
     Attributes:
         columns: one array of length n for each column; null where the value is NULL or absent.
-        absent: by column index, a mask of length n: true where the tuple does not carry the
-            value (unchanged TOAST). A column without absent values has no entry.
+        absent: by column index, a mask of length n: true where the tuple does not have the value
+            (unchanged TOAST). A column without absent values has no entry.
         unfit: by column index, a mask of length n: true where the column's Arrow type cannot
             hold the value (an infinite date). The array has null there.
-        texts: by column index, the values as the server prints them, for the columns whose text
-            the caller of decoding asked for. Calling one decodes them, which is expensive only
-            in binary mode.
+        texts: by column index, functions for the values as the server prints them, for the columns
+            whose text was requested. A call decodes them, which is expensive only in binary mode.
     """
 
     columns: tuple[pa.Array, ...]
@@ -77,7 +76,7 @@ class RelationChanges:
     one change without tuples.
 
     Attributes:
-        facts: what the catalog said about the relation; None when that is unknown.
+        facts: the relation's metadata; None if unknown.
         schema: the new tuples' Arrow fields, named as the relation's columns.
         actions: INSERT, UPDATE, DELETE or TRUNCATE.
         positions: end LSN of the transaction.
@@ -88,8 +87,8 @@ class RelationChanges:
         new_index: row in ``new``, or -1 (DELETE, TRUNCATE).
         old: the old tuples of all changes that have one, in order.
         old_index: row in ``old``, or -1.
-        old_kinds: KEY_ONLY, WHOLE_ROW, or 0 where there is no old tuple. In a KEY_ONLY tuple
-            only the key columns have values; the others are null and absent.
+        old_kinds: KEY_ONLY, WHOLE_ROW, or 0 without an old tuple. In a KEY_ONLY tuple only the key
+            columns have values; the others are null and absent.
         doubt: see :class:`pgsluice.columnar.definitions.Definition`.
     """
 
@@ -112,7 +111,7 @@ class RelationChanges:
         return len(self.actions)
 
     def without(self, names: Collection[str]) -> RelationChanges:
-        """As if the relation had no columns of these names."""
+        """The same changes without the columns of these names."""
         kept = [index for index, name in enumerate(self.schema.names) if name not in names]
         if len(kept) == len(self.schema):
             return self
@@ -126,7 +125,7 @@ class RelationChanges:
         )
 
     def take(self, wanted: Int64s) -> RelationChanges:
-        """The chosen changes with their own tuples only, without texts."""
+        """Some of the changes with only their own tuples, without texts."""
         chosen = self.select(wanted)
         has_new, has_old = chosen.new_index >= 0, chosen.old_index >= 0
         return replace(
@@ -138,7 +137,7 @@ class RelationChanges:
         )
 
     def outline(self, wanted: Int64s) -> RelationChanges:
-        """The chosen changes without their tuples: what the relation is, and when it changed."""
+        """Some of the changes without their tuples: their relation and positions."""
         nothing = Tuples((), {}, {})
         none = np.full(len(wanted), -1, np.int64)
         chosen = self.select(wanted)
@@ -151,7 +150,8 @@ class RelationChanges:
 
     @property
     def table_name(self) -> tuple[str, str]:
-        """Schema and name of the table whose rows these are: of a leaf, its root's."""
+        """Schema and name of the table that the rows belong to: for a leaf partition, its
+        root's."""
         facts = self.facts
         if facts is not None and facts.root_oid != facts.oid:
             return facts.root_namespace, facts.root_name
@@ -159,11 +159,11 @@ class RelationChanges:
 
     @property
     def table_title(self) -> str:
-        """``schema.table`` of that table, as settings and commands of a subscription name it."""
+        """``schema.table`` of that table, as in settings and commands."""
         return ".".join(self.table_name)
 
     def select(self, wanted: Mask | Int64s) -> RelationChanges:
-        """The chosen changes, with the tuples of all."""
+        """Some of the changes, with the tuples of all changes."""
         return replace(
             self,
             actions=self.actions[wanted],

@@ -1,7 +1,7 @@
-"""Finds the definition of a relation that holds for each of a segment's changes.
+"""Finds the definition of a relation that is valid for each of a segment's changes.
 
-An R or ``#`` message changes the definition for the messages that follow. After each cache
-invalidation the server repeats R messages; a repeated definition changes nothing.
+A Relation message or ``#`` message changes the definition for later messages. After each cache
+invalidation the server repeats Relation messages; a repeated definition changes nothing.
 
 Its figure: decoding on one core, at least 15 times the rate of pg_recvlogical.
 """
@@ -21,11 +21,11 @@ from pgsluice.wire import Message, Relation, decode_message
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A relation, and what the catalog said about it; ``relation`` is None before the first R.
+    """A relation with its metadata; ``relation`` is None before its first Relation message.
 
     Attributes:
         left_out: names of the relation's columns that are not decoded.
-        doubt: why the names may be those of other columns, for people; empty: they are not.
+        doubt: why the names may belong to other columns, as text for the user; empty: they do not.
     """
 
     relation: Relation | None
@@ -40,10 +40,10 @@ def column_types(
     options: TypeOptions,
     overrides: Mapping[str, TypeOptions] | None = None,
 ) -> list[ColumnType]:
-    """How each column of a relation maps to Arrow.
+    """The mapping of each column of a relation to Arrow.
 
     Args:
-        facts: describe types that are not built in; without facts, these map to text.
+        facts: metadata with the types that are not built in; without it, these map to text.
         overrides: by column name, options for that column alone.
     """
     definitions = facts.type_definitions() if facts is not None else {}
@@ -60,13 +60,13 @@ def column_types(
 
 
 def text_type(relation: Relation, facts: RelationFacts | None, index: int) -> ColumnType:
-    """How the values of a column are printed."""
+    """The type that prints the values of a column."""
     definitions = facts.type_definitions() if facts is not None else {}
     return printed_type(relation.columns[index].type_oid, definitions)
 
 
 def definition_before(view: SegmentView, oid: int) -> Definition:
-    """The definition in force before a segment's first message."""
+    """The definition that is valid before a segment's first message."""
     in_force = view.relations.get(oid)
     if in_force is None:
         return Definition(None, None)
@@ -81,7 +81,7 @@ def definition_before(view: SegmentView, oid: int) -> Definition:
 
 
 def definition_after(view: SegmentView, before: Definition, message: int) -> Definition:
-    """The definition in force after an R or ``#`` message.
+    """The definition that is valid after an R or ``#`` message.
 
     Raises:
         ProtocolError: the message is malformed.

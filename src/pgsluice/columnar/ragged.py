@@ -35,7 +35,7 @@ class Ragged:
 
 
 def spread(starts: Int64s, lengths: Int64s) -> Int64s:
-    """The indices of all ranges ``starts[i] .. starts[i] + lengths[i]``, one after the other."""
+    """The indices of all ranges ``starts[i] .. starts[i] + lengths[i]``, concatenated."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     # Each range's start less the length of the ranges before it.

@@ -1,8 +1,8 @@
-"""The tuples of changes as one pool of rows, to pick rows from and to complete them.
+"""All tuples of some changes as one pool of rows, from which rows are picked and completed.
 
-Row ``i`` of the pool is new tuple ``i``; the old tuples follow after all the new ones. The
-unchanged value (TOAST) of an UPDATE's new tuple can only be in its old tuple: completing a column
-means to read that row of the pool instead.
+Row ``i`` of the pool is new tuple ``i``; the old tuples follow all new ones. An unchanged TOAST
+value of an UPDATE can only be in its old tuple: to complete a column, that row of the pool is read
+instead.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_row_filter), which copies such
 values from the old tuple before it looks at the new one.
@@ -53,14 +53,14 @@ class RowPool:
 
     @property
     def _counts(self) -> tuple[int, int]:
-        """How many new and old tuples."""
+        """The number of new and old tuples."""
         return self.new_rows, len(self.old.columns[0]) if self.old.columns else 0
 
     def completed(self, column: int, rows: Int64s) -> Int64s:
-        """The row that holds each row's value of a column: the row itself, or its old tuple's.
+        """For each row, the row that has its value of a column: the row itself, or its old tuple.
 
-        A value that is missing in both stays missing. So does one that is NULL in the old
-        tuple, because a value that is stored out of line is never NULL.
+        A value that is missing in both stays missing. So does one that is NULL in the old tuple,
+        because a TOAST value is never NULL.
         """
         absent = self.new.absent.get(column)
         if absent is None:
@@ -120,11 +120,10 @@ class RowPool:
         return mask if mask.any() else None
 
     def tuples(self, columns: list[int], rows: Int64s, complete: Mask | None = None) -> Tuples:
-        """Some rows and columns, as tuples of their own.
+        """Some rows and columns as separate tuples.
 
         Args:
-            complete: which of the rows take their unchanged values from their old tuples;
-                None: none of them.
+            complete: which of the rows take unchanged values from their old tuples; None: none.
         """
         arrays: list[pa.Array] = []
         absent: dict[int, Mask] = {}
@@ -145,7 +144,8 @@ class RowPool:
 
 
 def _gather(new: pa.Array, old: pa.Array, rows: Int64s) -> pa.Array:
-    """Take rows of two arrays as if they were one; they are joined only if both are needed."""
+    """Take rows of two arrays as if they were one; they are concatenated only if both are
+    needed."""
     count = len(new)
     if not len(rows):
         return new.slice(0, 0)

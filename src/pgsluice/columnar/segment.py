@@ -1,6 +1,6 @@
 """Decodes a segment's raw messages to typed changes.
 
-A *run* is the changes of one relation as long as its definition stays the same.
+A *run* is a group of changes of one relation with the same definition.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _table(tags: bytes) -> Mask:
 
 
 def _allowed_markers() -> Mask:
-    """By a change's tag and the kind of its first tuple: does the protocol allow them?"""
+    """Which markers the protocol allows, by a change's tag and the kind of its first tuple."""
     allowed = np.zeros((256, 256), np.bool_)
     allowed[INSERT, _NEW] = allowed[TRUNCATE, 0] = True
     allowed[UPDATE, [KEY_ONLY, WHOLE_ROW, _NEW]] = True
@@ -84,14 +84,14 @@ def decode_segment(
     Args:
         view: the segment, or a part.
         oids: the relations to decode; None for all.
-        options: how types map to Arrow where there is a choice.
-        overrides: by column name, options for that column alone; for calls with one relation.
+        options: how to map types to Arrow where there is a choice.
+        overrides: options for single columns, by name; for calls with one relation only.
         texts: names of columns whose values are also returned as PostgreSQL's text
             (``Tuples.texts``); for calls with one relation.
         unfit_texts: return the text of every column that has unfit values, too.
-        columns: names of the columns to decode; all others are null. None for all.
-        identify: gives the columns of a definition other names, given the position of the first
-            change that it holds for; all other arguments go by these names.
+        columns: names of the columns to decode; all others are null. None: all columns.
+        identify: renames the columns of a definition, given the position of the first change with
+            this definition; all other arguments use the new names.
 
     Yields:
         the runs, ordered by their first change. The changes of one relation come in commit
@@ -270,7 +270,7 @@ def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
 def _check_between(
     reader: TupleReader, messages: Int64s, actions: Bytes, old_ends: Int64s
 ) -> Int64s:
-    """Where the new tuples that follow old ones begin; a DELETE ends with its old tuple."""
+    """Where the new tuples after old ones start; a DELETE ends with its old tuple."""
     limits = reader.block.ends[messages]
     is_update = actions == UPDATE
     trailing = ~is_update & (old_ends != limits)

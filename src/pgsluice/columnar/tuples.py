@@ -38,14 +38,14 @@ class TupleReader:
     """Reads tuples of messages of one relation.
 
     Attributes:
-        block: where the messages lie.
+        block: the block with the messages.
         segment: the segment's name, for errors.
-        relation: the definition in force.
-        types: one for each column.
-        text_type: how the values of a column are printed, by its index.
-        texts: the indexes of columns whose text is wanted.
-        unfit_texts: the text of columns that have unfit values is wanted, too.
-        wanted: the indexes of the columns to decode, the others are null; None: all.
+        relation: the valid definition.
+        types: the type of each column.
+        text_type: returns the type that prints a column's values, by the column's index.
+        texts: the indexes of columns whose text is needed.
+        unfit_texts: also return the text of columns that have unfit values.
+        wanted: the indexes of the columns to decode; the others are null. None: all.
     """
 
     block: MessageBlock
@@ -64,7 +64,7 @@ class TupleReader:
 
         Args:
             rows: the messages' indices in the block.
-            offsets: where each tuple begins in ``block.data``; rises.
+            offsets: where each tuple starts in ``block.data``; ascending.
             key_only: true for tuples of kind K, in which only key columns have values.
 
         Returns:
@@ -124,7 +124,7 @@ class TupleReader:
     def _step(
         self, rows: Int64s, offsets: Int64s, limits: Int64s
     ) -> tuple[Bytes | None, Int64s, Int64s]:
-        """Read one column: its kinds (None: all are text), where its values start and end."""
+        """Read one column: its kinds (None: all are text), and where its values start and end."""
         self.refuse(rows, offsets, offsets >= limits, "the tuple is truncated")
         data = self.block.data
         kinds = data[offsets]
@@ -154,7 +154,7 @@ class TupleReader:
         )
 
     def _misfit(self, error: ConversionError, number: int, rows: Int64s) -> ConversionError:
-        """The registry's error with the value's table, column, segment and position."""
+        """Add the value's table, column, segment and position to the registry's error."""
         column = self.relation.columns[number].name
         table = f"{self.relation.namespace}.{self.relation.name}"
         facts = {"table": table, "column": column, "segment": self.segment, **error.facts}
@@ -169,7 +169,7 @@ class _Values:
     """One column's values in the buffer.
 
     Attributes:
-        kinds: of each value; None: all are text.
+        kinds: the kind of each value; None: all are text.
         starts, ends: value i is ``data[starts[i]:ends[i]]``, empty where there is none.
         hidden: rows that are treated as having no value; None: no row.
     """
@@ -221,7 +221,7 @@ def _missing(kinds: Bytes | None, hidden: Mask | None) -> Mask | None:
 
 
 def _either(choice: Mask, chosen: Decoded, other: Decoded) -> Decoded:
-    """One column of two: ``chosen`` where ``choice`` is true, else ``other``."""
+    """Combine two columns: ``chosen`` where ``choice`` is true, else ``other``."""
     values = pc.if_else(pa.array(choice), chosen.values, other.values)
     if chosen.unfit is None and other.unfit is None:
         return Decoded(values)
@@ -238,10 +238,10 @@ def protocol_error(
     """An error that names the message's tag and position, and the offset in the message.
 
     Args:
-        block: has the message.
+        block: the block with the message.
         segment: its name.
         message: the message's index in the block.
-        place: the wrong byte's index in ``block.data``.
+        place: the index of the wrong byte in ``block.data``.
         reason: what is wrong.
     """
     tag = chr(int(block.tags[message]))

@@ -50,7 +50,7 @@ _TIMESTAMP, _TIMESTAMP_NTZ = 12, 13
 
 
 class Dictionary:
-    """The sorted field names of one relation's rows, and their encoding.
+    """The sorted field names of one relation's rows, with their encoding.
 
     Args:
         names: the columns' names, each once.
@@ -76,7 +76,7 @@ class Dictionary:
         return len(self._ids)
 
     def id(self, name: str) -> int:
-        """The number of a name, which objects have in its place."""
+        """The number of a name, by which objects refer to it."""
         return self._ids[name]
 
 

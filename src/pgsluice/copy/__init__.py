@@ -1,13 +1,13 @@
-"""What the tasks of initial copies do: they read chunks of tables, and stage their rows.
+"""The tasks of initial copies: they read chunks of tables, and stage their rows.
 
 Every copy reads under the snapshot of a new replication slot (:mod:`pgsluice.snapshots`), and its
-position is that slot's consistent point. Which table is copied when is decided in
-:mod:`pgsluice.subscription.copies`.
+position is that slot's consistent point. :mod:`pgsluice.subscription.copies` decides which table is
+copied when.
 
-A table that was renamed is copied from the target that it had, without a snapshot.
+A renamed table is copied from its previous target, without a snapshot.
 
-What this package exports is imported when one of its names is first used: a batch deletes rows of
-partitions by :mod:`pgsluice.copy.partition_rows`, and needs nothing else of a copy.
+The exported names are imported when first used: a batch that deletes rows of partitions needs only
+:mod:`pgsluice.copy.partition_rows`.
 """
 
 from __future__ import annotations

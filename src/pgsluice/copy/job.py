@@ -1,7 +1,8 @@
-"""What the tasks and the driver of a copy do: tasks read portions of tables under one snapshot and
-stage them, and the driver commits each table once.
+"""Copies tables: tasks read chunks of tables under one snapshot and stage them, and the driver
+commits each table once.
 
-Only a task that reads a table loads what reads it: a worker that applies changes does not.
+The code that reads tables is imported only in tasks that read one, not in workers that apply
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from pgsluice.snapshots import Snapshot, TableQuery, TableReader
 
 _TABLE_S = 2.0
-"""After so long, a task begins no other portion of a table: others want its core, too."""
+"""After this time, in seconds, a task starts no other chunk of a table, to give its core to other
+work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +41,20 @@ class CopyWork:
     """One table to copy.
 
     Attributes:
-        facts: the table, or a partitioned table's root.
-        columns: the columns that the server's publications send; None: all that are not
-            generated.
-        row_filter: the server's row filters, ORed; None: all rows.
-        unlisted: column -> leaves in whose rows it is NULL, since their column lists leave it out.
-        is_key_proved: the source makes sure that no two rows have the same key.
-        key_problem: why no key of the source holds for all leaves, and what to do.
-        copy_number: the number that the target gets, higher than any before; with ``leaves``, the
-            one that it has.
-        leaves: the partitions whose rows are to be loaded into the rows that the target has.
-        gone_bounds: which rows of the target partitions had that are gone, as SQL conditions; what
-            the source has there replaces them. Without these and ``leaves``, all rows of the table
-            make a new copy.
-        is_gone: the same, to be computed on the target's rows.
+        facts: the metadata of the table or partition root.
+        columns: the columns that the server's publications send; None: all that are not generated.
+        row_filter: the server's row filters, combined with OR; None: all rows.
+        unlisted: column -> leaf partitions in whose rows it is NULL, because their column lists
+            lack it.
+        is_key_proved: the source guarantees that two rows never have the same key.
+        key_problem: why no key of the source is valid for all leaf partitions, and what to do.
+        copy_number: the number for the target, higher than all before; with ``leaves``, its current
+            number.
+        leaves: the partitions whose rows are loaded into the existing target.
+        gone_bounds: SQL conditions on rows of removed partitions; the source's rows with these
+            conditions replace those of the target. Without these and ``leaves``, all rows of the
+            table make a new copy.
+        is_gone: functions that compute the same conditions on the target's rows.
         predecessor_oids, may_replace_foreign_target: see
             :class:`pgsluice.sinks.contract.TargetTable`.
     """
@@ -74,16 +76,16 @@ class CopyWork:
 
     @property
     def replaces_partitions(self) -> bool:
-        """Whether the target keeps its rows, but for those of some partitions."""
+        """Whether only the rows of some partitions are replaced at the target."""
         return bool(self.leaves or self.gone_bounds)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What one copy did.
+    """The result of one copy.
 
     Attributes:
-        copy_number: the target's; higher than the work's if that came too late.
+        copy_number: the target's copy number; higher than the work's if the copy came too late.
     """
 
     rows: int
@@ -93,12 +95,12 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyTables:
-    """Copies tables under one snapshot; it pickles.
+    """Copies tables under one snapshot; picklable.
 
     Attributes:
-        dsn: the source, as the executors reach it.
-        snapshot: the snapshot that all tables are read under, and its position.
-        spool_id: the spool whose stream the copies are joined to.
+        dsn: the source's connection string on the executors.
+        snapshot: the snapshot for all tables, with its position.
+        spool_id: the id of the spool whose stream continues the copies.
     """
 
     dsn: str
@@ -110,18 +112,19 @@ class CopyTables:
     def stage_all(
         self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
     ) -> list[StagedRows | Failure | None]:
-        """The task's half: read portions of tables, and write their rows where nobody sees them.
+        """The task's part: read chunks of tables, and write their rows where no reader sees them.
 
-        A second attempt stages them again, and what the first one wrote is never committed.
+        A second attempt stages them again; the files of the first one are never committed.
 
         Args:
-            portions: those of a table follow each other.
-            stands_back: other work that wants the same core goes first. Loads of partitions are
-                merges, whose libraries keep threads, so they have the usual priority.
+            portions: the chunks; those of one table are consecutive.
+            stands_back: run at low priority, behind other work that needs the core. Loads of
+                partitions are merges, whose libraries keep their threads, so they always run at
+                normal priority.
 
         Returns:
-            each portion's result. After one that has failed, or after some seconds, the next ones
-            of its table are not read, and have None.
+            the result of each chunk. After a failed chunk, or after some seconds, the remaining
+            chunks of the table are not read, and their result is None.
         """
         if stands_back and not any(work.replaces_partitions for work, _ in portions):
             # The threads that a sink's library keeps have to begin before: batches use them, too.
@@ -178,8 +181,8 @@ class CopyTables:
         return replace(staged, rows=counted.rows)
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
-        """The driver's half: make all staged portions of a table its content, or have those of
-        partitions replace others there, in one commit.
+        """The driver's part: in one commit, make all staged chunks the content of a table, or
+        replace the rows of partitions by them.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
@@ -196,7 +199,7 @@ class CopyTables:
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
 
     def writer(self, work: CopyWork) -> TableWriter:
-        """Writes the target of a table.
+        """The writer of a table's target.
 
         Raises:
             Exception: as :meth:`commit`.
@@ -204,7 +207,7 @@ class CopyTables:
         return self._writer(work, self._table(work))
 
     def discard(self, work: CopyWork, staged: Sequence[StagedRows]) -> None:
-        """Delete staged portions of which no commit was begun, and none will be.
+        """Delete staged chunks for which no commit was started or will be.
 
         Raises:
             Exception: as :meth:`commit`.
@@ -216,7 +219,7 @@ class CopyTables:
             writer.discard_load(staged)
 
     def can_stage(self, work: CopyWork) -> bool:
-        """Whether several tasks may share the table; else one task has to load all of it.
+        """Whether several tasks can stage the table; otherwise one task has to load all of it.
 
         Raises:
             Exception: as :meth:`commit`.
@@ -245,11 +248,11 @@ def _changes_of(staged: Sequence[StagedRows]) -> list[StagedChanges]:
 
 
 def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
-    """Have a table copied again if its target is past the snapshot.
+    """Raise an error that leads to a new copy if the target is past the snapshot.
 
-    An earlier attempt may have committed on a primary that a promotion left since, before the
-    record had it. Then the target has rows of that primary, and would skip what the new primary
-    commits at such positions. A copy of the whole table has a number of its own.
+    An earlier attempt may have committed, unrecorded, with rows of a primary that a promotion has
+    replaced since. Then the target has rows of the old primary, and would skip commits of the new
+    primary at lower positions. A copy of the whole table gets a new copy number.
     """
     if reached is not None and reached > position:
         raise TableError(
@@ -269,14 +272,14 @@ def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable) -> None:
     if not table.schema.names:
         raise TableError(
             f"{title} has no columns that are published",
-            hint="add a column, or leave the table out of the publication",
+            hint="add a column, or remove the table from the publication",
             table=title,
             reason=ParkReason.COLUMNS,
         )
 
 
 class _Counter:
-    """Counts the rows that pass."""
+    """An iterator that counts the rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -1,10 +1,10 @@
-"""Rows of some partitions, which one commit replaces at their table's target.
+"""Stages the rows of some partitions, which one commit replaces in their table's target.
 
-A task stages them as changes of the table's keys (ADR 0034, ADR 0038). Partitions that came bring
-their rows. Where partitions are gone, the target may have any rows of their bounds, and the source
-other ones: of partitions with the same bounds that came since, or of a default partition. So all
-rows that the target has there are deleted, and all that the source has there are put instead. Which
-keys these are is decided by the key alone, so no other task changes one of them.
+A task stages them as changes of the table's keys (ADR 0034, ADR 0038). Rows of new partitions are
+added. Within the bounds of removed partitions, the target may have any rows, and the source may
+have other ones: of newer partitions with the same bounds, or of a default partition. So all rows of
+the target within these bounds are replaced by those of the source. The bounds depend on the key
+alone, so no other task changes the same keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
 
 _DELETES = 500_000
-"""How many keys are deleted together: each time the target's files are searched for them."""
+"""How many keys to delete at a time: each time, the target's files are searched for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StagedPartitionRows(StagedRows):
     """Rows of partitions that one task has staged as changes of their table.
 
     Attributes:
-        changes: what the commit takes.
+        changes: the staged changes for the commit.
     """
 
     changes: StagedChanges | None = None
@@ -47,11 +47,12 @@ def stage_partition_rows(
     """Stage rows of partitions.
 
     Args:
-        rows: what the source has, each row with another key.
-        is_gone: the rows of the target that ``rows`` replace; None: those with the same keys.
+        rows: the source's rows, with distinct keys.
+        is_gone: conditions on the target's rows that ``rows`` replace; None: rows with the same
+            keys.
 
     Raises:
-        TableError: the target cannot take them, and the table has to be copied.
+        TableError: the target does not support it, so the table has to be copied.
     """
     if not table.key or not writer.can_stage_changes():
         raise _copied_again(table, "the target cannot take rows of a partition alone")
@@ -70,14 +71,14 @@ def stage_partition_rows(
 def deletes_of_rows(
     writer: TableWriter, table: TargetTable, conditions: Sequence[FilterEvaluator]
 ) -> Iterator[NetChanges]:
-    """Net changes that delete the target's rows that one of some conditions is true for.
+    """Net changes that delete the target's rows for which one of some conditions is true.
 
     Args:
-        writer: of the target; the deletes have to be staged with it.
-        conditions: on columns of the table's key.
+        writer: the target's writer, with which the deletes have to be staged.
+        conditions: conditions on columns of the table's key.
 
     Raises:
-        TableError: these rows cannot be found, and the table has to be copied.
+        TableError: these rows cannot be found, so the table has to be copied.
     """
     batches = writer.keys(table.key)
     if batches is None:
@@ -95,7 +96,7 @@ def deletes_of_rows(
 def _fulfilling(
     keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[FilterEvaluator]
 ) -> Mask:
-    """Which keys one of the conditions is true for."""
+    """The keys for which one of the conditions is true."""
     chosen = np.zeros(len(keys), np.bool_)
     for condition in conditions:
         columns = {name: keys.column(name) for name in condition.columns}
@@ -108,7 +109,7 @@ def _fulfilling(
 
 
 def _distinct(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Each key once: rows of a partition that is gone may have the keys of newer ones."""
+    """The distinct keys: rows of a removed partition may have the same keys as newer ones."""
     keys = pa.Table.from_batches(batches)
     return keys.group_by(keys.schema.names).aggregate([]).select(keys.schema.names)
 

@@ -1,4 +1,4 @@
-"""Lets a copy's work stand back where the stream's wants the same cores."""
+"""Runs a copy's work at low priority, behind batches that need the same cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 _NICENESS = 10
-"""A tenth of a core while another process wants it, and all of it while none does."""
+"""The nice value: a tenth of a core while another process needs it, else all of it."""
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -19,12 +19,12 @@ _of_thread = threading.local()
 
 
 def stand_back(run: Callable[[W], R], work: W) -> R:
-    """Run something with a lower priority than the rest of the process has.
+    """Run a function at a lower priority than the rest of the process.
 
-    A process without privileges cannot raise its priority again, and Spark has its Python processes
-    apply changes afterwards. So another thread has the lower priority. The threads that it starts
-    have it, too: it must not be the first to use a pool of threads that is kept. Other systems than
-    Linux have no priorities of threads.
+    An unprivileged process cannot raise its priority again, and Spark reuses its Python processes
+    for batches. So only a new thread gets the low priority. Threads that it starts inherit the
+    priority, so it must not be the first to use a permanent thread pool. Only Linux has priorities
+    of threads.
     """
     if sys.platform != "linux":
         return run(work)

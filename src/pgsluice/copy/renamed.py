@@ -1,8 +1,7 @@
-"""Copies of renamed tables, from the target under the old name to that of the new one.
+"""Copies renamed tables, from the target of the old name to that of the new one.
 
-The source is not read: the old target has every row, up to a position that its version names.
-It is read at that version, so two tables may swap their targets, in any order and again after
-a crash.
+The source is not read: the old target has every row, up to the position of its version. It is read
+at that version, so two tables can swap their targets, in any order, and a crash does no harm.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from pgsluice.sinks.fence import TableWriter, read_content
 from pgsluice.spool import TableRecord
 
 RenamedWork = tuple[int, TableRecord]
-"""A table's OID (a partitioned table's root) and its record: the old target, the position up to
-which that is applied (``committed``), and the number that the copy at the new name gets."""
+"""A table's OID (the partition root's) and its record: the old target, the position up to which it
+is applied (``committed``), and the copy number for the new name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRenamed:
-    """Copies renamed tables in tasks; it pickles.
+    """Copies renamed tables in tasks; picklable.
 
     Attributes:
-        spool_id: the spool that the targets belong to.
+        spool_id: the id of the spool that the targets belong to.
     """
 
     spool_id: str
@@ -38,7 +37,7 @@ class CopyRenamed:
         """Copy one table.
 
         Returns:
-            the new target's version; None if the old target cannot give the rows.
+            the new target's version; None if the old target no longer has the rows.
 
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.

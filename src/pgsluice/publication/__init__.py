@@ -1,9 +1,11 @@
-"""Publications of pgsluice's own: what PostgreSQL 15+ publishes, on servers from 10 on.
+"""pgsluice's own publications: PostgreSQL 15's row filters and column lists, for servers from 10
+on.
 
 A text of statements becomes :class:`Publications`, checked against the source's tables
-(:func:`load_publications`). :func:`resolve` says which of their rules act on one relation, and a
-:class:`Publisher` applies them to its decoded changes. All of it is pure: the source's catalog
-comes in as a value (:func:`pgsluice.catalog.tables.source_tables.source_catalog`).
+(:func:`load_publications`). :func:`resolve` finds the rules that apply to one relation, and a
+:class:`Publisher` applies them to its decoded changes. Nothing here connects to the server: the
+source's catalog is passed as a value
+(:func:`pgsluice.catalog.tables.source_tables.source_catalog`).
 
 Other rooms import from this package only, never from its modules.
 

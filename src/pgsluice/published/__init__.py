@@ -1,1 +1,2 @@
-"""What the publications send now: tables, their keys, and the rules of our own publications."""
+"""What the publications send now: tables, their keys, and the rules of pgsluice's own
+publications."""

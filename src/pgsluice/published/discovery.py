@@ -1,9 +1,9 @@
-"""Which tables a subscription has: what the server's publications send, by root.
+"""The tables of a subscription: what the server's publications send, by partition root.
 
-A partitioned table is one target, mapped from its leaves' facts; the copy reads the root. One below
-the root that is published via root is a target of its own, as the server names it. With
-publications of our own a table is what these publish it as: the root, a partition, or a
-partitioned table between them.
+A partitioned table has one target, whose columns follow from its leaf partitions; the copy reads
+the root. A lower partitioned table that is published with publish_via_partition_root has a separate
+target, under the server's name. With pgsluice's own publications, a table is whatever they publish:
+the root, a partition, or a partitioned table in between.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ from pgsluice.sql import any_of
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedTable:
-    """A table to replicate, a partitioned table's root for all of its leaves.
+    """A table to replicate; a partition root stands for all of its leaf partitions.
 
     Attributes:
-        facts: of the table or root.
-        columns: what the publications send; None: all columns that are not generated.
-        row_filter: what a copy has to read, as an SQL condition; None: all rows.
-        fingerprint: what later looks are compared with.
-        rules: of pgsluice's publications, by the relation that the server sends; None without.
-        unlisted: column -> leaves whose changes come without it: it is NULL in their rows.
-        key_problem: why no key holds for all leaves; None if one does, or if none is needed.
-        unsent: columns that pgsluice's publications publish and the server does not send.
-        relations: the relations whose changes are this table's; empty: all of its root.
-        foreign_partitions: its partitions that are foreign tables: their rows are not sent.
-        unique_index: of a table without a key, an index that can be its replica identity; empty:
+        facts: the metadata of the table or root.
+        columns: the sent columns; None: all columns that are not generated.
+        row_filter: the rows that a copy has to read, as an SQL condition; None: all rows.
+        fingerprint: the baseline for later catalog refreshes.
+        rules: the rules of pgsluice's own publications, by the relation that the server sends; None
+            without.
+        unlisted: column -> leaf partitions whose changes lack it: it is NULL in their rows.
+        key_problem: why no key is valid for all leaf partitions; None if one is, or if none is
+            needed.
+        unsent: columns that pgsluice's own publications publish but the server does not send.
+        relations: the relations whose changes belong to this table; empty: all with this root.
+        foreign_partitions: its partitions that are foreign tables, whose rows are not sent.
+        unique_index: for a table without a key: an index that can be its replica identity; empty:
             there is none.
-        publications: the server's that send it.
+        publications: the server's publications that send it.
     """
 
     facts: RelationFacts
@@ -75,12 +77,12 @@ class ReplicatedTable:
     publications: tuple[str, ...] = ()
 
     def with_key_index(self, name: str) -> ReplicatedTable:
-        """With the index that proves its key; an empty name: none does."""
+        """The table with the index that proves its key; an empty name: none does."""
         return replace(self, fingerprint=replace(self.fingerprint, key_index=name))
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        """The columns that a role has to be able to read for a copy."""
+        """The columns on which a copy needs SELECT."""
         columns = _plain(self.facts) if self.columns is None else self.columns
         by_leaf = bool(self.unlisted)
         return columns_to_read(self.facts, columns, [self.row_filter], by_leaf=by_leaf)
@@ -88,15 +90,15 @@ class ReplicatedTable:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the catalog has of all tables, asked for in one query each.
+    """The catalog's data of all tables, read in one query for each kind.
 
     Attributes:
-        facts: of the relations that the server publishes.
-        leaves: of tables and partitioned tables, with their files.
-        bounds, foreign: of tables, those of their partitions.
-        partition_columns: of tables without a key.
-        rules: of pgsluice's publications; None without.
-        witnesses: rows of the catalog.
+        facts: the metadata of the published relations.
+        leaves: the leaf partitions of tables, with their files.
+        bounds, foreign: the bounds, and the foreign tables, among the tables' partitions.
+        partition_columns: the partition key columns of tables without a key.
+        rules: the rules of pgsluice's own publications; None without.
+        witnesses: versions of catalog rows.
         keys: see :func:`source_tables`.
     """
 
@@ -120,12 +122,12 @@ def source_tables(
     """The tables that the publications send now, ordered by name.
 
     Args:
-        connection: to the source.
-        publications: the server's.
-        publication_rules: of pgsluice's publications, which choose from what the server's send;
-            None: all of it.
-        keys: ``schema.table`` -> the columns that the configuration names as its key.
-        filters: keeps the texts of the server's row filters from call to call.
+        connection: a connection to the source.
+        publications: the server's publications.
+        publication_rules: pgsluice's own publications, which select from what the server's send;
+            None: everything.
+        keys: ``schema.table`` -> the configured key columns.
+        filters: caches the texts of the server's row filters between calls.
 
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
@@ -174,7 +176,8 @@ def source_tables(
 def _table(
     found: _Found, table: RelationFacts, relations: Sequence[PublishedRelation]
 ) -> ReplicatedTable:
-    """One table, from what the server publishes of it and what pgsluice's publications take."""
+    """One table, from what the server publishes of it and what pgsluice's own publications
+    select."""
     leaves, foreign = found.leaves, found.foreign.get(table.oid, {})
     published = [
         found.facts[oid] for oid in sorted(each.oid for each in relations) if oid in found.facts
@@ -253,7 +256,7 @@ def _table(
 
 
 def _all_of(*conditions: str | None) -> str | None:
-    """A condition that is true where all of them are; None: there are none."""
+    """A condition that combines them with AND; None: there are none."""
     known = [condition for condition in conditions if condition is not None]
     return " AND ".join(f"({condition})" for condition in known) or None
 
@@ -270,7 +273,7 @@ def _relations(
 
 
 def _actions(relation: PublishedRelation, mine: Mapping[int, Publisher] | None) -> frozenset[str]:
-    """What is sent of one relation."""
+    """The sent actions of one relation."""
     if mine is None:
         return relation.actions
     if relation.oid not in mine:
@@ -294,7 +297,7 @@ def _column_states(facts: RelationFacts, columns: tuple[str, ...] | None) -> dic
 
 
 def _base_type(column: ColumnFacts, facts: RelationFacts) -> tuple[int, int]:
-    """A column's type and typmod; a domain's values are those of the type below it."""
+    """A column's type and typmod; for a domain, those of its base type."""
     definitions = facts.type_definitions()
     type_oid, typmod = column.type_oid, column.typmod
     while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
@@ -307,7 +310,7 @@ def _rules_fingerprint(
     relations: Sequence[PublishedRelation],
     mine: Mapping[int, Publisher] | None,
 ) -> str:
-    """What filters and lists act on the relations that are one table."""
+    """The filters and column lists for the relations of one table, as a part of its fingerprint."""
     resolutions = {oid: publisher.resolution for oid, publisher in (mine or {}).items()}
     acting = {
         fingerprint(resolutions.get(relation.oid), [_listed(by, facts) for by in relation.by])
@@ -319,9 +322,10 @@ def _rules_fingerprint(
 def _truncates(
     relations: Sequence[PublishedRelation], mine: Mapping[int, Publisher] | None
 ) -> frozenset[int]:
-    """The leaves of which the stream has every TRUNCATE: those that are sent as themselves.
+    """The leaf partitions whose TRUNCATEs are all in the stream: those that are sent under their
+    own names.
 
-    Under a root's name, the server's publications and pgsluice's send only a TRUNCATE of the root.
+    Under a root's name, publications send only a TRUNCATE of the root.
     """
     return frozenset(
         relation.oid
@@ -337,7 +341,7 @@ def _truncates(
 
 
 def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str, Any]:
-    """The catalog rows that a table's fingerprint has."""
+    """The versions of catalog rows in a table's fingerprint."""
     table = witnesses.of(facts.oid)
     return {
         "attnums": table.attnums,
@@ -357,15 +361,16 @@ def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str
 
 
 def _plain(facts: RelationFacts) -> tuple[str, ...]:
-    """What is sent where no list and no option says more."""
+    """The sent columns if no list and no option selects others."""
     return tuple(column.name for column in facts.columns if not column.generated)
 
 
 def _listed(by: PublishedBy, facts: RelationFacts) -> PublishedBy:
-    """With its list only if that leaves something out, or adds a generated column.
+    """The sent columns with a column list, but only if the list excludes something or adds a
+    generated column.
 
-    Servers from 15 on list all columns where there is no list: one that is added would look
-    like another rule.
+    Servers from 15 on report a list of all columns if there is no list: then an added column would
+    look like a changed list.
     """
     if by.columns is None or set(by.columns) < set(_plain(facts)):
         return by

@@ -1,14 +1,17 @@
-"""The key of a partitioned table that has none of its own: that of its leaves, if it holds for all.
+"""The key of a partitioned table without an own key: the key of its leaf partitions, if valid for
+all of them.
 
-Up to server 10 no root has a key, and later it need not have one. Changes then carry the key of
-their leaf. It is the table's key under PostgreSQL's own rules for a unique constraint of a
-partitioned table, since the target tells rows of all leaves apart by it:
+In PostgreSQL 10 a partition root cannot have a key, and later it need not have one. Changes then
+have the key of their leaf partition. It can be the table's key under PostgreSQL's rules for a
+unique constraint of a partitioned table, because it has to identify the rows of all leaves in the
+target:
 
 - All leaves have the same key.
 - It has the partition columns of the table and of all partitioned tables below it. Otherwise two
-  partitions may have rows with the same key. No key has a partition expression.
+  partitions may have rows with the same key. A partition expression is part of no key.
 
-A subscription may name a key that the server does not vouch for: it is the user's word.
+A subscription can configure a key that the server does not guarantee; then the user is responsible
+for it.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ _MOST_NAMED = 3
 
 
 class KeyProblem(NamedTuple):
-    """Why no key holds for all leaves of a table whose updates or deletes are sent."""
+    """Why no key is valid for all leaf partitions of a table whose updates or deletes are sent."""
 
     what: str
     hint: str
 
 
 def key_of(facts: RelationFacts) -> tuple[str, ...]:
-    """The primary key, else the columns of the replica identity's index; empty without one."""
+    """The primary key, else the columns of the replica identity's index; empty if there is none."""
     return facts.primary_key or facts.identity_key
 
 
@@ -40,11 +43,12 @@ def with_leaves_key(
     published: Sequence[RelationFacts],
     partition_columns: Collection[str | None],
 ) -> RelationFacts:
-    """A table without a key, with the key of its leaves if that holds for all of them.
+    """Give a table without a key that of its leaf partitions, if it is valid for all of them.
 
     Args:
         published: the relations that are sent for it.
-        partition_columns: of it and of the partitioned tables below it; None for an expression.
+        partition_columns: the partition key columns of it and of the partitioned tables below it;
+            None for an expression.
     """
     if key_of(table) or not published or find_key_problem(table, published, partition_columns):
         return table
@@ -62,8 +66,8 @@ def find_key_problem(
     published: Sequence[RelationFacts],
     partition_columns: Collection[str | None],
 ) -> KeyProblem | None:
-    """Why a table without a key cannot have that of its leaves; None if it can, or has its own,
-    or if its leaves have no key at all.
+    """Why a table without a key cannot have that of its leaf partitions; None if it can, if it has
+    its own, or if its leaves have no key at all.
 
     Args:
         table, published, partition_columns: as for :func:`with_leaves_key`.
@@ -110,7 +114,7 @@ def _ambiguous_key(table: RelationFacts, key: Sequence[str], missing: Sequence[s
 
 
 def _setting(table: RelationFacts, key: Sequence[str]) -> str:
-    """The subscription's ``key``, as the configuration has it."""
+    """The subscription's ``key`` setting, as in the configuration."""
     return f"key = {{ {json.dumps(_title(table))} = {json.dumps(list(key))} }}"
 
 

@@ -1,4 +1,4 @@
-"""What finds the rows of partitions: their bounds, as filters on the table's rows."""
+"""Functions that find the rows of partitions: their bounds, as filters on the table's rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ T = TypeVar("T", int, tuple[int, int])
 def evaluators_of(
     connection: psycopg.Connection[Any], wanted: Mapping[T, tuple[int, Sequence[str]]]
 ) -> dict[T, FilterEvaluator]:
-    """What finds the rows of partitions.
+    """Functions that find the rows of partitions.
 
     Args:
-        connection: to the source.
-        wanted: anything -> a table, and conditions on its rows, of which one has to be true.
+        connection: a connection to the source.
+        wanted: any key -> a table, and conditions on its rows, of which at least one has to be
+            true.
 
     Returns:
-        by the same keys, without those whose conditions cannot be computed exactly.
+        the functions by the same keys, without those whose conditions cannot be computed exactly.
     """
     evaluators: dict[T, FilterEvaluator] = {}
     catalog = source_catalog(connection) if wanted else None

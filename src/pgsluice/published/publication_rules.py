@@ -1,9 +1,9 @@
-"""A subscription's publications of pgsluice: which rules act on what the server sends.
+"""A subscription's own publications: which rules apply to what the server sends.
 
-The statements are executed against the source's catalog at each look, so that they mean what
-they would mean to the server now. Text that is refused at the start ends the run; later, the
-rules that were in force stay in force and the error is reported: a table whose columns changed
-under its filter parks by itself.
+Each catalog refresh executes the statements against the source's catalog, so that they mean what
+they would mean on the server now. Statements that are refused at the start end the run. Later, the
+earlier rules stay in force and the error is reported; a table whose filter no longer matches its
+columns is parked.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pgsluice.publication import Publisher, Statements, subscribed
 
 
 class PublicationRules:
-    """The rules of one subscription's publications.
+    """The rules of one subscription's own publications.
 
     Args:
-        section: ``[publications]``.
-        subscription: with names of publications.
+        section: the section ``[publications]``.
+        subscription: a subscription that names publications.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -36,7 +36,7 @@ class PublicationRules:
 
     @classmethod
     def of(cls, config: Config, subscription: SubscriptionConfig) -> PublicationRules | None:
-        """The rules of a subscription; None: it takes everything that the server sends.
+        """The rules of a subscription; None: it applies everything that the server sends.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -48,11 +48,11 @@ class PublicationRules:
     def reread(self, config: Config, name: str) -> Callable[[], None]:
         """Read the subscription's statements from another configuration.
 
-        Rules in force stay until the next look. A subscription that has publications keeps some
-        until the next start: without them, rows would pass that should not.
+        The rules in force stay until the next catalog refresh. A subscription with publications
+        cannot lose all of them before the next start: otherwise rows would pass that should not.
 
         Returns:
-            what takes them over.
+            a function that puts them in force.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -70,32 +70,34 @@ class PublicationRules:
         return take
 
     def put_in_force(self, oid: int, rules: Mapping[int, Publisher]) -> None:
-        """Have tasks apply a table's changes by these rules from now on.
+        """Use these rules for a table's changes from now on.
 
-        A table gets the rules of a catalog refresh when it is active, and those of its copy.
+        A table gets the rules of a catalog refresh when it is replicating, and of its copy.
 
         Args:
-            rules: by the relation that the server sends.
+            rules: the rules by the relation that the server sends.
         """
         self._in_force[oid] = rules
 
     def of_tables(self, oids: Collection[int]) -> dict[int, Mapping[int, Publisher]]:
-        """The rules in force of some tables."""
+        """The rules in force for some tables."""
         return {oid: self._in_force[oid] for oid in oids if oid in self._in_force}
 
     def publishers(
         self, connection: psycopg.Connection[Any], sent: Collection[int]
     ) -> Mapping[int, Publisher]:
-        """The rules for each relation that a change may be of; those without are not published.
+        """The rules for each relation that may have changes; relations without rules are not
+        published.
 
-        A partition that the server does not send any more may have changes in the spool, so all
-        tables are included, and of partitioned ones those that are sent as themselves.
+        The spool may have changes of a partition that the server no longer sends. So all plain
+        tables and partitions are included, and the partitioned tables that are sent under their own
+        names.
 
         Args:
-            sent: OIDs of what the server's publications send.
+            sent: OIDs of the relations that the server's publications send.
 
         Raises:
-            ConfigError: a statement is refused, or the publications do not agree.
+            ConfigError: a statement is refused, or publications contradict each other.
             TableError: the server sends a partitioned table as a whole, and a partition of it
                 has rules of its own.
         """

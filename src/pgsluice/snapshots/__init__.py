@@ -1,13 +1,13 @@
-"""Reads tables under a snapshot whose place in the WAL is known.
+"""Reads tables under a snapshot with a known position in the WAL.
 
-The snapshot is that of a new replication slot, and its position is the slot's consistent point:
-what committed before it is in the snapshot, and what committed after it comes with the stream.
-``pg_export_snapshot`` has no such point.
+A new replication slot exports the snapshot, and the snapshot's position is the slot's consistent
+point: the snapshot has all earlier commits, and the stream has all later ones. Snapshots of
+``pg_export_snapshot`` have no such position.
 
-A table is divided into portions, which may be read side by side and by different processes.
+A table is divided into chunks (portions), which different processes can read at the same time.
 
-What this package exports is imported when one of its names is first used: a keeper needs neither
-numpy nor Arrow, and is started in the way of each long copy.
+The exported names are imported when first used: a snapshot holder needs neither numpy nor Arrow,
+and each long copy waits for its start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What is read of a table that publications send, from what the server publishes of its relations.
+"""The rows and columns to read of a published table, from how the server publishes its relations.
 
-A read has to have the rows and values that the stream would have sent, so each leaf is read by
-the rules of the relation that its changes are sent as: the topmost published partitioned table
-above it, else the leaf itself. Leaves without such a relation are not read. A column that a
-leaf's list leaves out is NULL in that leaf's rows.
+A copy has to read the rows and values that the stream would send. So each leaf partition is read by
+the rules of the relation under whose name its changes are sent: the topmost published partitioned
+table above it, else the leaf itself. Leaves without such a relation are not read. A column that is
+missing in a leaf's column list is NULL in that leaf's rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pgsluice.facts import RelationFacts
 
 @dataclass(frozen=True, slots=True)
 class PublishedContent:
-    """What the server publishes of a table, read through its root.
+    """The published content of a table, read through its root.
 
     Attributes:
-        columns: in the table's order; None: all columns that are not generated.
+        columns: the columns in the table's order; None: all columns that are not generated.
         row_filter: an SQL condition; None: all rows.
-        unlisted: column -> the leaves whose lists leave it out, where others list it.
+        unlisted: column -> leaf partitions whose column lists lack it, while others have it.
     """
 
     columns: tuple[str, ...] | None
@@ -35,12 +35,12 @@ def published_content(
     relations: Sequence[PublishedRelation],
     leaves: Mapping[int, Collection[int]],
 ) -> PublishedContent:
-    """What a copy of a table has to read.
+    """The rows and columns that a copy of a table has to read.
 
     Args:
-        facts: of the table, or of a partitioned table's root.
-        relations: what is published of it: itself, partitioned tables below it, or leaves.
-        leaves: the leaves of the table, and of each partitioned table of ``relations``.
+        facts: the metadata of the table or partition root.
+        relations: its published relations: itself, partitioned tables below it, or leaf partitions.
+        leaves: the leaf partitions of the table, and of each partitioned table of ``relations``.
     """
     of_leaf: dict[int, PublishedRelation] = {}
     # The topmost relation has the most leaves: it comes first and takes them.
@@ -73,7 +73,8 @@ def _any_leaf(by_relation: Mapping[int, list[int]], filters: Mapping[int, str | 
 def _lists(
     facts: RelationFacts, lists: Mapping[int, tuple[str, ...] | None]
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """All columns that some leaf's list has, and the leaves that leave one of them out."""
+    """All columns of the leaf partitions' column lists, and the leaves whose lists lack one of
+    them."""
     if all(names is None for names in lists.values()):
         return None, {}
     plain = tuple(column.name for column in facts.columns if not column.generated)
@@ -87,15 +88,16 @@ def _lists(
 
 
 def _columns(relation: PublishedRelation) -> tuple[str, ...] | None:
-    """The lists of one relation agree over its publications (PostgreSQL's rule): any will do."""
+    """The column list of one relation; it is the same in all publications (PostgreSQL's rule)."""
     lists = [by.columns for by in relation.by]
     return None if None in lists else lists[0]
 
 
 def _row_filter(relation: PublishedRelation) -> str | None:
-    """The relation's filters, ORed; a publication without a filter cancels the others.
+    """The relation's row filters, combined with OR; a publication without a filter cancels the
+    others.
 
-    Whichever actions they publish: a copy has the rows of all of them.
+    The published actions do not matter: a copy has the rows of all publications.
     """
     filters = {by.row_filter for by in relation.by}
     if None in filters:

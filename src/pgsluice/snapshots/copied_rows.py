@@ -1,10 +1,9 @@
-"""The rows of a COPY in binary form, received in blocks.
+"""Receives the rows of a COPY in binary form in blocks.
 
-libpq gives each row as an object of its own, which takes longer than to decode it. So it makes the
-session, with all that a connection string may ask for, and sends and receives all other
-statements. While it waits for the next one, this module sends the COPY through the session's
-socket, and receives what the server answers into large blocks. A session that is encrypted cannot
-be read so; there, libpq is asked for each row.
+libpq returns each row as a separate object, which takes longer than decoding the row. So libpq
+makes the session, and sends and receives all other statements. For a COPY, this module uses the
+session's socket directly, and receives the server's answer into large blocks. That is impossible
+for encrypted sessions; there, libpq returns each row.
 
 Source: the manual, "Message Flow", "COPY Operations".
 """
@@ -34,13 +33,14 @@ from pgsluice.snapshots.row_block import RowBlock
 from pgsluice.types.buffers import Bytes
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""A block has so much, or a single row: one may be as large as 1 GB."""
+"""The size of a block in bytes; a block with a single row may be as large as 1 GB."""
 _LOOK_MS = 100
-"""After so long without a byte, the end is looked for where something follows it."""
+"""After so many seconds without a byte, also look for the end of the rows where other messages
+follow it."""
 _MUCH_BYTES = 256 * 1024
 _MUCH_MS = 10
-"""Of a copy that has more than a block, so many bytes are waited for, but not longer than this. The
-server sends 8 KiB at a time, and to wake for each takes half the time of receiving them."""
+"""For a copy of more than one block, wait until this many bytes are available, for a limited time.
+The server sends 8 KiB at a time, and waking up for each takes half of the time of receiving."""
 _FIRST_WITH_GSSAPI = 120000
 _IS_PLAIN = """
 SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()
@@ -50,13 +50,14 @@ SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_ba
 def copied_blocks(
     connection: psycopg.Connection[Any], statement: sql.Composed
 ) -> Generator[RowBlock]:
-    """The rows that a COPY TO STDOUT in binary form sends, in blocks that are not empty.
+    """The rows of a COPY TO STDOUT in binary form, in blocks that are not empty.
 
     Args:
-        connection: idle; after an error, or if the generator is closed early, it is closed.
+        connection: an idle connection; it is closed after an error, or if the generator is closed
+            early.
 
     Raises:
-        psycopg.Error: as the server says it.
+        psycopg.Error: an error of the server.
         ProtocolError: the server sends something else.
     """
     receive = _blocks_of_libpq if _is_encrypted(connection) else _blocks_of_socket
@@ -68,7 +69,7 @@ def copied_blocks(
 
 
 def _is_encrypted(connection: psycopg.Connection[Any]) -> bool:
-    """Whether what the session's socket carries is not what the server says."""
+    """Whether the session's socket carries encrypted data."""
     if connection.pgconn.ssl_in_use:
         return True
     modes = [option.val for option in connection.pgconn.info if option.keyword == b"gssencmode"]
@@ -93,13 +94,13 @@ def _blocks_of_socket(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBloc
 def _receive_block(
     stream: _SocketStream, messages: CopyMessages, rest: Bytes
 ) -> tuple[list[RowBlock], Bytes]:
-    """Receive messages until a block is full, or all have come.
+    """Receive messages until a block is full, or the COPY is complete.
 
     Args:
-        rest: what has been received of the first message.
+        rest: the received part of the first message.
 
     Returns:
-        the block, if it has rows, and what has been received of the message that follows them.
+        the block, if it has rows, and the received part of the next message.
     """
     data = np.empty(max(BLOCK_BYTES, message_bytes(rest)), np.uint8)
     data[: len(rest)] = rest
@@ -119,7 +120,7 @@ def _receive_block(
 
 
 class _SocketStream:
-    """The bytes of a session; libpq has set its socket not to block."""
+    """The bytes of a session, whose socket libpq has set to non-blocking."""
 
     def __init__(self, socket: socket.socket) -> None:
         self._socket = socket
@@ -131,7 +132,7 @@ class _SocketStream:
     @classmethod
     @contextmanager
     def of(cls, descriptor: int) -> Iterator[Self]:
-        """Those of a session's socket, which is afterwards as it was before."""
+        """A stream on a session's socket, which is restored afterwards."""
         with socket.socket(fileno=os.dup(descriptor)) as duplicate:
             stream = cls(duplicate)
             try:
@@ -140,17 +141,17 @@ class _SocketStream:
                 stream.wait_for(1, _LOOK_MS)
 
     def wait_for(self, least_bytes: int, wait_ms: int) -> None:
-        """Have :meth:`receive` wait for more than a byte.
+        """Let :meth:`receive` wait for more than one byte.
 
         Args:
-            least_bytes: where the system can wait for so many.
-            wait_ms: whatever has come is received after so long.
+            least_bytes: how many bytes to wait for, if the system supports it.
+            wait_ms: return the available bytes after this time, in milliseconds.
         """
         self._wait_ms = wait_ms
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
 
     def send(self, data: bytes) -> None:
-        """Send all of this.
+        """Send all of these bytes.
 
         Raises:
             psycopg.OperationalError: the connection broke.
@@ -164,10 +165,10 @@ class _SocketStream:
             raise _broken(error.strerror) from error
 
     def receive(self, into: Bytes) -> int:
-        """Receive what has come, or what comes first.
+        """Receive the available bytes, or wait for the first ones.
 
         Returns:
-            how many bytes that is; 0: nothing came for a while.
+            the number of bytes; 0: nothing was received for a while.
 
         Raises:
             psycopg.OperationalError: the connection has ended.
@@ -179,7 +180,7 @@ class _SocketStream:
         return received
 
     def _receive(self, into: Bytes) -> int:
-        """Receive what has come."""
+        """Receive the available bytes."""
         try:
             received = self._socket.recv_into(into.data)
         except BlockingIOError:
@@ -214,10 +215,10 @@ def _blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock
 
 
 def _next_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
-    """What comes after the rows.
+    """The result after the rows.
 
-    It is waited for here: PQgetResult would wait in C, where psycopg lets no other thread of the
-    process run.
+    This waits for it in Python: PQgetResult would wait in C, where psycopg blocks all other threads
+    of the process.
     """
     readable = select.poll()
     readable.register(pgconn.socket, select.POLLIN)
@@ -228,10 +229,10 @@ def _next_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
 
 
 def _receive_messages(pgconn: pq.abc.PGconn) -> tuple[list[RowBlock], bool]:
-    """Have libpq receive messages of data until a block is full, or all have come.
+    """Let libpq receive data messages until a block is full, or the COPY is complete.
 
     Returns:
-        what they have, a large one in a block of its own; and whether all have come.
+        their content, a large message as a separate block; and whether the COPY is complete.
     """
     readable = select.poll()
     readable.register(pgconn.socket, select.POLLIN)

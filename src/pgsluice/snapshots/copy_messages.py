@@ -1,10 +1,9 @@
-"""The messages with which a server sends rows by COPY in binary form, found in received bytes.
+"""Finds the messages of a COPY in binary form in received bytes.
 
-Each row is a message of its own. A step of Python for each would take as long as decoding it, so
-numpy looks for them: a row's message has a tag, its length, and the number of columns. Bytes of a
-value may look like that, too. But if each place that does is where the message of the place before
-ends, then all of them are rows, by induction from the first one, which is known to be one. If not,
-the messages are followed one by one.
+Each row is a separate message. Visiting each in Python would take as long as decoding it, so numpy
+searches for the start of rows: a tag, the length, and the number of columns. Bytes of a value may
+look the same. But the first place is known to be a row; if each further place is exactly where the
+message before it ends, then all of them are rows. If not, the messages are visited one by one.
 
 This module knows no socket. Source: the manual, "Message Formats", and "COPY", "Binary Format".
 
@@ -26,29 +25,30 @@ from pgsluice.types.buffers import Bytes, Int64s, integers
 
 _LENGTH = struct.Struct(">I")
 _TAG_BYTES = 1 + _LENGTH.size
-"""Of a message; the length counts itself, and not the tag."""
+"""The header of a message: its tag and its length; the length includes itself, but not the tag."""
 _ROW_HEAD = struct.Struct(">cIH")
 _ROW = b"d"
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEADER_BYTES = len(_SIGNATURE) + 8
 TRAILER_BYTES = 2
-"""What stands for the end of the rows: the number of columns, which is -1."""
+"""The marker for the end of the rows: a number of columns of -1."""
 _IGNORED = b"cNSA"
-"""The end of the rows, and what may come at any time: notices, settings and notifications."""
+"""The messages that end the rows, and those that may come at any time: notices, settings and
+notifications."""
 _READY = b"Z\0\0\0\5"
 _AT_ONCE = 256 * 1024
-"""So many bytes are looked through at once: they stay in the processor's cache."""
+"""How many bytes to search at once: they fit into the processor's cache."""
 _LONG = 1024
-"""Rows that are longer are sooner followed one by one than looked for."""
+"""The row length, in bytes, from which visiting rows one by one is faster than searching."""
 
 
 @dataclass(slots=True)
 class CopyMessages:
-    """What the messages of one COPY have said so far.
+    """The state of the messages of one COPY.
 
     Attributes:
         is_over: the server waits for the next statement.
-        error: why it gave up.
+        error: the server's error, if it failed.
     """
 
     is_over: bool = False
@@ -60,13 +60,13 @@ class CopyMessages:
     _ends: list[Int64s] = field(default_factory=list)
 
     def follow(self, data: Bytes, begin: int, end: int) -> int:
-        """Read the messages that are whole in ``data[begin:end]``.
+        """Read the complete messages in ``data[begin:end]``.
 
         Args:
-            begin: where a message begins.
+            begin: where a message starts.
 
         Returns:
-            where the first message begins that is not whole.
+            where the first incomplete message starts.
 
         Raises:
             ProtocolError: a COPY in binary form has no such message.
@@ -80,7 +80,7 @@ class CopyMessages:
             begin = behind
 
     def take_rows(self) -> tuple[Int64s, Int64s]:
-        """Where the rows begin and end that were read since this was last asked."""
+        """The start and end of the rows that were read since the last call."""
         starts, ends = (
             np.concatenate([np.zeros(0, np.int64), *places])
             for places in (self._starts, self._ends)
@@ -94,7 +94,7 @@ class CopyMessages:
         self._rows += len(starts)
 
     def _follow_rows(self, data: Bytes, begin: int, end: int) -> int:
-        """Read rows up to the first message that is none, or is not whole."""
+        """Read rows up to the first message that is not a row, or is incomplete."""
         while self._has_header and self._columns is not None:
             places, ends = _rows(data, begin, end, self._columns)
             if not len(places):
@@ -104,7 +104,7 @@ class CopyMessages:
         return begin
 
     def _take(self, data: Bytes, begin: int, behind: int) -> None:
-        """Read one message that is whole."""
+        """Read one complete message."""
         tag, body = data[begin : begin + 1].tobytes(), begin + _TAG_BYTES
         if tag == _ROW and self._columns is not None:
             self._take_data(data, body, behind)
@@ -120,7 +120,7 @@ class CopyMessages:
             raise unreadable()
 
     def _take_data(self, data: Bytes, body: int, behind: int) -> None:
-        """Read the first data, the last data, or a row that :func:`_rows` does not take for one."""
+        """Read the first or last data message, or a row that :func:`_rows` did not recognise."""
         if not self._has_header:
             body += header_bytes(data[body:behind])
             self._has_header = True
@@ -129,12 +129,14 @@ class CopyMessages:
 
 
 def may_be_over(received: Bytes) -> bool:
-    """Whether received bytes end as those of a statement do; those of a value may, too."""
+    """Whether the received bytes end like a complete answer; the bytes of a value may look the
+    same."""
     return received[-len(_READY) - 1 : -1].tobytes() == _READY
 
 
 def message_bytes(received: Bytes) -> int:
-    """How many bytes the message has that begins there; more than there are, if that is open."""
+    """The size of the message that starts there; more than the available bytes if that is
+    unknown."""
     if len(received) < _TAG_BYTES:
         return _TAG_BYTES
     (length,) = _LENGTH.unpack(received[1:_TAG_BYTES].tobytes())
@@ -142,10 +144,11 @@ def message_bytes(received: Bytes) -> int:
 
 
 def header_bytes(data: Bytes) -> int:
-    """How many bytes of the first data are no row: it comes with the first row or the trailer.
+    """How many bytes of the first data message belong to the header: it also has the first row or
+    the trailer.
 
     Raises:
-        ProtocolError: that is not the beginning of COPY's binary form.
+        ProtocolError: it is not the start of COPY's binary form.
     """
     header = data[:_HEADER_BYTES].tobytes()
     if len(header) < _HEADER_BYTES or not header.startswith(_SIGNATURE):
@@ -155,7 +158,7 @@ def header_bytes(data: Bytes) -> int:
 
 
 def query_message(command: bytes) -> bytes:
-    """The message that has the server run a statement."""
+    """The message that lets the server run a statement."""
     return b"Q" + _LENGTH.pack(_LENGTH.size + len(command) + 1) + command + b"\0"
 
 
@@ -168,7 +171,7 @@ def unreadable() -> ProtocolError:
 
 
 def _rows(data: Bytes, begin: int, end: int, columns: int) -> tuple[Int64s, Int64s]:
-    """Where messages begin and end that are rows; none if that at ``begin`` is not."""
+    """Start and end of consecutive rows; none if the message at ``begin`` is not a row."""
     window = data[begin : min(end, begin + _AT_ONCE)]
     places = None if message_bytes(window) > _LONG else _rows_by_look(window, columns)
     if places is None:
@@ -180,9 +183,9 @@ def _rows(data: Bytes, begin: int, end: int, columns: int) -> tuple[Int64s, Int6
 
 
 def _rows_by_look(window: Bytes, columns: int) -> Int64s | None:
-    """Where messages begin that look like rows, the first one at 0; None if they are not all rows.
+    """The start of messages that look like rows, the first one at 0; None if some are not rows.
 
-    The last one may be cut off.
+    The last one may be incomplete.
     """
     high, low = divmod(columns, 256)
     is_like_row = window[: -_ROW_HEAD.size + 1] == _ROW[0]
@@ -196,7 +199,7 @@ def _rows_by_look(window: Bytes, columns: int) -> Int64s | None:
 
 
 def _rows_one_by_one(window: Bytes, columns: int) -> Int64s:
-    """Where messages begin that are rows, the first one at 0; the last one may be cut off."""
+    """The start of messages that are rows, the first one at 0; the last one may be incomplete."""
     places, place = [], 0
     while place + _ROW_HEAD.size <= len(window):
         tag, length, count = _ROW_HEAD.unpack_from(window.data, place)
@@ -208,13 +211,13 @@ def _rows_one_by_one(window: Bytes, columns: int) -> Int64s:
 
 
 def _refuse_other_count(said: bytes, rows: int) -> None:
-    """Compare the rows that were found with what CommandComplete says."""
+    """Compare the number of rows with the one in CommandComplete."""
     if said != b"COPY %d\0" % rows:
         raise unreadable()
 
 
 def _error(body: bytes) -> psycopg.Error:
-    """What an ErrorResponse says, as libpq's errors have it."""
+    """The text of an ErrorResponse, in the form of libpq's errors."""
     fields: dict[int, bytes | None] = {text[0]: text[1:] for text in body.split(b"\0") if text}
     said = Diagnostic(fields)
     try:

@@ -1,17 +1,18 @@
-"""A process that holds a snapshot while its readers come and go.
+"""The snapshot holder: a process that holds a snapshot while its readers come and go.
 
-A slot's snapshot ends with the connection that made the slot, and the slot keeps WAL and old rows
-of the catalog as long as it lasts. So a long copy has its snapshot imported, and exported again, by
-a process of its own: the slot goes at once, and the snapshot outlives Spark and the driver.
+A slot's snapshot ends with the connection that created the slot, and the slot retains WAL and old
+catalog rows as long as it exists. So for a long copy, a separate process (keeper) imports the
+snapshot and exports it again. Then the slot can be dropped, and the snapshot outlives Spark and the
+driver.
 
-A snapshot keeps VACUUM from removing rows, so the process ends as soon as it can: when the server
-ended its session, and
+A snapshot keeps VACUUM from removing rows, so the process ends as soon as possible: when the server
+ends its session, and
 
-- the keeper of a copy, when its file is gone or is another keeper's, and when for :data:`KEPT_S`
-  nobody has said that the snapshot is still needed. A run that is started again goes on under it
-  (:mod:`pgsluice.copy.journal`).
-- the keeper of a Spark read, when no task has read for :data:`IDLE_S`, and when Spark has ended.
-  Spark does not say that a job is over.
+- for a copy: when its file is deleted or replaced by another keeper's, or when nothing has reported
+  for :data:`KEPT_S` that the snapshot is still needed. A restarted run resumes under it
+  (:mod:`pgsluice.subscription.copies.journal`).
+- for a Spark read: when no task has read for :data:`IDLE_S`, or when Spark has ended. Spark does
+  not report the end of a job.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ from pgsluice.small_files import replace_text
 from pgsluice.snapshots.snapshot import Snapshot, export_again
 
 KEPT_S = 600.0
-"""How long the snapshot of a copy is kept that nobody goes on with."""
+"""How long to hold the snapshot of a copy that no run resumes, in seconds."""
 FIRST_READER_S = 600.0
-"""How long a snapshot is kept for a job whose first task has not begun."""
+"""How long to hold a snapshot for a job whose first task has not started, in seconds."""
 IDLE_S = 60.0
-"""How long a snapshot is kept that nobody reads under any more: a task may be attempted again."""
+"""How long to hold a snapshot without readers, in seconds: Spark may retry a task."""
 _START_S = 60.0
 _POLL_S = 1.0
 _FIRST_READER_POLL_S = 0.1
-"""So long the first reader waits at most (:func:`pgsluice.snapshots.import_snapshot`)."""
+"""How long the first reader waits at most, in seconds
+(:func:`pgsluice.snapshots.import_snapshot`)."""
 _PING_S = 30.0
 _IS_FREE = """
 SELECT CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN pg_catalog.pg_advisory_unlock(%s)
@@ -59,10 +61,11 @@ SELECT CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN pg_catalog.pg_advisory
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """The file that names the snapshot of a keeper, and makes the keeper hold it.
+    """The file with the name of a keeper's snapshot; while it exists, the keeper holds the
+    snapshot.
 
     Attributes:
-        path: as :data:`pgsluice.spool.layout.COPY_SNAPSHOT` in a subscription's folder.
+        path: :data:`pgsluice.spool.layout.COPY_SNAPSHOT` in a subscription's folder.
     """
 
     path: Path
@@ -75,43 +78,43 @@ class SnapshotFile:
         return None
 
     def still_needed(self) -> None:
-        """Have the keeper hold the snapshot for another while, if its file can be touched."""
+        """Report that the snapshot is still needed, by touching the file."""
         with suppress(OSError):
             os.utime(self.path)
 
     def ended_keeper(self) -> int | None:
-        """The keeper's process, if it has ended although the file is there; None: it has not."""
+        """The keeper's process, if it has ended although the file exists; else None."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             pid = int(json.loads(self.path.read_text())["pid"])
             return None if is_running(pid) else pid
         return None
 
     def release(self) -> None:
-        """Have the keeper end."""
+        """Let the keeper end."""
         self.path.unlink(missing_ok=True)
 
     def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
         """Start a keeper, which imports the snapshot.
 
         Args:
-            snapshot: which somebody holds until the keeper has answered.
+            snapshot: a snapshot that another session holds until the keeper has answered.
         """
         self.release()
         return StartedKeeper(dsn, snapshot, {"path": str(self.path), "kept_s": KEPT_S})
 
 
 def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
-    """Start a keeper that ends by itself: with the process that started the caller, or when nobody
-    has read under the snapshot for :data:`IDLE_S`.
+    """Start a keeper that ends by itself: with the process that started the caller, or after
+    :data:`IDLE_S` without readers.
 
     Args:
-        snapshot: which somebody still holds.
+        snapshot: a snapshot that another session still holds.
 
     Returns:
-        the same snapshot under the name that the keeper gives it; its readers share a lock.
+        the same snapshot under the keeper's name for it; its readers share a lock.
 
     Raises:
-        SourceUnreachable: the keeper could not connect or import it.
+        SourceUnreachable: the keeper could not connect, or could not import it.
     """
     readers = secrets.randbits(62) + 1
     asked = {"driver": os.getppid(), "first_s": FIRST_READER_S, "idle_s": IDLE_S}
@@ -121,15 +124,15 @@ def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
 
 
 class StartedKeeper:
-    """A keeper that may not have answered yet: to begin takes it about a second.
+    """A keeper that may not have answered yet: its start takes about a second.
 
     Args:
-        dsn: where the snapshot is.
-        snapshot: which somebody holds until the keeper has answered.
+        dsn: the connection string of the snapshot's server.
+        snapshot: a snapshot that another session holds until the keeper has answered.
         until: when the keeper ends, for :func:`hold`.
 
     Raises:
-        SourceUnreachable: the system starts no process now.
+        SourceUnreachable: the system cannot start a process now.
     """
 
     def __init__(self, dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> None:
@@ -154,10 +157,10 @@ class StartedKeeper:
             pipe.write(json.dumps(asked).encode() + b"\n")
 
     def answer(self, timeout_s: float) -> Snapshot | None:
-        """The same snapshot under the name that the keeper gives it; None: it has not answered yet.
+        """The same snapshot under the keeper's name for it; None: the keeper has not answered yet.
 
         Args:
-            timeout_s: how long its answer is waited for.
+            timeout_s: how long to wait for its answer, in seconds.
 
         Raises:
             SourceUnreachable: the keeper could not connect or import the snapshot, or has not
@@ -180,7 +183,7 @@ class StartedKeeper:
         raise SourceUnreachable(f"the snapshot cannot be kept: {reason}")
 
     def end(self) -> None:
-        """End a keeper whose snapshot nobody needs; else it might hold it for nobody, later."""
+        """End a keeper whose snapshot is not needed; otherwise it might hold the snapshot later."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._forget()
@@ -192,11 +195,11 @@ class StartedKeeper:
 
 
 def hold(asked: dict[str, Any], say: int) -> None:
-    """The keeper's whole life.
+    """Run the keeper until its end.
 
     Args:
-        asked: what :class:`StartedKeeper` wrote.
-        say: a file descriptor; it gets a line, and is closed.
+        asked: the request that :class:`StartedKeeper` wrote.
+        say: a file descriptor for the answer: one line; it is closed then.
     """
     try:
         with source_errors("keeping a snapshot"):
@@ -235,7 +238,7 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
 
 
 class _Needed:
-    """Whether the snapshot is still needed, as its file says, which it writes."""
+    """Whether a copy still needs the snapshot, according to its file, which this class writes."""
 
     poll_s = _POLL_S
 
@@ -248,18 +251,18 @@ class _Needed:
         self._seen_at = time.monotonic()
 
     def end(self) -> None:
-        """Delete the file, if it is this keeper's."""
+        """Delete the file, if it belongs to this keeper."""
         if self._is_ours():
             self._path.unlink(missing_ok=True)
 
     def _is_ours(self) -> bool:
-        """Whether the file is there, and is this keeper's."""
+        """Whether the file exists and belongs to this keeper."""
         with suppress(OSError):
             return self._path.read_text() == self._text
         return False
 
     def is_so(self) -> bool:
-        """Whether somebody has said so lately, by a clock that nobody sets."""
+        """Whether the need was reported lately, by a clock that is never set back."""
         with suppress(FileNotFoundError):
             said_at = self._path.stat().st_mtime_ns
             if said_at != self._said_at:
@@ -268,7 +271,7 @@ class _Needed:
 
 
 class _Readers:
-    """Whether somebody reads under the snapshot, or may still begin to."""
+    """Whether sessions read under the snapshot, or may still start to."""
 
     def __init__(self, connection: psycopg.Connection[Any], asked: dict[str, Any]) -> None:
         self._connection = connection
@@ -290,7 +293,7 @@ class _Readers:
         return is_running(self._driver) and time.monotonic() < self._ends_at
 
     def end(self) -> None:
-        """Nothing is left of the snapshot but the session, which ends."""
+        """Do nothing: the snapshot ends with the session."""
 
 
 if __name__ == "__main__" and os.fork() == 0:  # the run need not wait for the keeper's end

@@ -1,4 +1,4 @@
-"""What the tasks of a copy read: each table's portions, from what the server says of its size."""
+"""The chunks of each table in a copy, from the sizes that the server reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgsluice.snapshots.ranges import (
 )
 
 Sizes = Mapping[int, tuple[LeafSize, ...]]
-"""The leaves of each table, by its OID."""
+"""The leaf partitions of each table, by the table's OID."""
 
 
 def plan_portions(
@@ -35,15 +35,15 @@ def plan_portions(
     at_once: int = 1,
     most_bytes: int | None = None,
 ) -> dict[int, tuple[Portion, ...]]:
-    """The portions of each table by its OID.
+    """The chunks of each table by its OID.
 
-    A table whose size cannot be had, because it is locked or gone, is one portion: its task says
-    what is wrong, if it still is.
+    A table whose size is unknown, because it is locked or gone, is one chunk: its task reports the
+    problem if it still exists.
 
     Args:
-        connection: in the snapshot that the tables are read under.
-        at_once: how many portions are read side by side, at most.
-        most_bytes: about how large a portion is at most; None: PORTION_BYTES.
+        connection: a connection with the snapshot of the copies.
+        at_once: how many chunks are read at the same time, at most.
+        most_bytes: the approximate upper limit of a chunk's size; None: PORTION_BYTES.
     """
     division = Division(most_bytes or PORTION_BYTES, at_once)
     sizes = leaf_sizes(connection, [facts.oid for facts in tables])
@@ -84,8 +84,8 @@ def _are_readable(leaves: tuple[LeafSize, ...]) -> bool:
 
 
 def _range_counts(sizes: Sizes, division: Division) -> dict[int, int]:
-    """How many ranges what is named in a query is divided into, if that is too large for one
-    portion: leaves, or the table if leaves may not be read themselves."""
+    """How many ranges each leaf partition is divided into, if it is too large for one chunk; the
+    table itself, if its leaves cannot be read directly."""
     named = {
         oid: size_bytes
         for table, leaves in sizes.items()

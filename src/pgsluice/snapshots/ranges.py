@@ -1,11 +1,11 @@
-"""Divides a table's copy into portions of about equal size, which tasks read side by side.
+"""Divides a table's copy into chunks of about equal size, which tasks read at the same time.
 
-A large leaf is divided by its pages. The last range ends where the file ended when the portions
-were planned: that was after the snapshot, so what lies behind it, the snapshot does not see. A file
-that was rewritten before or after is refused by each reader. Only of a heap is the place of a row
-that of a page; of other access methods the last range has no end. Small leaves share a portion.
-Where the server cannot find pages (before 14), or our role may not ask for them, the primary key
-divides. This module is pure.
+A large leaf partition is divided by its pages. The last range ends at the end of the file when the
+chunks were planned: that was after the snapshot, which does not see any later rows. Each reader
+refuses a file that was rewritten. Only in a heap does a row's ctid have its page; for other access
+methods, the last range has no end. Small leaves share a chunk. If the server cannot read ranges of
+pages (before 14), or our role may not query leaves, the primary key divides the table. This module
+has no side effects.
 
 Its figure: a copy to Delta, at least 0.6 times the rate of COPY to /dev/null.
 """
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pgsluice.definitions.leaf_size import LeafSize
 
 PORTION_BYTES = 64 * 2**20
-"""What one task reads at least, if the table has as much: a few seconds of work."""
+"""The minimum that one task reads of a large table, in bytes: a few seconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafRows:
-    """A leaf, and what divides its rows.
+    """A leaf partition, with the conditions that divide its rows.
 
     Attributes:
-        key_bounds: conditions on its key that each row fulfils exactly one of; empty: its pages
-            are to be divided, or nothing is known that could.
+        key_bounds: conditions on its key; each row fulfils exactly one. Empty: divide it by pages,
+            or not at all.
     """
 
     leaf: LeafSize
@@ -36,13 +36,13 @@ class LeafRows:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One COPY: rows of a table.
+    """One COPY statement: some rows of a table.
 
     Attributes:
-        leaf: the leaf that is named in the query; None: the table itself.
-        condition: which rows, as SQL; empty: all.
-        size_bytes: about how much is read.
-        is_of_gone: it has all rows where partitions had some that are gone.
+        leaf: the leaf partition in the query; None: the table itself.
+        condition: an SQL condition on the rows; empty: all rows.
+        size_bytes: its approximate size.
+        is_of_gone: it has all rows within the bounds of removed partitions.
     """
 
     leaf: LeafSize | None = None
@@ -52,33 +52,33 @@ class Read:
 
 
 Portion = tuple[Read, ...]
-"""What one task reads of a table, and stages together."""
+"""A chunk: the COPY statements that one task reads and stages together."""
 
 
 def size_bytes(portion: Portion) -> int:
-    """About how much of the source a portion reads."""
+    """The approximate size that a chunk reads of the source, in bytes."""
     return sum(read.size_bytes for read in portion)
 
 
 WHOLE: tuple[Portion, ...] = ((Read(size_bytes=PORTION_BYTES),),)
-"""A table in one portion, of a size that is not known."""
+"""A table in one chunk, of unknown size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Into how many ranges rows are divided.
+    """How many ranges rows are divided into.
 
     Attributes:
-        most_bytes: about how large a range is at most.
-        at_once: how many ranges are read side by side, at most. Each of these tasks gets as many
-            ranges as the others: else the last ones are waited for.
+        most_bytes: the approximate upper limit of a range's size.
+        at_once: how many ranges are read at the same time, at most. Each task gets the same number
+            of ranges; otherwise the copy would wait for the last ones.
     """
 
     most_bytes: int
     at_once: int = 1
 
     def ranges(self, size_bytes: int) -> int:
-        """Of rows of this size."""
+        """The number of ranges for rows of this size."""
         count = -(-size_bytes // self.most_bytes)
         side_by_side = max(1, min(count, self.at_once))
         return -(-count // side_by_side) * side_by_side
@@ -92,13 +92,13 @@ def divide_table(
     by_pages: bool,
     key_bounds: Sequence[str] = (),
 ) -> tuple[Portion, ...]:
-    """The portions of a table, which together have each of its rows once.
+    """The chunks of a table, which together have each row exactly once.
 
     Args:
-        leaves: all of the table; a plain table is its own leaf.
-        is_partitioned: its leaves are not the table itself.
-        by_pages: a range of pages can be read without the others.
-        key_bounds: the same of the table as of a leaf, if its leaves cannot be read themselves.
+        leaves: all leaf partitions of the table; a plain table is its own leaf.
+        is_partitioned: whether the leaves differ from the table itself.
+        by_pages: whether ranges of pages can be read separately.
+        key_bounds: the conditions for the whole table, if its leaves cannot be read directly.
     """
     if not all(rows.leaf.is_readable for rows in leaves):
         # The rights on the table are those that count for a query of it.
@@ -128,7 +128,7 @@ def _divide_leaf(
 def _through_the_table(
     leaves: Sequence[LeafSize], by_pages: bool, key_bounds: Sequence[str], division: Division
 ) -> tuple[Portion, ...]:
-    """Ranges of the table: each has the same pages, or keys, of every leaf."""
+    """Ranges of the table: each has the same pages, or keys, of every leaf partition."""
     all_bytes = sum(leaf.size_bytes for leaf in leaves)
     ranges: Sequence[str] = key_bounds or [""]
     if by_pages:
@@ -139,7 +139,7 @@ def _through_the_table(
 
 
 def _page_ranges(pages: int, count: int, *, has_end: bool) -> list[str]:
-    """Conditions that each row fulfils exactly one of, on about as many pages each."""
+    """Conditions on about the same number of pages each; each row fulfils exactly one."""
     bounds = [_first_row(pages * number // count) for number in range(1, count)]
     starts = ["", *(f"ctid >= {bound}" for bound in bounds)]
     ends = [f"ctid < {bound}" for bound in bounds]
@@ -152,7 +152,7 @@ def _first_row(page: int) -> str:
 
 
 def _gathered(reads: Sequence[Read], most_bytes: int) -> tuple[Portion, ...]:
-    """Small reads together, in their order."""
+    """Combine small reads, in order."""
     portions: list[list[Read]] = []
     gathered_bytes = 0
     for read in reads:

@@ -1,21 +1,20 @@
-"""Reads one table under an imported snapshot, with the types that the stream has.
+"""Reads one table under an imported snapshot, with the same types as the stream.
 
-The server sends the rows by COPY in binary form, each column in the form of its type that is
-decoded faster, or as text (:attr:`pgsluice.types.ColumnType.copies_binary`, ADR 0033). The type
-registry that also decodes the stream decodes these. So a copied value and a streamed value cannot
-differ.
+The server sends the rows by COPY in binary form, each column in its type's binary form or as text,
+whichever is decoded faster (:attr:`pgsluice.types.ColumnType.copies_binary`, ADR 0033). The stream
+uses the same type registry. So copied and streamed values cannot differ.
 
 Rules (contracts: initial copy):
 
-- The snapshot is imported by the transaction's first statement. Then what is read, the table or
-  leaves of it, is locked ACCESS SHARE, with a lock_timeout, so that nothing rewrites it meanwhile.
-  Each session that reads a table does so: between two of them the table may be rewritten.
+- The transaction's first statement imports the snapshot. Then the table, or the leaf partitions to
+  read, are locked ACCESS SHARE, with a lock_timeout, so that they cannot be rewritten meanwhile.
+  Each session does this, because the table may be rewritten between two sessions.
 - A table that was rewritten between the snapshot and the lock reads as *empty* under the
   snapshot. So the relfilenode of every leaf in the snapshot is compared with the file that the
   server uses now. If they differ, :class:`TableRewritten` tells the caller to start again under
   a newer snapshot.
-- A query takes a name for the column that has it now. So the columns are compared with those of the
-  snapshot, too: between two sessions, columns may have swapped their names, and may swap them back.
+- A query resolves column names by the current catalog. So the columns are also compared with those
+  of the snapshot: columns may swap their names between two sessions, and swap them back.
 """
 
 from __future__ import annotations
@@ -53,50 +52,50 @@ from pgsluice.types.buffers import Mask
 from pgsluice.types.registry import printed_type
 
 LOCK_TIMEOUT_S = 2
-"""How long a task waits for a lock: it has a core of Spark's meanwhile."""
+"""How long a task waits for a lock, in seconds; it occupies one of Spark's cores meanwhile."""
 _TEXT = "CASE pg_catalog.num_nulls({value}) WHEN 0 THEN pg_catalog.concat({value}) END"
-"""What the type's output function prints. A cast to text may print something else: of inet, bool
-and char(n). num_nulls, other than IS NULL, takes a row of NULLs for a value."""
+"""The output of the type's output function. A cast to text may print something else, for inet, bool
+and char(n). num_nulls counts a row of NULLs as a value, unlike IS NULL."""
 
 _KEEP_MEMORY = """
 SELECT pg_catalog.octet_length(pg_catalog.repeat(pg_catalog.repeat('x', 4096), 512))
 """
-"""Has the server's C library free 2 MiB at once. From then on, glibc keeps twice as much that is
-freed. Else it may give the memory of each row back to the system and ask for it again: the server
-took 22 instead of 6.5 us of CPU for a row of 200 columns, in every other session."""
+"""Lets the server's C library free 2 MiB at once. From then on, glibc keeps twice as much freed
+memory. Otherwise it may return the memory of each row to the system and request it again: the
+server then used 22 instead of 6.5 us of CPU for a row of 200 columns, in every other session."""
 
 
 class TableRewritten(TableError):
-    """The table was made or rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot, or
-    has not the name any more that it had.
+    """The table was created or rewritten (TRUNCATE, ALTER TABLE, CLUSTER ...) after the snapshot,
+    or was renamed.
 
-    A newer snapshot, with the name of then, can read it.
+    It can be read under a newer snapshot, by its new name.
     """
 
     remedy = Remedy.RETRY
 
 
 class TableLocked(TableError):
-    """Another session keeps us from reading the table for now."""
+    """Another session's lock blocks reading the table for now."""
 
     remedy = Remedy.LATER
 
     @classmethod
     def by(cls, sentence: str) -> TableLocked:
-        """The error for a table that is locked as the sentence says."""
+        """The error for a locked table, with a sentence about the lock."""
         return cls(sentence, hint="the table is copied by itself when the lock is gone")
 
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """What to read of which table.
+    """The query for a table's rows.
 
     Attributes:
-        facts: the table, or the root of a partitioned one.
-        columns: names in the order of the target's columns.
-        types: how each column travels.
-        unlisted: column -> OIDs of the leaves in whose rows it is NULL.
-        row_filter: an SQL condition, as the server's publications print it; None for all rows.
+        facts: the metadata of the table or partition root.
+        columns: column names in the order of the target's columns.
+        types: the type of each column, which also decides its form in the COPY.
+        unlisted: column -> OIDs of the leaf partitions in whose rows it is NULL.
+        row_filter: an SQL condition, as the server prints it; None: all rows.
     """
 
     facts: RelationFacts
@@ -107,27 +106,27 @@ class TableQuery:
 
     @property
     def table(self) -> str:
-        """The name for messages."""
+        """The table's name for messages."""
         return f"{self.facts.namespace}.{self.facts.name}"
 
     def errors(self) -> AbstractContextManager[None]:
-        """A block whose errors are those of a copy of the table."""
+        """A context that converts errors to those of a copy of the table."""
         return table_errors(f"copying {self.table}", self.table)
 
     @property
     def columns_named(self) -> tuple[str, ...]:
-        """The columns that a query may name; a filter may name any."""
+        """The columns that the query may use; a filter may use any."""
         if self.row_filter is None:
             return self.columns
         return tuple(column.name for column in self.facts.columns)
 
     @property
     def widths(self) -> tuple[int | None, ...]:
-        """For each column, how many bytes each value has that is sent; None: that varies."""
+        """For each column, the fixed size of its sent values in bytes; None: it varies."""
         return tuple(each.binary_width if each.copies_binary else None for each in self.types)
 
     def copy_statement(self, read: Read) -> sql.Composed:
-        """COPY of a query, since COPY of a partitioned table is an error up to 18."""
+        """A COPY of a query, because COPY of a partitioned table is an error up to 18."""
         # The server's own text of the publications' conditions, not anybody's input.
         conditions = [text for text in (self.row_filter, read.condition) if text]
         return sql.SQL(
@@ -142,11 +141,11 @@ class TableQuery:
         )
 
     def reads_partitions(self, read: Read) -> bool:
-        """A plain table's inheritance children are tables of their own; partitions are not."""
+        """Whether to read partitions: a plain table's inheritance children are separate tables."""
         return self.facts.kind == "p" and read.leaf is None
 
     def relation(self, read: Read) -> sql.Identifier:
-        """What a read names in its query."""
+        """The relation in the query of a read."""
         if read.leaf is None:
             return sql.Identifier(self.facts.namespace, self.facts.name)
         return sql.Identifier(read.leaf.namespace, read.leaf.name)
@@ -162,11 +161,11 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """Some rows of a table, as the type registry decodes them.
+    """Some rows of a table, decoded by the type registry.
 
     Attributes:
-        columns: of the query, in its order.
-        sent: by column index, the values of a column with unfit values, as the server sent them.
+        columns: the query's columns, in order.
+        sent: for columns with unfit values: the values as the server sent them, by column index.
     """
 
     query: TableQuery
@@ -178,7 +177,7 @@ class ReadRows:
         return self.count
 
     def unfit(self, column: int) -> Mask:
-        """Which values of a column of ``sent`` its type cannot hold."""
+        """Which values of a column of ``sent`` do not fit its type."""
         mask = self.columns[column].unfit
         assert mask is not None
         return mask
@@ -197,13 +196,13 @@ class ReadRows:
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """A session that reads portions of a table under a snapshot; see :func:`table_reader`."""
+    """A session that reads chunks of a table under a snapshot; see :func:`table_reader`."""
 
     query: TableQuery
     _connection: psycopg.Connection[tuple[object, ...]]
 
     def rows(self, portion: Portion) -> Iterator[ReadRows]:
-        """A portion of the table's rows. After an error, the session can read no other.
+        """Read a chunk of the table's rows. After an error, the session cannot read another one.
 
         Raises:
             SourceUnreachable: the connection broke.
@@ -217,7 +216,7 @@ class TableReader:
                     yield from map(partial(_decoded, query=self.query), blocks)
 
     def batches(self, portion: Portion, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The same in batches of the target's schema.
+        """Read a chunk in batches of the target's schema.
 
         Args:
             schema: the target's schema, its fields in the order of ``query.columns``.
@@ -238,12 +237,12 @@ def table_reader(
     *,
     lock_timeout_s: int = LOCK_TIMEOUT_S,
 ) -> Iterator[TableReader]:
-    """A session that reads these portions of a table, which stays as it is until then.
+    """A session that reads these chunks of a table, which cannot be rewritten until it ends.
 
     Args:
-        snapshot: that its exporter still holds.
-        portions: of :func:`pgsluice.snapshots.ranges.divide_table`.
-        lock_timeout_s: how long the table may be locked by another session.
+        snapshot: a snapshot that its exporter still holds.
+        portions: chunks of :func:`pgsluice.snapshots.ranges.divide_table`.
+        lock_timeout_s: how long to wait for locks of other sessions, in seconds.
 
     Raises:
         TableRewritten: the snapshot cannot see the table's rows, or the table was dropped or
@@ -300,7 +299,8 @@ def _lock(
 def _refuse_rewritten(
     connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
 ) -> None:
-    """Refuse what the snapshot does not see as the names in the portion's queries say it now."""
+    """Refuse tables whose rows the snapshot cannot see, or sees under other names than the
+    query's."""
     facts = query.facts
     leaves = {read.leaf.oid: read.leaf for read in portion if read.leaf is not None}
     if not has_name(connection, facts.oid, facts.namespace, facts.name):
@@ -340,10 +340,9 @@ def _rewritten(query: TableQuery, what: str) -> TableRewritten:
 def _refuse_without_rights(
     connection: psycopg.Connection[tuple[object, ...]], query: TableQuery, portion: Portion
 ) -> None:
-    """Say before the server's refusal which right is missing.
+    """Raise an error with the missing privilege, before the server refuses the query.
 
-    The rights and policies of the table that is named in a query are the ones that act, those of
-    partitions are not.
+    The privileges and policies of the table in the query apply, not those of its partitions.
     """
     rights = table_rights(connection, [query.facts.oid]).get(query.facts.oid)
     if rights is not None:
@@ -388,10 +387,10 @@ def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
 
 
 def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows, if every value fits its column.
+    """The rows, after a check that every value fits its column.
 
     Raises:
-        TableError: one does not.
+        TableError: a value does not fit.
     """
     query = rows.query
     for number in rows.sent:

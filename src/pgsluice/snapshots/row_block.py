@@ -1,9 +1,8 @@
 """A block of rows in COPY's binary form, split into columns of values.
 
-numpy reads a column of all rows at a time. Most of that is waiting for memory, since the values of
-a column lie far from each other. So neighbouring columns of fixed width are taken out of the rows
-together, with the length of the column that follows them. A column that has a NULL in the block is
-read by itself.
+numpy reads one column of all rows at a time. Most of that time is spent waiting for memory, because
+the values of a column are far apart. So neighbouring columns of fixed width are extracted together,
+with the length of the next column. A column with a NULL in the block is read separately.
 
 Source: the manual, "COPY", "Binary Format".
 
@@ -24,16 +23,16 @@ from pgsluice.types.codec import Spans
 
 _LENGTH_BYTES = 4
 _TOGETHER_BYTES = 64
-"""So much of a row is taken at a time, at most: what a processor's cache reads at once."""
+"""How many bytes of a row are extracted at a time, at most: a cache line of the processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Whole rows.
+    """A block of complete rows.
 
     Attributes:
-        data: bytes with the rows.
-        starts, ends: where each row begins and ends; they ascend, with a few bytes between rows.
+        data: the bytes with the rows.
+        starts, ends: where each row starts and ends; ascending, with a few bytes between rows.
     """
 
     data: Bytes
@@ -47,7 +46,7 @@ class RowBlock:
         """The values of one column after the other; null for NULL.
 
         Args:
-            widths: for each column, how many bytes each of its values has; None: that varies.
+            widths: for each column, the fixed size of its values in bytes; None: it varies.
 
         Raises:
             ProtocolError: the rows are not of COPY's binary form, or have other columns.
@@ -73,13 +72,14 @@ class RowBlock:
     def _even_columns(
         self, places: Int64s, widths: Sequence[int | None]
     ) -> tuple[list[Spans], Int64s, Int64s | None]:
-        """The first columns, as long as they have the widths that they should, and no NULL.
+        """The first columns, as long as they have their fixed widths and no NULL.
 
         Args:
-            places: where each row's first column begins, with its length.
+            places: where each row's first column starts, with its length.
 
         Returns:
-            the columns, where the next one begins, and its lengths; None: they are not known yet.
+            the columns, where the next one starts, and its lengths; None: the lengths are unknown
+            yet.
         """
         together = _together(widths, len(self.data) - int(places[-1]))
         is_next_known = not together or None in widths[len(together) : len(together) + 1]
@@ -101,7 +101,7 @@ class RowBlock:
         return columns, places + offset, next_lengths
 
     def _values(self, begins: Int64s, lengths: Int64s) -> Spans:
-        """The values of one column, by their lengths as the server sends them."""
+        """The values of one column, by the lengths that the server sent."""
         null: Mask | None = None
         if lengths.min() < 0:
             null = lengths < 0
@@ -112,11 +112,11 @@ class RowBlock:
 
 
 def _together(widths: Sequence[int | None], room: int) -> list[int]:
-    """The widths of the first columns that are taken together.
+    """The widths of the first columns that are extracted together.
 
     Args:
-        room: how many bytes there are from the last row's first column on: with NULLs, a row may be
-            shorter than its columns should be.
+        room: how many bytes are left after the start of the last row's first column: with NULLs, a
+            row may be shorter than expected.
     """
     together: list[int] = []
     size = _LENGTH_BYTES  # of the column that follows

@@ -1,4 +1,4 @@
-"""Snapshots that have a position: a replication slot exports them when it is created."""
+"""Snapshots with a position: a replication slot exports them when it is created."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEES = "SELECT pg_catalog.txid_current_snapshot()::text"
 
 
 class SnapshotGone(SourceUnreachable):
-    """The server has not this snapshot any more."""
+    """The server no longer has this snapshot."""
 
     is_lasting = True
 
@@ -35,13 +35,13 @@ class Snapshot:
 
     Attributes:
         name: for SET TRANSACTION SNAPSHOT; valid while the connection that exported it is idle.
-        position: transactions that committed before it are in the snapshot, and no others.
-        timeline: of the position; 0 when it is not known.
-        sees: the transactions that it sees, as txid_current_snapshot() has them; empty before it
-            was first imported.
-        taken_at: when it was first imported, in seconds since 1970; 0: it was not yet.
-        readers: the advisory lock that each session shares that has imported it, so that its
-            keeper knows of them; the negative number is that of a second one. 0: none.
+        position: the snapshot has exactly the transactions that committed before this LSN.
+        timeline: the timeline of the position; 0 if unknown.
+        sees: its transactions, as txid_current_snapshot() prints them; empty before the first
+            import.
+        taken_at: when it was first imported, in seconds since 1970; 0: not yet.
+        readers: an advisory lock that each importing session shares, so that the keeper can detect
+            readers; the negative number is a second one. 0: none.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Snapshot:
 
 
 def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
-    """Begin a transaction that sees what the snapshot sees; other errors are psycopg's.
+    """Start a transaction that uses the snapshot; other errors are psycopg's.
 
-    After a restart the server may give the same name to another snapshot, so what the transaction
-    sees is compared.
+    After a restart, the server may give the same name to another snapshot, so the visible
+    transactions are compared.
 
     Returns:
-        the snapshot, with what it sees and when it was first imported.
+        the snapshot, with its transactions and the time of its first import.
 
     Raises:
-        SnapshotGone: with the connection that exported it.
+        SnapshotGone: the connection that exported it has ended.
     """
     name = sql.Literal(snapshot.name)
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -82,7 +82,7 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
 
 
 def export_again(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
-    """Import a snapshot, and export it for as long as this transaction lasts.
+    """Import a snapshot, and export it again for the duration of this transaction.
 
     Returns:
         the snapshot under its new name.
@@ -99,10 +99,10 @@ def export_again(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Sna
 def temporary_snapshot(
     dsn: str, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Snapshot]:
-    """The snapshot of a temporary slot, which is dropped at the end of the block.
+    """The snapshot of a temporary slot, which is dropped at the end of the context.
 
-    The slot's creation waits for every writing transaction that is open now. It is given up
-    after ``timeout_s``, with an error that names these transactions, and when ``is_stopping()``.
+    Creating the slot waits for all writing transactions that are open now. It is given up after
+    ``timeout_s``, with an error that names these transactions, or when ``is_stopping()`` is true.
 
     Raises:
         PgsluiceError: asked to stop.

@@ -1,1 +1,1 @@
-"""What publications do: which rules act on a table, and its changes by these rules."""
+"""Publishes changes: finds the rules that apply to a table, and applies them to its changes."""

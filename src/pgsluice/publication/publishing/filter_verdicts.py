@@ -1,8 +1,8 @@
-"""Which tuples of which changes pass the row filters.
+"""Evaluates the row filters on the tuples of changes.
 
-INSERTs are evaluated on their new tuple, DELETEs on their old one, UPDATEs on both, each with the
-filters of its own action, ORed. NULL counts as false. A filter sees the new tuple with its
-unchanged values taken from the old one.
+INSERTs are evaluated on their new tuple, DELETEs on their old one, UPDATEs on both. The filters of
+the change's action are combined with OR. NULL counts as false. In the new tuple, unchanged values
+are taken from the old one.
 
 If a filter fails for a row, none of the changes are returned, so their batch applies nothing. As
 on the server, no row is skipped.
@@ -32,7 +32,7 @@ from pgsluice.types import resolve_type
 class FilterVerdicts:
     """Whether each change's old and new tuple pass.
 
-    Both are true where no filter acts. For an UPDATE without an old tuple, ``old`` repeats ``new``.
+    Both are true if no filter applies. For an UPDATE without an old tuple, ``old`` repeats ``new``.
     """
 
     old: Mask
@@ -40,9 +40,9 @@ class FilterVerdicts:
 
 
 def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | None]) -> None:
-    """Fail as the server does before it looks at a row.
+    """Raise the errors that the server raises before it evaluates a row.
 
-    It computes a filter's constants at the table's first change, whatever its action.
+    The server computes a filter's constants at the table's first change, regardless of its action.
 
     Raises:
         EvaluationError: as :func:`evaluate_filters`, for the first change.
@@ -61,8 +61,8 @@ def evaluate_filters(
         filters: by INSERT, UPDATE and DELETE; actions with the same filters share one evaluator.
 
     Raises:
-        EvaluationError: a filter fails for a row, as it would on the server. It is the first such
-            change's error, with ``table``, ``lsn``, ``ordinal`` and ``key_columns``.
+        EvaluationError: a filter fails for a row, as it would on the server. The error is that of
+            the first such change, with ``table``, ``lsn``, ``ordinal`` and ``key_columns``.
         TableError: a filter needs a column or a value that the server does not send.
     """
     count = len(changes)
@@ -93,7 +93,8 @@ def evaluate_filters(
 
 @dataclass(frozen=True, slots=True)
 class _EvaluatedTuples:
-    """The tuples that one filter is evaluated on, in the server's order: by change, old before new.
+    """The tuples on which one filter is evaluated, in the server's order: by change, old before
+    new.
 
     Attributes:
         changes: the change of each tuple.
@@ -157,7 +158,7 @@ def _columns(
 
 
 def _is_exact(changes: RelationChanges, column_index: int) -> bool:
-    """Whether the decoded values tell as much as PostgreSQL's text does."""
+    """Whether the decoded values are as exact as PostgreSQL's text."""
     column, decoded = (
         changes.relation.columns[column_index],
         changes.schema.field(column_index).type,
@@ -169,7 +170,7 @@ def _is_exact(changes: RelationChanges, column_index: int) -> bool:
 
 
 def _located(error: EvaluationError, changes: RelationChanges, change: int) -> EvaluationError:
-    """A filter's error with the change that it failed for; never with a row's values."""
+    """A filter's error with the change for which it failed, without a row's values."""
     table, lsn = changes.title, Lsn(int(changes.positions[change]))
     keys = tuple(column.name for column in changes.relation.columns if column.is_key)
     key = f", key column(s) {', '.join(keys)}" if keys else ""

@@ -1,4 +1,4 @@
-"""When a table has to be copied again: its fingerprint of filters and columns changed."""
+"""Fingerprints of filters and columns: if a table's fingerprint changes, it is copied again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pgsluice.publication.publishing.resolution import Resolution
 
 
 def fingerprint(own: Resolution | None, server: Sequence[PublishedBy] = ()) -> str:
-    """A stable text for what acts on a relation: if it changes, the table is copied again.
+    """A stable text for the rules of a relation: if it changes, the table is copied again.
 
-    Filters, columns and the relation that decides count (by OID, because a rename changes no
-    row); ``publish`` counts only where it changes which filters act on a published action.
+    It contains filters, columns and the relation whose rules apply (by OID, because a rename
+    changes no row). ``publish`` is included only if it changes which filters apply to a published
+    action.
 
     Args:
-        own: what acts on the relation, of our publications.
+        own: the rules of pgsluice's own publications for the relation.
         server: how the server's publications publish it; empty: without filter or list.
     """
     parts: list[object] = [_own(own)]

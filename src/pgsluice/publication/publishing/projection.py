@@ -1,4 +1,4 @@
-"""The name and the columns that changes are published with.
+"""The relation name and the columns under which changes are published.
 
 Source: src/backend/replication/logical/proto.c (logicalrep_should_publish_column);
 src/backend/replication/pgoutput/pgoutput.c (init_tuple_slot: columns of a partition are its
@@ -19,13 +19,13 @@ from pgsluice.wire import Relation
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How changes under one definition of their relation are published.
+    """How changes with one definition of their relation are published.
 
     Attributes:
-        relation: with the name and OID that it is published under, and the published columns.
-        facts: likewise; its root is the relation that it is published as. There is no key if one of
-            its columns is not published.
-        column_indexes: which columns of the relation these are.
+        relation: the relation with its published name, OID and columns.
+        facts: its metadata in the same form; the root is the published relation. It has no key if a
+            key column is not published.
+        column_indexes: the indexes of the published columns in the relation.
     """
 
     relation: Relation
@@ -35,7 +35,7 @@ class Projection:
 
     @classmethod
     def of(cls, resolution: Resolution, changes: RelationChanges) -> Projection:
-        """Project the definition of a relation that is in force."""
+        """The projection of the current definition of a relation."""
         relation, root = changes.relation, resolution.published_as
         order = {column.name: number for number, column in enumerate(root.columns)}
         column_indexes = _published(resolution, changes)
@@ -59,7 +59,7 @@ class Projection:
         )
 
     def cut(self, changes: RelationChanges) -> RelationChanges:
-        """All changes, with the published columns only."""
+        """All changes with the published columns only."""
         return replace(
             changes,
             relation=self.relation,

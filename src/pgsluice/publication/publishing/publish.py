@@ -1,9 +1,9 @@
-"""Apply a subscription's own publications to decoded changes of one relation.
+"""Applies a subscription's own publications to decoded changes of one relation.
 
 The rules are PostgreSQL's:
 
-- Only published actions pass. A TRUNCATE has no filter. A TRUNCATE of a partition whose changes
-  go under its root's name is sent only where it empties the root (:mod:`.truncates`).
+- Only published actions pass. A TRUNCATE has no filter. If changes of a partition are published
+  under its root's name, its TRUNCATE is sent only if it empties the root (:mod:`.truncates`).
 - An UPDATE becomes an INSERT if only its new row passes the update filter, and a DELETE if only
   its old row does; if neither passes, nothing is sent. It does not matter whether INSERTs and
   DELETEs are published.
@@ -72,9 +72,9 @@ _ACTIONS: Final[dict[Action, int]] = {
 
 @dataclass(frozen=True)
 class Publisher:
-    """Applies a subscription's publications to the changes of one relation. It pickles.
+    """Applies a subscription's publications to the changes of one relation. Picklable.
 
-    The driver makes one for each relation, by its OID, at each look at the catalog; tasks use it::
+    The driver creates one for each relation, by its OID, at each catalog refresh; tasks use it::
 
         publisher = Publisher.of(publications, table, catalog)
         for changes in decode_segment(view, {oid}, texts=publisher.filter_columns):
@@ -83,13 +83,13 @@ class Publisher:
     For the partitions of a root use :func:`publish_all`.
 
     Attributes:
-        resolution: the rules that act on the relation, and what it is published as.
-        publications: the subscription's.
+        resolution: the rules for the relation, and the relation under whose name it is published.
+        publications: the subscription's publications.
         catalog: the relation and its ancestors.
-        leaves: the tables that hold the rows of ``published_as``, by OID.
+        leaves: the tables that have the rows of ``published_as``, by OID.
         sends_root_truncates: whether a publication with ``publish_via_partition_root`` publishes
             TRUNCATE.
-        filters: by INSERT, UPDATE and DELETE: the filters ORed, or None where every row passes.
+        filters: the filters combined with OR, by INSERT, UPDATE and DELETE; None: every row passes.
     """
 
     resolution: Resolution
@@ -106,10 +106,10 @@ class Publisher:
     def of(
         cls, publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
     ) -> Publisher | None:
-        """Make the publisher of a relation; None when none of the publications has it.
+        """The publisher of a relation; None if no publication includes it.
 
         Args:
-            publications: of one subscription, in its order.
+            publications: the publications of one subscription, in its order.
             table: the relation that the server sends.
             catalog: all the source's tables.
 
@@ -138,12 +138,12 @@ class Publisher:
 
     @property
     def published_as(self) -> SourceTable:
-        """The relation under whose name the changes go."""
+        """The relation under whose name the changes are published."""
         return self.resolution.published_as
 
     @property
     def filter_columns(self) -> frozenset[str]:
-        """The columns that the filters read: the ``texts`` that decoding is evaluated for."""
+        """The columns that the filters read, for the parameter ``texts`` of decoding."""
         return frozenset(
             name
             for evaluator in self.filters.values()
@@ -157,16 +157,15 @@ class Publisher:
         """Publish changes.
 
         Args:
-            changes: of the relation, decoded with ``texts=publisher.filter_columns``.
+            changes: changes of the relation, decoded with ``texts=publisher.filter_columns``.
             truncates: the TRUNCATEs of a partition that count as a TRUNCATE of the root.
 
         Returns:
-            The published changes, transformed, under the name and with the columns that they are
-            published with; perhaps none.
+            the published changes, with their published name and columns; maybe none.
 
         Raises:
-            EvaluationError: a filter fails for a row. With the table, the names of the key
-                columns and the position; nothing of ``changes`` may be applied.
+            EvaluationError: a filter fails for a row; it has the table, the names of the key
+                columns and the position. No change of ``changes`` may be applied.
             TableError: the replica identity does not fit, or the server does not send what a filter
                 reads.
         """
@@ -221,12 +220,12 @@ class Publisher:
 def publish_all(
     publishers: Mapping[int, Publisher], runs: Sequence[RelationChanges]
 ) -> list[RelationChanges]:
-    """Publish the changes of several relations, among them the partitions of a root.
+    """Publish the changes of several relations, including the partitions of a root.
 
     Args:
-        publishers: by the OID of the relation that the server sends. Changes of other relations are
-            not published.
-        runs: decoded changes; if they hold changes of a root's partitions, all of them.
+        publishers: publishers by the OID of the relation that the server sends. Changes of other
+            relations are not published.
+        runs: decoded changes; if they include changes of a root's partitions, all of them.
 
     Raises:
         EvaluationError, TableError: as :meth:`Publisher.publish`, for the first such change.

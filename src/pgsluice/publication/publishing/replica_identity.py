@@ -1,12 +1,12 @@
-"""What the replica identity must hold so that updates and deletes can be published.
+"""Checks whether the replica identity is sufficient to publish updates and deletes.
 
 An old tuple holds the replica identity's columns only. A filter on another column could not be
 evaluated on it, and a column list without the identity would leave the target without a key. The
 server refuses the application's UPDATE in that case. pgsluice sees the change only afterwards,
 and parks the table with the server's message.
 
-The identity is that of the relation that changed: a partition's own, even where its root's rules
-act. Columns are matched by name.
+The identity is that of the changed relation: a partition's own, even if its root's rules apply.
+Columns are matched by name.
 
 Source: src/backend/executor/execReplication.c (CheckCmdReplicaIdentity);
 src/backend/commands/publicationcmds.c (pub_rf_contains_invalid_column,
@@ -31,7 +31,7 @@ _VERBS = {"update": "cannot update table", "delete": "cannot delete from table"}
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
-    """Which columns old tuples hold.
+    """The columns in old tuples.
 
     Attributes:
         kind: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
@@ -43,7 +43,7 @@ class ReplicaIdentity:
 
     @classmethod
     def of(cls, table: SourceTable) -> ReplicaIdentity:
-        """The replica identity in the catalog; a Relation message's can be newer."""
+        """The replica identity in the catalog; that of a Relation message can be newer."""
         return cls(table.replica_identity, frozenset(table.identity_columns))
 
 
@@ -54,14 +54,14 @@ def check_replica_identity(
     catalog: SourceCatalog,
     identity: ReplicaIdentity | None = None,
 ) -> None:
-    """Refuse an action on a table that cannot be published.
+    """Refuse an action on a table that PostgreSQL could not publish.
 
     Args:
-        action: what happened.
-        publications: of one subscription.
-        table: the relation that changed.
+        action: the action of the change.
+        publications: the publications of one subscription.
+        table: the changed relation.
         catalog: all the source's tables.
-        identity: of the Relation message in force; None: the catalog's.
+        identity: the replica identity of the current Relation message; None: the catalog's.
 
     Raises:
         SqlRefused: it cannot be published, with PostgreSQL's message.

@@ -1,20 +1,20 @@
-"""Which rules act on a relation's changes: those of all publications of one subscription.
+"""Finds the rules for a relation's changes, from all publications of one subscription.
 
 The server determines this once per relation and walsender. The rules, in its order:
 
-1. A publication publishes a relation that it names, a relation in a schema that it names, and a
-   partition of either; if it is FOR ALL TABLES, any relation.
-2. A relation's changes go under its own name, or with ``publish_via_partition_root`` under that
-   of the topmost ancestor that the publication has. Over all publications the highest ancestor
-   wins, and only the publications at that level give filters and columns; the actions of the
-   others are still published.
-3. For each action the filters of these publications are ORed. A publication without a filter for
-   the table cancels them: one that names it without WHERE, is FOR ALL TABLES, or names its
+1. A publication publishes the relations that it lists, the relations in its schemas, and partitions
+   of both; if it is FOR ALL TABLES, any relation.
+2. A relation's changes are published under its own name, or with ``publish_via_partition_root``
+   under that of the topmost ancestor in the publication. Among all publications, the highest
+   ancestor wins, and only the publications at that level contribute filters and columns; the
+   actions of the others are still published.
+3. For each action, the filters of these publications are combined with OR. A publication without a
+   filter for the table cancels them: one that lists it without WHERE, is FOR ALL TABLES, or has its
    schema.
-4. Their column lists have to agree, and so has ``publish_generated_columns``.
+4. Their column lists and their ``publish_generated_columns`` have to be the same.
 
-Where the server itself publishes through the root, it sends the partitioned table, and the
-partition of a row is unknown. Rules for a single partition are refused in that case.
+If the server itself publishes under the root's name, the partition of a row is unknown. Then rules
+for a single partition are refused.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (get_rel_sync_entry,
 pgoutput_row_filter_init, check_and_init_gencol, pgoutput_column_list_init).
@@ -33,7 +33,7 @@ from pgsluice.sql import SqlRefused
 
 
 class Unfiltered(Enum):
-    """Why a publication has no filter for a relation, and therefore cancels those of others."""
+    """Why a publication has no filter for a relation, and so cancels the filters of others."""
 
     NO_WHERE = "it names the table without a WHERE clause"
     ALL_TABLES = "it is FOR ALL TABLES"
@@ -43,11 +43,11 @@ class Unfiltered(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one publication publishes a relation, at the level that decides.
+    """How one publication publishes a relation, at the level whose rules apply.
 
     Attributes:
-        row_filter: its WHERE as SQL, or the reason why it has none.
-        columns: its column list in the table's order; None: it has none.
+        row_filter: its WHERE as SQL, or the reason for having none.
+        columns: its column list in the table's order; None: none.
     """
 
     publication: str
@@ -59,13 +59,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The rules that act on one relation.
+    """The rules that apply to one relation.
 
     Attributes:
         table: the relation whose changes the server sends.
-        published_as: the same relation, or the ancestor under whose name its changes go.
-        published: the actions that are published.
-        rules: of the publications at the level that decides, in the subscription's order.
+        published_as: the same relation, or the ancestor under whose name its changes are published.
+        published: the published actions.
+        rules: the rules of the publications at the level that applies, in the subscription's order.
         columns: the column list, in the order of ``published_as``; None: there is none.
         generated_columns: whether stored generated columns are published without a list.
     """
@@ -78,7 +78,7 @@ class Resolution:
     generated_columns: GeneratedColumns
 
     def filters(self, action: Action) -> tuple[str, ...]:
-        """The filters that are ORed for an action, each once; empty: every row passes."""
+        """The filters for an action, to combine with OR, each once; empty: every row passes."""
         acting = [rule for rule in self.rules if action in rule.actions]
         if action == "truncate" or any(isinstance(rule.row_filter, Unfiltered) for rule in acting):
             return ()
@@ -94,10 +94,10 @@ class Resolution:
 
     @property
     def copy_filters(self) -> tuple[str, ...]:
-        """The filters that are ORed for an initial copy.
+        """The filters for an initial copy, to combine with OR.
 
-        ``publish`` plays no part: rows that were inserted before the subscription are copied by
-        a publication that only publishes updates, too. As in PostgreSQL,
+        ``publish`` is ignored: even a publication that only publishes updates copies rows that were
+        inserted before the subscription. As in PostgreSQL,
         src/backend/replication/logical/tablesync.c (fetch_remote_table_info).
         """
         if any(isinstance(rule.row_filter, Unfiltered) for rule in self.rules):
@@ -106,7 +106,7 @@ class Resolution:
 
     @property
     def published_columns(self) -> tuple[str, ...]:
-        """The columns of ``table`` that are published, in its order."""
+        """The published columns of ``table``, in its order."""
         if self.columns is not None:
             return tuple(
                 column.name for column in self.table.columns if column.name in self.columns
@@ -124,17 +124,17 @@ def _distinct(rules: Iterable[Rule]) -> tuple[str, ...]:
 def resolve(
     publications: Sequence[Publication], table: SourceTable, catalog: SourceCatalog
 ) -> Resolution | None:
-    """Find the rules that act on a relation's changes.
+    """Find the rules for a relation's changes.
 
     Args:
-        table: the relation that the server sends: a table, a leaf, or a partitioned table if the
-            server publishes it under its own name.
+        table: the relation that the server sends: a table, a leaf partition, or a partitioned table
+            if the server publishes it under its own name.
 
     Returns:
-        None when none of the publications has the relation.
+        None if no publication includes the relation.
 
     Raises:
-        SqlRefused: the publications' column lists do not agree.
+        SqlRefused: the publications' column lists differ.
         TableError: the server sends the partitioned table, and one of the publications has
             rules for a partition.
     """
@@ -168,14 +168,14 @@ def resolve(
 
 
 def has(publication: Publication, table: SourceTable) -> bool:
-    """Whether a publication names a relation or its schema."""
+    """Whether a publication lists a relation or its schema."""
     return publication.table(table.oid) is not None or table.namespace in publication.schemas
 
 
 def topmost_ancestor(
     publication: Publication, table: SourceTable, catalog: SourceCatalog
 ) -> tuple[int, SourceTable] | None:
-    """The highest ancestor that a publication has, and how far up it is (1: the parent)."""
+    """The highest ancestor in a publication, and its distance (1: the parent)."""
     topmost = None
     for level, oid in enumerate(table.ancestors, start=1):
         ancestor = catalog.tables[oid]
@@ -236,7 +236,7 @@ def _generated_columns(rules: Sequence[Rule], table: SourceTable) -> GeneratedCo
 def _columns(
     rules: Sequence[Rule], table: SourceTable, generated: GeneratedColumns
 ) -> tuple[str, ...] | None:
-    """The column list that all rules agree on; None if none has a list."""
+    """The common column list of all rules; None if none has a list."""
     if all(rule.columns is None for rule in rules):
         return None
     sent = ("", "s") if generated == "stored" else ("",)

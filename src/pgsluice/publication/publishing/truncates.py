@@ -1,10 +1,10 @@
 """TRUNCATE of a partitioned table whose changes the server sends partition by partition.
 
-The server's T message then names the partitions and not the root, whichever of them the statement
-named. PostgreSQL's own publication under the root's name sends a T if the statement named the
-root, and none if it named only partitions. pgsluice cannot know what the statement named, but it
-can see whether a T names all of the root's partitions: then the root is empty, and a TRUNCATE of
-the root is sent. A T of some partitions sends nothing, as with PostgreSQL.
+The server's Truncate message then has the partitions and not the root, whatever the statement
+named. PostgreSQL itself, publishing under the root's name, sends a Truncate only if the statement
+named the root. pgsluice does not know the statement, but it can see whether the message has all of
+the root's partitions: then the root is empty, and a TRUNCATE of the root is published. For some
+partitions, nothing is published, as in PostgreSQL.
 
 Source: src/backend/replication/pgoutput/pgoutput.c (pgoutput_truncate, get_rel_sync_entry).
 """
@@ -19,11 +19,11 @@ from pgsluice.columnar.changes import TRUNCATE, RelationChanges
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 
 ChangePosition = tuple[int, int]
-"""Position and ordinal of a change."""
+"""The position and ordinal of a change."""
 
 
 def leaves_of(root: SourceTable, catalog: SourceCatalog) -> frozenset[int]:
-    """The OIDs of the tables that hold a partitioned table's rows; a plain table's own OID."""
+    """The OIDs of the tables that have a partitioned table's rows; a plain table's own OID."""
     if not root.is_partitioned:
         return frozenset((root.oid,))
     return frozenset(table.oid for table in catalog.below(root) if not table.is_partitioned)
@@ -32,11 +32,11 @@ def leaves_of(root: SourceTable, catalog: SourceCatalog) -> frozenset[int]:
 def whole_truncates(
     runs: Iterable[RelationChanges], leaves: Collection[int]
 ) -> frozenset[ChangePosition]:
-    """The TRUNCATEs that empty all leaves of a root.
+    """The TRUNCATEs that empty all leaf partitions of a root.
 
     Args:
-        runs: decoded changes that hold all those of the leaves.
-        leaves: of the root.
+        runs: decoded changes, with all changes of the leaf partitions.
+        leaves: the leaf partitions of the root.
     """
     emptied: dict[ChangePosition, set[int]] = {}
     for run in runs:

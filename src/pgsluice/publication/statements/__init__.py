@@ -1,1 +1,1 @@
-"""From the SQL of publications to publications: parse, look up, check, execute."""
+"""Executes the SQL statements of publications: parses, looks names up, checks, executes."""

@@ -1,4 +1,4 @@
-"""Column lists: which ones PostgreSQL allows.
+"""Checks column lists by PostgreSQL's rules.
 
 Source: src/backend/catalog/pg_publication.c, pub_collist_validate;
 src/backend/commands/publicationcmds.c, CheckPubRelationColumnList.
@@ -16,7 +16,7 @@ _SYSTEM_COLUMNS = frozenset(("tableoid", "cmax", "xmax", "cmin", "xmin", "ctid")
 
 
 def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Put a column list into the table's order.
+    """Check a column list, and return it in the table's order.
 
     Raises:
         SqlRefused: a column does not exist, is named twice, or can never be published.
@@ -43,7 +43,7 @@ def check_columns(table: SourceTable, columns: tuple[str, ...] | None) -> tuple[
 def check_column_lists(
     publication: str, tables: Iterable[NamedTable], *, has_schemas: bool, via_root: bool
 ) -> None:
-    """Refuse column lists where the publication cannot have any.
+    """Refuse column lists in a publication that cannot have any.
 
     Raises:
         SqlRefused: the publication has schemas, too, or the table is partitioned and not published

@@ -1,4 +1,4 @@
-"""Execute statements: each one makes new publications of the present ones.
+"""Executes statements: each one makes new publications from the current ones.
 
 Nothing is changed in place, so a refused statement has no effect. The checks, their order and
 their messages are the server's.

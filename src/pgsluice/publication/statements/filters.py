@@ -1,8 +1,8 @@
 """A publication's filters, bound to the columns of the source's tables.
 
-A filter is bound when its publication is made. It is refused then if it has to be, and else kept
-as PostgreSQL prints it. To evaluate it, the printed form is bound again, to the columns of the
-relation that it acts on.
+A filter is bound when its publication is created. An illegal one is refused then; otherwise the
+filter is kept as PostgreSQL prints it. To evaluate it, the printed form is bound again, to the
+columns of the relation that it filters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pgsluice.sql import SqlRefused
 
 
 def check_syntax(where: WhereClause) -> None:
-    """Refuse a text that is no expression.
+    """Refuse a text that is not an expression.
 
     Raises:
         SqlRefused: PostgreSQL's parser refuses it; the position counts in the statement.
@@ -39,7 +39,7 @@ def bind_filter(text: str, table: SourceTable, text_rules: TextRules) -> BoundFi
     """Bind a filter to a relation's columns, by their names.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it; the position counts in ``text``.
+        SqlRefused: PostgreSQL refuses it; the error position is in ``text``.
         FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.
     """
     columns = [
@@ -70,7 +70,7 @@ def bind_where(where: WhereClause, table: SourceTable, text_rules: TextRules) ->
     """Bind a statement's filter and make sure that it can be evaluated.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it; the position counts in the statement.
+        SqlRefused: PostgreSQL refuses it; the error position is in the statement.
         FilterNotExact: PostgreSQL accepts it, and we cannot evaluate it exactly.
     """
     with _errors_shifted(where.position):
@@ -81,7 +81,7 @@ def bind_where(where: WhereClause, table: SourceTable, text_rules: TextRules) ->
 
 @contextmanager
 def _errors_shifted(position: int) -> Iterator[None]:
-    """Errors in a filter's text count their position in the statement that holds it."""
+    """Shift the positions of errors in a filter's text to the statement that contains it."""
     try:
         yield
     except SqlRefused as error:

@@ -1,7 +1,7 @@
-"""Execute a text of publication statements, from no publications at all.
+"""Executes a text of publication statements, starting without publications.
 
-pgsluice stores no publications of its own: the file, or the text in the configuration, is the
-sequence of statements that makes them, and is executed again at each start.
+pgsluice does not store its own publications: the file, or the text in the configuration, has the
+statements that create them, and is executed again at each start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pgsluice.sql import SqlRefused, TokenKind, tokenize
 
 
 def load_publications(text: str, catalog: SourceCatalog) -> Publications:
-    """Make the publications of a text of statements.
+    """Create the publications of a text of statements.
 
     Raises:
         SqlRefused: of the first statement that PostgreSQL refuses; its fact ``line`` is the line
@@ -49,11 +49,11 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements of a file or of the configuration, as they were when they were read.
+    """The statements of a file or of the configuration, as they were when read.
 
     Attributes:
         text: the statements.
-        file: the file's name; None: they stand in the configuration.
+        file: the file's name; None: the statements are in the configuration.
     """
 
     text: str = ""
@@ -84,11 +84,12 @@ class Statements:
             raise ConfigError(f"{path} cannot be read: {reason}") from error
 
     def generated_columns(self) -> frozenset[str] | None:
-        """Names of columns that are needed even if they are generated: those of column lists and
-        row filters.
+        """Names of columns in column lists and row filters, which are needed even if they are
+        generated.
 
         Returns:
-            None: all stored generated columns are published. Of text that is refused: no names.
+            None if all stored generated columns are published; no names if the statements are
+            refused.
         """
         try:
             statements = [located.statement for located in parse_statements(self.text)]
@@ -102,8 +103,8 @@ class Statements:
         """Execute the statements on the source's tables.
 
         Raises:
-            ConfigError: as :func:`load_publications`. The message begins with where the statement
-                stands: the file's name and line, or ``[publications] sql``.
+            ConfigError: as :func:`load_publications`. The message starts with the place of the
+                statement: the file's name and line, or ``[publications] sql``.
         """
         try:
             return load_publications(self.text, catalog)
@@ -133,7 +134,7 @@ def _named_columns(statement: Statement) -> Iterator[str]:
 
 
 def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
-    """Make the publications of a configuration's ``[publications]``; none without that section.
+    """Create the publications of a configuration's ``[publications]``; none without that section.
 
     Raises:
         ConfigError: as :meth:`Statements.read` and :meth:`Statements.publications`.

@@ -1,4 +1,4 @@
-"""Look up the relations and schemas that a statement names, with the checks of their names.
+"""Looks up the relations and schemas in a statement, and checks their names.
 
 Source: src/backend/catalog/namespace.c, RangeVarGetRelid;
 src/backend/commands/publicationcmds.c, OpenTableList and ObjectsInPublicationToOids;
@@ -37,7 +37,7 @@ _NEVER_OPENED = ("i", "I", "c")
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table of a statement: one that it names, or one that inherits from such a table."""
+    """A table of a statement: a listed one, or one that inherits from it."""
 
     table: SourceTable
     columns: tuple[str, ...] | None
@@ -46,7 +46,7 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class NamedObjects:
-    """The tables and schemas that a statement names, each once."""
+    """The tables and schemas in a statement, each once."""
 
     tables: tuple[TableObject, ...]
     schemas: tuple[str, ...]
@@ -79,10 +79,10 @@ def _schema(schema: SchemaObject, catalog: SourceCatalog) -> str:
 
 
 def find_table(name: RelationName, catalog: SourceCatalog) -> SourceTable:
-    """Find the relation of a name.
+    """Find the relation with a name.
 
     Raises:
-        SqlRefused: it does not exist, or is of a kind that is never opened as a table.
+        SqlRefused: it does not exist, or its kind cannot be opened as a table.
     """
     if name.database is not None and name.database != catalog.database:
         full = f"{name.database}.{name.namespace}.{name.name}"

@@ -145,10 +145,10 @@ class ObjectListParser(TokenCursor):
 
 
 def read_relation_name(text: str) -> RelationName:
-    """Read a table's name that stands alone: ``t``, ``s.t``, ``"S".t``.
+    """Parse a table's name on its own: ``t``, ``s.t``, ``"S".t``.
 
     Raises:
-        SqlRefused: the text is no such name.
+        SqlRefused: the text is not such a name.
     """
     cursor = ObjectListParser(tokenize(text), text)
     try:

@@ -1,10 +1,10 @@
 """Parse publication statements: the grammar of PostgreSQL 18, by recursive descent.
 
-A text holds any number of statements, ended by semicolons, with the server's comments, quoted
-names and strings of all kinds. Syntax errors have the server's message and position. There are
-two differences from PostgreSQL 18: ``FOR ALL TABLES IN SCHEMA s``, as row filters were first
-documented, is accepted for ``FOR TABLES IN SCHEMA s``; and a statement that is not about
-publications is refused by its name.
+A text has any number of statements, separated by semicolons, with all of the server's kinds of
+comments, quoted names and strings. Syntax errors have the server's message and position. There are
+two differences to PostgreSQL 18: ``FOR ALL TABLES IN SCHEMA s``, from an early draft of its
+documentation, is accepted as ``FOR TABLES IN SCHEMA s``; and other statements than those about
+publications are refused by name.
 
 Source: src/backend/parser/gram.y (CreatePublicationStmt, AlterPublicationStmt, DropStmt).
 """

@@ -69,7 +69,7 @@ class CreatePublication:
 
 
 class Change(Enum):
-    """What ALTER PUBLICATION does with the objects that it names."""
+    """What ALTER PUBLICATION does with the listed objects."""
 
     ADD = "ADD"
     SET = "SET"
