@@ -1,10 +1,9 @@
 """Reads the source's catalog: version, slots, relations, types, publications.
 
-Queries run on PostgreSQL 10 to 18 over a connection of
-:func:`pgsluice.replication.connect_sql` (the ``replication`` room is not imported here): names
-are qualified, and nothing is written except by :func:`ensure_publications` and
-:func:`drop_publications`. The server's errors are raised as psycopg's unless a function says
-otherwise; ``replication.source_errors`` maps them.
+Queries run on PostgreSQL 10 to 18 over a connection of :func:`pgsluice.replication.connect_sql`
+(the ``replication`` room is not imported here): names are qualified. Nothing is written except by
+:func:`ensure_publications` and :func:`drop_publications`. The server's errors are raised as
+psycopg's unless a function says otherwise; ``replication.source_errors`` maps them.
 """
 
 from pgsluice.catalog.changes import CatalogChanges

@@ -1,17 +1,16 @@
-"""Whether the catalog has changed since it was last asked, by one query that returns few rows.
+"""Whether the catalog has changed since the last query; one query that returns few rows.
 
-Who polls the catalog reads it whole only if it changed: for 5,000 tables that is tens of
-thousands of rows, and nothing changes most of the time. What is compared, of each catalog table
-that looks and facts are made of:
+Pollers read the whole catalog only if it changed: for 5,000 tables it has tens of thousands of
+rows, and usually nothing changes. For each catalog table that catalog refreshes and relation
+metadata use, the query compares:
 
 - the number of rows: rows were deleted;
-- the rows by transactions that were not over at the last question, by their identity and xmin:
-  rows were written. A row that became visible since then has such a transaction, because its
-  transaction, or that of which it is a subtransaction, was running or had not begun.
+- the rows of transactions that had not ended at the last query, by OID and xmin: rows were written.
+  Every row that became visible since then has such a transaction.
 
-Two things make a comparison void: another server process (its history may be another one), and
-time (:data:`FULL_EVERY_S`), because what is decided from the catalog also depends on a few
-things that are not compared, such as roles.
+A comparison becomes invalid with another server process, whose history may differ, and after
+:data:`FULL_EVERY_S`, because decisions also depend on catalog tables that are not compared, such as
+roles.
 
 Its figure: a poll of the catalog in which nothing has changed.
 """
@@ -28,7 +27,7 @@ import psycopg
 Connection = psycopg.Connection[Any]
 
 FULL_EVERY_S = 600.0
-"""The catalog is read whole at least this often."""
+"""Read the whole catalog at least this often, in seconds."""
 
 # Temporary tables, indexes, TOAST tables and views come and go, and nobody asks for them.
 _OURS = """
@@ -71,14 +70,14 @@ _XIDS = 2**32
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one question saw.
+    """The result of one query.
 
     Attributes:
-        server: which server process answered.
-        xmin: no transaction before it was running; 64 bits.
-        counts: rows of each catalog table.
-        recent: rows of transactions from ``xmin`` on.
-        until: when a comparison becomes void, by the monotonic clock.
+        server: identifies the server process that answered.
+        xmin: all transactions before it had ended; 64 bits.
+        counts: the number of rows of each catalog table.
+        recent: the rows of transactions from ``xmin`` on.
+        until: when a comparison becomes invalid, by the monotonic clock.
     """
 
     server: str
@@ -89,19 +88,19 @@ class _Seen:
 
 
 class CatalogChanges:
-    """Compares the catalog with what it was at the last question."""
+    """Compares the catalog with its state at the last query."""
 
     def __init__(self) -> None:
         self._seen: _Seen | None = None
 
     def forget(self) -> None:
-        """What followed from the last answer was not done: the next answer is yes."""
+        """Report a change at the next query, because the last one could not be handled."""
         self._seen = None
 
     def have_come(self, connection: Connection) -> bool:
         """Whether the catalog may have changed since the last call.
 
-        To be asked *before* the catalog is read: what changes in between is seen twice, never
+        Call this *before* reading the catalog: a change in between is then seen twice, never
         missed.
         """
         before = self._seen
@@ -131,7 +130,7 @@ class CatalogChanges:
 
 
 def _is_before(xid: int, other: int) -> bool:
-    """Whether a transaction's 32-bit ID comes before a 64-bit one."""
+    """Whether a 32-bit transaction ID is older than a 64-bit one."""
     return 0 < (other - xid) % _XIDS < _XIDS // 2
 
 

@@ -1,8 +1,8 @@
-"""The rights that a copy of a table needs, and the statements that give them.
+"""The privileges that a copy of a table needs, and the statements that grant them.
 
-A copy uses the table's schema, reads the columns that are published and those that the row filter
-names, and has to see all of its rows: with ``row_security = off``, which every session of pgsluice
-sets, a policy makes the query fail. Rights on single columns are enough.
+A copy needs USAGE on the table's schema, SELECT on the published columns and on those of the row
+filter, and has to see all rows: every session of pgsluice sets ``row_security = off``, with which a
+row security policy makes the query fail. Privileges on single columns are enough.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class TableRights:
-    """What our role may do with one table.
+    """The privileges of our role on one table.
 
     Attributes:
-        may_select: it may read the whole table, or all that is wanted of it.
-        columns: those that it may read, system columns as well, if it may not read the whole table.
-        lacking: those that it may not read, if it may read others.
+        may_select: it may read the whole table, or all needed columns.
+        columns: if it may not read the whole table: the columns that it may read, including system
+            columns.
+        lacking: the columns that it may not read, if it may read others.
     """
 
     role: str
@@ -40,11 +41,11 @@ class TableRights:
 
     @property
     def may_read(self) -> bool:
-        """Whether a query of the table is allowed; it may still not see all rows."""
+        """Whether it may query the table; row security may still hide rows."""
         return self.may_use_schema and self.may_select
 
     def to_read(self, columns: Collection[str]) -> TableRights:
-        """The rights as they count for a query of these columns."""
+        """The privileges with respect to a query of these columns."""
         if self.may_select or not self.columns:
             return self
         lacking = tuple(name for name in columns if name not in self.columns)
@@ -69,7 +70,7 @@ WHERE c.oid = ANY (%s::oid[]) AND pg_catalog.has_table_privilege(c.oid, 'SELECT'
 
 
 def table_rights(connection: Connection, oids: Collection[int]) -> dict[int, TableRights]:
-    """Our role's rights on these tables, by OID; tables that do not exist are left out."""
+    """Our role's privileges on these tables, by OID; tables that do not exist are missing."""
     if not oids:
         return {}
     rows = connection.execute(_RIGHTS, [list(oids)]).fetchall()
@@ -86,13 +87,13 @@ def columns_to_read(
     *,
     by_leaf: bool = False,
 ) -> tuple[str, ...]:
-    """The columns that a role has to be able to read for a query of a table.
+    """The columns on which a role needs SELECT for a query of a table.
 
     Args:
-        facts: of the table.
-        columns: that are asked for.
-        conditions: of its rows, as SQL that the server or pgsluice has printed.
-        by_leaf: it asks for each row's leaf.
+        facts: the table's metadata.
+        columns: the queried columns.
+        conditions: conditions on its rows, as SQL printed by the server or pgsluice.
+        by_leaf: the query also reads each row's leaf partition (tableoid).
     """
     known = {*(column.name for column in facts.columns), *_SYSTEM_COLUMNS}
     texts = [text for text in conditions if text is not None]
@@ -105,7 +106,7 @@ def columns_to_read(
 
 
 def _names(text: str) -> set[str]:
-    """The names in an expression, but for those of types, collations, functions and fields.
+    """The names in an expression, except those of types, collations, functions and fields.
 
     Raises:
         SqlRefused: the scanner refuses the text.
@@ -137,11 +138,12 @@ _TYPE_WORDS = frozenset({
     "year", "month", "day", "hour", "minute", "second", "to",
 })
 # fmt: on
-"""What follows the first word of a type's name. No column can stand there."""
+"""Words that can follow the first word of a type's name, where no column name can be."""
 
 
 def _behind_type(tokens: Sequence[Token], index: int) -> int:
-    """Where a type's name ends, such as ``s.t``, ``numeric(9,2)`` and ``interval day to hour``."""
+    """The index after a type's name, such as ``s.t``, ``numeric(9,2)`` and ``interval day to
+    hour``."""
     index += 1
     while tokens[index].is_punctuation("."):
         index += 2
@@ -157,7 +159,8 @@ def _behind_type(tokens: Sequence[Token], index: int) -> int:
 
 
 def grants(rights: Iterable[TableRights]) -> list[str]:
-    """The statements that give what is missing; a superuser can run each as it is."""
+    """The statements that grant the missing privileges; a superuser can run each without
+    changes."""
     tables = list(rights)
     statements = []
     for namespace, role in sorted({(t.namespace, t.role) for t in tables if not t.may_use_schema}):

@@ -13,7 +13,8 @@ from pgsluice.sql import quote_identifier
 Connection = psycopg.Connection[Any]
 
 LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
-"""What reads the catalog must not wait behind a migration; the next poll reads it again."""
+"""Timeouts of catalog queries: they must not wait behind a migration; the next poll repeats
+them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class ServerInfo:
 
     @property
     def writable_sql(self) -> str:
-        """The statement that lets the role's sessions write, whatever made them read-only but for
-        the dsn's own options."""
+        """The statement that lets the role's sessions write, unless the dsn's own options make them
+        read-only."""
         role, database = quote_identifier(self.user), quote_identifier(self.database)
         return f"ALTER ROLE {role} IN DATABASE {database} SET default_transaction_read_only = off;"
 
@@ -127,7 +128,7 @@ _PAGE_HEADER_BYTES, _SEGMENT_HEADER_BYTES = 24, 40
 def insert_lsn(connection: Connection) -> Lsn:
     """The end of the last WAL record, flushed or not; on a standby the replay LSN.
 
-    What is committed in an earlier snapshot of any session was committed before it.
+    Every transaction that an earlier snapshot of any session sees was committed before this LSN.
     """
     row = connection.execute(_INSERT_LSN).fetchone()
     assert row is not None
@@ -195,7 +196,7 @@ FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s
 
 
 def slot_info(connection: Connection, name: str) -> SlotInfo | None:
-    """The state of a slot; None when no slot has this name."""
+    """The state of a slot; None if there is no slot with this name."""
     answer = connection.execute(_SLOT, [name]).fetchone()
     if answer is None:
         return None

@@ -1,7 +1,7 @@
-"""Asks how a database treats text: its encoding and its collations.
+"""Reads how a database treats text: its encoding and its collations.
 
-The letters' case and the characters' classes are the server's own answers, asked once in a process
-for each collation: its C library or ICU decides them, in some version.
+The case of letters and the classes of characters depend on the version of the server's C library or
+ICU. So they are queried from the server, once in a process for each collation.
 
 Source: pg_database, pg_collation; src/backend/utils/adt/pg_locale.c, formatting.c.
 """
@@ -44,7 +44,7 @@ WHERE c.oid = ANY (%s)
 
 @dataclass(slots=True)
 class _Asked:
-    """The characters that this process has asked for, by what they depend on."""
+    """The characters that this process has queried, with the versions that they depend on."""
 
     answers: dict[tuple[object, ...], Characters] = field(default_factory=dict)
 
@@ -58,9 +58,9 @@ def text_rules(
     """Read the rules of the connection's database.
 
     Args:
-        collations: OIDs of those that columns have.
-        with_characters: ask for the characters of collations other than C, too: about half a
-            second of the server's time for each, once in a process.
+        collations: OIDs of the columns' collations.
+        with_characters: query the characters of collations other than C, too: about half a second
+            of the server's time for each, once in a process.
     """
     row = connection.execute(_DATABASE).fetchone()
     assert row is not None
@@ -82,7 +82,7 @@ def text_rules(
 
 @dataclass(frozen=True, slots=True)
 class _Collation:
-    """The facts of a row of pg_database or pg_collation, whose columns' names differ by version."""
+    """A row of pg_database or pg_collation, whose column names differ between versions."""
 
     provider: str
     collate: str
@@ -115,7 +115,8 @@ class _Collation:
 
     @property
     def contextual(self) -> str:
-        """ICU, and PostgreSQL's own full mapping, look at a letter's neighbours."""
+        """Whether the case of a letter depends on its neighbours, as in ICU and PostgreSQL's own
+        full mapping."""
         if self.provider == "b":
             return "" if self.locale in ("C", "C.UTF-8", "C.UTF8") else "\u03a3"
         if self.provider == "c":
@@ -179,7 +180,8 @@ def _ask(connection: Connection, encoding: str, name: str, contextual: str) -> C
 
 
 def _codes(encoding: str) -> tuple[str, int]:
-    """The codes of characters that chr() takes, as a table, and from where nothing is known."""
+    """The code points that chr() accepts, as an SQL table, and the first code point that is
+    unknown."""
     if encoding == "UTF8":
         return _CODES_OF_UTF8, _FIRST_UNKNOWN
     codec = CODECS.get(encoding)

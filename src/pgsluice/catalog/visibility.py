@@ -1,8 +1,8 @@
-"""Whether the catalog shows what a committed transaction changed.
+"""Whether the catalog already shows the changes of a committed transaction.
 
-The server sends a transaction as soon as its commit is in the WAL. Snapshots see it only when the
-committing process has ended it, a moment later; or much later, if the commit waits for a
-synchronous standby. Until then the catalog is that of the time before the transaction.
+The server sends a transaction as soon as its commit is in the WAL. Snapshots see it a moment later,
+when the committing process has finished; or much later, if the commit waits for a synchronous
+standby. Until then, the catalog shows the state before the transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)')
 
 
 class TransactionStatus(StrEnum):
-    """How a transaction or subtransaction ended, in the words of ``txid_status``."""
+    """The outcome of a transaction or subtransaction, in the words of ``txid_status``."""
 
     IN_PROGRESS = "in progress"
     """It is open, or prepared."""
@@ -31,11 +31,11 @@ class TransactionStatus(StrEnum):
 
 
 def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
-    """Whether queries from now on see what a transaction did, if it has committed.
+    """Whether queries from now on see the changes of a committed transaction.
 
     Args:
         connection: in autocommit mode.
-        xid: of the top-level transaction, 32 bits; not more than 2^31 transactions ago.
+        xid: the top-level transaction's xid, 32 bits; at most 2^31 transactions old.
     """
     xmax, running = _snapshot(connection)
     whole = _whole_xid(xid, xmax)
@@ -45,14 +45,14 @@ def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
 def transaction_statuses(
     connection: psycopg.Connection[Any], xids: Collection[int]
 ) -> dict[int, TransactionStatus]:
-    """How transactions and subtransactions ended.
+    """The outcomes of transactions and subtransactions.
 
     Args:
         connection: in autocommit mode.
-        xids: 32 bits; not more than 2^31 transactions ago.
+        xids: xids of 32 bits; at most 2^31 transactions old.
 
     Returns:
-        the status by xid; without those that the server does not know any more.
+        the status by xid; transactions that the server no longer knows are missing.
     """
     xmax, _ = _snapshot(connection)
     whole = {_whole_xid(xid, xmax): xid for xid in xids}
@@ -66,21 +66,21 @@ def transaction_statuses(
 
 
 def _snapshot(connection: psycopg.Connection[Any]) -> tuple[int, list[str]]:
-    """The first ID past all that had ended when a snapshot was taken, and those that ran."""
+    """A snapshot's xmax, and the IDs of the transactions that were running."""
     ((snapshot,),) = connection.execute(_SNAPSHOT).fetchall()
     _, xmax, running = snapshot.split(":")
     return int(xmax), running.split(",")
 
 
 def _whole_xid(xid: int, xmax: int) -> int:
-    """The 64-bit ID of a transaction: the one that is nearest to ``xmax``."""
+    """The 64-bit ID of a transaction: the one nearest to ``xmax``."""
     return xmax + (xid - xmax + _XIDS // 2) % _XIDS - _XIDS // 2
 
 
 def counts_as_standby(connection: psycopg.Connection[Any], application: str) -> bool:
-    """Whether commits may wait for a replication connection of that application_name.
+    """Whether commits may wait for a replication connection with this application_name.
 
-    A server with ``synchronous_standby_names = '*'`` takes every one for a standby.
+    With ``synchronous_standby_names = '*'``, every replication connection counts as a standby.
     """
     ((setting,),) = connection.execute("SHOW synchronous_standby_names").fetchall()
     return is_named(setting, application)

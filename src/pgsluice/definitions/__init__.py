@@ -1,5 +1,5 @@
 """Definitions of the source's tables, types, publications and collations, as values.
 
-The catalog reads them from the server; tasks on executors get them pickled, and load no driver of
-PostgreSQL for that. Nothing here asks a server.
+The ``catalog`` room reads them from the server. Tasks on executors get them pickled, so they need
+no PostgreSQL driver. Nothing here connects to a server.
 """

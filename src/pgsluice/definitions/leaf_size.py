@@ -1,4 +1,4 @@
-"""How large a leaf of a table is."""
+"""The size of a leaf partition of a table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeafSize:
-    """A leaf of a table; a plain table is its own leaf.
+    """A leaf partition; a plain table is its own leaf.
 
     Attributes:
-        size_bytes: with its TOAST table, without indexes.
-        pages: of the table itself, without TOAST.
-        is_readable: our role may query the leaf itself, and sees all of its rows.
-        is_heap: its rows' places are those in its file, so none lies behind its last page.
+        size_bytes: its size with its TOAST table, without indexes.
+        pages: the pages of the table itself, without TOAST.
+        is_readable: our role can query the leaf itself, and sees all of its rows.
+        is_heap: its access method is heap: a row's ctid has its page, so no row is after the last
+            page.
     """
 
     oid: int

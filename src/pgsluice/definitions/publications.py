@@ -1,7 +1,8 @@
-"""A publication: which tables, which of their rows and columns, which actions.
+"""A publication: its tables, which of their rows and columns it sends, and its actions.
 
-The names are those of ``CREATE PUBLICATION``. A publication prints itself as the statement that
-makes it. A table's filter is SQL text; once the statement is executed, as PostgreSQL prints it.
+The names are those of ``CREATE PUBLICATION``. A publication is printed as the statement that
+creates it. A table's filter is SQL text; after the statement was executed, it is PostgreSQL's form
+of the filter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pgsluice.sql import parenthesised, quote_identifier, quote_literal
 Action = Literal["insert", "update", "delete", "truncate"]
 
 ACTIONS: tuple[Action, ...] = ("insert", "update", "delete", "truncate")
-"""What a publication can publish, in PostgreSQL's order."""
+"""The actions of a publication, in PostgreSQL's order."""
 GeneratedColumns = Literal["none", "stored"]
 
 
@@ -24,11 +25,11 @@ class PublicationTable:
     """One table of a publication.
 
     Attributes:
-        name: without its schema.
+        name: its name without the schema.
         columns: the column list; None: all.
-        where: the row filter without the parentheses around it; None: all rows.
-        only: without the tables that inherit from it.
-        oid: in pg_class, once the publication is executed; 0 before.
+        where: the row filter without its outer parentheses; None: all rows.
+        only: ONLY: without inheriting tables.
+        oid: its OID in pg_class, once the publication is executed; 0 before.
     """
 
     name: str
@@ -53,15 +54,15 @@ class PublicationTable:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication of pgsluice's own.
+    """One of pgsluice's own publications.
 
     Attributes:
-        tables: those that are named, in order.
-        schemas: of TABLES IN SCHEMA.
-        publish: of :data:`ACTIONS`, in that order.
-        publish_via_partition_root: changes of partitions go under their root's name, with its
+        tables: the listed tables, in order.
+        schemas: the schemas of TABLES IN SCHEMA.
+        publish: some of :data:`ACTIONS`, in that order.
+        publish_via_partition_root: changes of partitions are sent under their root's name, with its
             filter and columns.
-        publish_generated_columns: ``none`` or ``stored``; a column list goes before it.
+        publish_generated_columns: ``none`` or ``stored``; a column list overrides it.
 
     Example:
         >>> print(Publication("eu", [PublicationTable("orders", where="region = 'EU'")]))
@@ -88,7 +89,7 @@ class Publication:
 
     @property
     def sql(self) -> str:
-        """The statement that makes this publication, with its semicolon."""
+        """The statement that creates this publication, with its semicolon."""
         text = f"CREATE PUBLICATION {quote_identifier(self.name)}"
         if self.all_tables:
             text += " FOR ALL TABLES"
@@ -107,7 +108,7 @@ class Publication:
         return self.sql
 
     def table(self, oid: int) -> PublicationTable | None:
-        """The table of this OID, if the publication names it."""
+        """The table with this OID, if the publication lists it."""
         return next((table for table in self.tables if table.oid == oid), None)
 
     def _parameters(self) -> Iterator[str]:
@@ -130,12 +131,12 @@ class OwnedPublication:
 
 @dataclass(frozen=True, slots=True)
 class Publications:
-    """All publications of pgsluice's own, by name: the result of a file of statements."""
+    """All of pgsluice's own publications, by name: the result of a file of statements."""
 
     by_name: Mapping[str, Publication] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Publication]:
-        """In the order of their names, as PostgreSQL lists them."""
+        """Iterate in the order of the names, as PostgreSQL lists them."""
         return iter(
             sorted(self.by_name.values(), key=lambda publication: publication.name.encode())
         )
@@ -152,7 +153,7 @@ class Publications:
         return Publications({**self.by_name, publication.name: publication})
 
     def without(self, names: Iterable[str]) -> Publications:
-        """Leave out the publications of some names."""
+        """The same without the publications of some names."""
         dropped = frozenset(names)
         return Publications(
             {name: publication for name, publication in self.by_name.items() if name not in dropped}
@@ -160,5 +161,5 @@ class Publications:
 
     @property
     def sql(self) -> str:
-        """The statements that make all of them."""
+        """The statements that create all of them."""
         return "".join(f"{publication.sql}\n" for publication in self)

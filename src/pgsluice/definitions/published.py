@@ -13,12 +13,12 @@ class PublishedBy:
     """How one publication publishes a relation.
 
     Attributes:
-        columns: what it sends, in the table's order; None: all columns that are not generated.
+        columns: the sent columns, in the table's order; None: all columns that are not generated.
         row_filter: the WHERE clause, as the server prints it.
-        sends_all: whether that is every column that is not generated: a list of all of them is to
-            the server as no list.
-        generated: its ``publish_generated_columns``; None where that makes no difference: it has a
-            list for the relation, or no publication sends a generated column of it.
+        sends_all: whether it sends every column that is not generated: for the server, a list of
+            all of them is the same as no list.
+        generated: its ``publish_generated_columns``; None if that makes no difference: it has a
+            column list for the relation, or no publication sends a generated column of it.
     """
 
     publication: str
@@ -30,17 +30,18 @@ class PublishedBy:
 
     @property
     def has_list(self) -> bool:
-        """Whether a column list chooses the columns."""
+        """Whether it has a column list."""
         return self.columns is not None and self.generated is None
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelation:
-    """A relation that a publication sends: a table, a leaf, or with via_root a partitioned table.
+    """A relation that a publication sends: a table, a leaf partition, or, with via_root, a
+    partitioned table.
 
     Attributes:
-        sent_as: the relation that pgoutput names: the topmost one above it that a publication
-            sends, else itself.
+        sent_as: the relation whose name pgoutput uses: the topmost published one above it, else
+            itself.
     """
 
     oid: int
@@ -58,17 +59,17 @@ class PublishedRelation:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """PostgreSQL's refusal of publications that send one table differently, and what to do."""
+    """PostgreSQL's error for publications that send one table differently, and what to do."""
 
     what: str
     hint: str
 
 
 def disagreeing(relations: Iterable[PublishedRelation]) -> Disagreement | None:
-    """Why the walsender fails at a table's first change, for ever; None if it does not.
+    """Why the walsender fails at each first change of a table; None if it does not.
 
-    CREATE SUBSCRIPTION refuses most of it: fetch_relation_list() in subscriptioncmds.c.
-    Source: check_and_init_gencol() and pgoutput_column_list_init() in pgoutput.c.
+    CREATE SUBSCRIPTION refuses most cases: fetch_relation_list() in subscriptioncmds.c. Source:
+    check_and_init_gencol() and pgoutput_column_list_init() in pgoutput.c.
     """
     for relation in relations:
         title = shown(f"{relation.namespace}.{relation.name}")

@@ -1,8 +1,8 @@
 """The source's relations, as pgsluice's own publications see them.
 
-They have everything that ``CREATE PUBLICATION`` looks at: names, kinds, columns, partitions,
-inheritance, replica identity. Of views, sequences and system tables there is only the name and the
-kind, so that the error for one that cannot be published has the reason.
+They have everything that ``CREATE PUBLICATION`` uses: names, kinds, columns, partitions,
+inheritance, replica identity. Views, sequences and system tables have only a name and a kind, so
+that the error for an unpublishable relation has the reason.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 
 FIRST_NORMAL_OID = 16384
-"""initdb created the objects with smaller OIDs."""
+"""Objects with smaller OIDs were created by initdb."""
 
 FIRST_UNPINNED_OID = 12000
-"""Relations with smaller OIDs are the system catalog."""
+"""Relations with smaller OIDs belong to the system catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourceType:
-    """One row of pg_type: a type of a user.
+    """A user-defined type: one row of pg_type.
 
     Attributes:
         kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``r`` range.
@@ -129,7 +129,7 @@ class SourceCatalog:
         tables: by OID.
         schemas: the names of all schemas, also of those without tables.
         search_path: the schemas to search for an unqualified name, after pg_catalog.
-        text_rules: what row filters compute text with.
+        text_rules: the encoding and collations that row filters use.
     """
 
     tables: Mapping[int, SourceTable]

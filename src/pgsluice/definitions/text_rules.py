@@ -1,8 +1,9 @@
-"""How a database treats text: its encoding, and what its collations say of order and characters.
+"""How a database treats text: its encoding, and what its collations define about order and
+characters.
 
 Row filters depend on it: ``lower('I')`` is ``ı`` in a Turkish database, and ``octet_length('é')``
-is 1 in a LATIN1 one. The letters' case and the characters' classes are the server's own answers
-(:func:`pgsluice.catalog.text_rules.text_rules`).
+is 1 in a LATIN1 database. The case of letters and the classes of characters are queried from the
+server (:func:`pgsluice.catalog.text_rules.text_rules`).
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ CLASSES: Final = ("alpha", "digit", "alnum", "upper", "lower", "space", "punct")
 
 @dataclass(frozen=True, slots=True)
 class Characters:
-    """What a collation says of single characters, as the server answered.
+    """What a collation defines about single characters, as queried from the server.
 
     Attributes:
-        cased: of each character that has case, itself, its lower and its upper case, separated by
-            tabs; one a line.
-        classes: of each of ``CLASSES``, the first and last characters of its ranges in turn.
-        first_unknown: the code point from which on nothing is known.
-        contextual: characters whose neighbours decide their case, or that of their neighbours, as
-            the inside of brackets in a regular expression.
-        folds_plainly: whether ``~*`` takes i and I as the same letter.
+        cased: one line for each character with case: itself, its lower case and its upper case,
+            separated by tabs.
+        classes: for each of ``CLASSES``, the first and last characters of its ranges, alternately.
+        first_unknown: the first code point that is unknown.
+        contextual: characters whose case depends on their neighbours, or changes that of their
+            neighbours, as the inside of brackets in a regular expression.
+        folds_plainly: whether ``~*`` treats i and I as the same letter.
     """
 
     cased: str
@@ -54,12 +55,13 @@ class Characters:
 
 @dataclass(frozen=True, slots=True)
 class CollationRules:
-    """One collation.
+    """The rules of one collation.
 
     Attributes:
         has_byte_order: text is ordered by its bytes.
         is_c: only ASCII letters have case, and only ASCII characters a class.
-        characters: of a collation that is not; None: nothing is known of those beyond ASCII.
+        characters: the characters of a collation that is not C; None: those beyond ASCII are
+            unknown.
     """
 
     has_byte_order: bool = False
@@ -83,7 +85,7 @@ class TextRules:
     collations: tuple[tuple[int, CollationRules], ...] = ()
 
     def collation(self, oid: int) -> CollationRules:
-        """The rules of a collation; of one that is not known, that nothing is known of it."""
+        """The rules of a collation; for an unknown collation, rules without any knowledge."""
         if oid in _C_COLLATIONS:
             return CollationRules(has_byte_order=True, is_c=True)
         known = dict(self.collations).get(oid, _UNKNOWN)
@@ -93,7 +95,7 @@ class TextRules:
 
     @property
     def codec(self) -> str | None:
-        """Python's name of the encoding; None for one that pgsluice does not compute bytes of."""
+        """Python's name of the encoding; None if pgsluice does not compute bytes of it."""
         return CODECS.get(self.encoding)
 
     @property
@@ -102,7 +104,7 @@ class TextRules:
         return self.encoding in ("UTF8", "LATIN1")
 
     def without_characters(self) -> TextRules:
-        """The rules for a filter that does not ask for characters; they are much smaller."""
+        """The rules for a filter that needs no characters; they are much smaller."""
         return TextRules(
             self.encoding,
             tuple((oid, CollationRules(r.has_byte_order, r.is_c)) for oid, r in self.collations),
@@ -110,4 +112,4 @@ class TextRules:
 
 
 ANY_LOCALE: Final = TextRules()
-"""A UTF8 database of which nothing else is known."""
+"""The rules of a UTF8 database of which nothing else is known."""

@@ -1,10 +1,9 @@
-"""The walsender side: sessions, replication commands, the slot, the copy stream.
+"""Connections to the server: sessions, replication commands, slots, the copy stream.
 
-The bytes of the stream pass through unread: :mod:`pgsluice.wire` decodes them, and
+This room does not interpret the bytes of the stream: :mod:`pgsluice.wire` decodes them, and
 :mod:`pgsluice.capture` makes them durable.
 
-What this package exports is imported when one of its names is first used: sessions for SQL do not
-need the stream.
+The exported names are imported when first used: SQL sessions do not need the stream.
 """
 
 from __future__ import annotations

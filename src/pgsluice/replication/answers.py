@@ -1,4 +1,4 @@
-"""What a walsender answers to a command: its rows, and the errors for answers that are none."""
+"""A walsender's answers to commands: their rows, and the errors for unexpected answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pgsluice.errors import ProtocolError, SourceUnreachable
 
 
 def no_answer(doing: str, silence_s: float) -> SourceUnreachable:
-    """The error for a server that keeps the connection and does not answer."""
+    """The error if the server keeps the connection open but does not answer."""
     return SourceUnreachable(
         f"{doing}: the server did not answer in {silence_s:g} s",
         hint="is it stopped, or is there a proxy between pgsluice and the server that has lost it?",
@@ -16,7 +16,7 @@ def no_answer(doing: str, silence_s: float) -> SourceUnreachable:
 
 
 def odd_answer(doing: str, what: str) -> ProtocolError:
-    """The error for an answer that no PostgreSQL gives."""
+    """The error for an answer that PostgreSQL never gives."""
     return ProtocolError(
         f"{doing}: {what}",
         hint="PostgreSQL does not answer like this: connect to the server itself, not to a "
@@ -25,7 +25,7 @@ def odd_answer(doing: str, what: str) -> ProtocolError:
 
 
 def status_name(result: pq.abc.PGresult | None) -> str:
-    """What kind of answer came, in libpq's words."""
+    """The kind of an answer, in libpq's words."""
     if result is None:
         return "nothing"
     try:
@@ -35,10 +35,10 @@ def status_name(result: pq.abc.PGresult | None) -> str:
 
 
 def only_row(doing: str, rows: list[dict[str, str | None]], *names: str) -> dict[str, str]:
-    """The values of an answer that has to be one row with these columns.
+    """The values of an answer that has to be a single row with these columns.
 
     Raises:
-        ProtocolError: it is not.
+        ProtocolError: the answer is something else.
     """
     if len(rows) != 1:
         raise odd_answer(doing, f"the server answered with {len(rows)} rows instead of one")

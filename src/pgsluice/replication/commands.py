@@ -49,7 +49,7 @@ _COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 def never() -> bool:
-    """For a wait that nobody ends early."""
+    """For a wait that is never ended early."""
     return False
 
 
@@ -58,7 +58,7 @@ class SystemIdentity:
     """The answer to IDENTIFY_SYSTEM.
 
     Attributes:
-        system_id: the cluster's identifier, the same on its standbys.
+        system_id: the cluster's identifier, which its standbys share.
     """
 
     system_id: str
@@ -67,7 +67,7 @@ class SystemIdentity:
 
 
 class Walsender:
-    """A connection to a walsender; a context manager. Made by :meth:`connect`."""
+    """A connection to a walsender; a context manager. Created by :meth:`connect`."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], dsn: str, silence_s: float | None
@@ -91,9 +91,10 @@ class Walsender:
 
         Args:
             dsn: a libpq connection string or URI.
-            timeout_s: for each address that the dsn names.
+            timeout_s: the timeout for each address in the dsn, in seconds.
             application: shown by the server as ``pgsluice <application>``.
-            silence_s: how long to wait for the answer to a short command; None: for ever.
+            silence_s: how long to wait for the answer to a short command, in seconds; None: no
+                limit.
 
         Raises:
             ConfigError, SourceUnreachable, SourceRefused: as
@@ -112,18 +113,18 @@ class Walsender:
 
     @property
     def server_version(self) -> int:
-        """As libpq has it: 180004, 100023."""
+        """The version in libpq's form: 180004, 100023."""
         return self.pgconn.server_version
 
     @property
     def application(self) -> str:
-        """The session's application_name, as the server has it."""
+        """The session's application_name on the server."""
         return (self.pgconn.parameter_status(b"application_name") or b"").decode()
 
     @property
     def server_dsn(self) -> str:
-        """The dsn with only the server that answered. A dsn may name several hosts, and facts about
-        a slot of one server do not hold for another."""
+        """The dsn with only the server that answered: a dsn may name several hosts, and the state
+        of a slot on one server is not valid for another."""
         info = self._connection.info
         return make_conninfo(self._dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
 
@@ -131,7 +132,7 @@ class Walsender:
         return self.pgconn.socket
 
     def close(self) -> None:
-        """Close the socket, also while a command runs."""
+        """Close the socket, even while a command runs."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -157,9 +158,10 @@ class Walsender:
             the rows of the last statement, values as text.
 
         Raises:
-            TimeoutError: the time is over, or ``is_stopping`` is True; the command still runs.
+            TimeoutError: the time is over, or ``is_stopping`` returned True; the command still
+                runs.
             SourceRefused, SourceUnreachable: the server refused, or the connection broke.
-            ProtocolError: the answer is none to a command; the connection is closed.
+            ProtocolError: the answer is not one to a command; the connection is closed.
         """
         doing = doing or text.partition(" ")[0]
         self._send_query(text, doing)
@@ -179,10 +181,10 @@ class Walsender:
         return rows
 
     def _ask(self, text: str, doing: str) -> list[dict[str, str | None]]:
-        """Run a command that a server answers at once.
+        """Run a command that the server answers at once.
 
         Raises:
-            SourceUnreachable: it did not; the connection is closed.
+            SourceUnreachable: it did not answer; the connection is closed.
         """
         try:
             return self.command(text, doing=doing, timeout_s=self._silence_s)
@@ -194,7 +196,7 @@ class Walsender:
         """IDENTIFY_SYSTEM.
 
         Raises:
-            ProtocolError: the answer is not one row with all of it.
+            ProtocolError: the answer is not one complete row.
         """
         doing = "IDENTIFY_SYSTEM"
         row = only_row(doing, self._ask(doing, doing), "systemid", "timeline", "dbname")
@@ -238,16 +240,16 @@ class Walsender:
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
-        An exported snapshot can be imported until the next command on this connection; a session
-        that imported it keeps it. The server waits for all open writing transactions, which can
-        take minutes. After a few seconds they are logged.
+        An exported snapshot can be imported until the next command on this connection; sessions
+        that imported it keep it. The server waits for all open writing transactions, which can take
+        minutes. After a few seconds, these transactions are logged.
 
         Raises:
             SourceRefused: wal_level is too low, no slot is free, the name is taken, a privilege is
                 missing, or the server waited for open transactions longer than ``timeout_s`` (the
                 fact ``blockers`` names them).
             PgsluiceError: ``is_stopping`` returned True; no slot is left behind.
-            ProtocolError: the answer does not say where the slot stands.
+            ProtocolError: the answer lacks the slot's consistent point.
         """
         text = create_command(
             name,
@@ -309,8 +311,8 @@ class Walsender:
             wait: wait until no other process uses it.
 
         Raises:
-            SlotLost: there is none.
-            SlotInUse: it is active, and ``wait`` is false or took longer than ``timeout_s``.
+            SlotLost: the slot does not exist.
+            SlotInUse: the slot is active, and ``wait`` is false or ``timeout_s`` is over.
         """
         text = f"DROP_REPLICATION_SLOT {quote_identifier(name)}{' WAIT' if wait else ''}"
         doing = f"dropping slot {name!r}"
@@ -334,7 +336,7 @@ class Walsender:
         """The next result of the running command; None when it is complete.
 
         Raises:
-            TimeoutError: the time is over, also for a server that sends results without end.
+            TimeoutError: the time is over, even if the server keeps sending results.
         """
         poll = select.poll()
         if time.monotonic() > deadline:
@@ -365,7 +367,7 @@ class Walsender:
             self.close()
 
     def _broken(self, doing: str, error: psycopg.OperationalError) -> PgsluiceError:
-        """The error for a connection that broke: the server's last message, if it sent one."""
+        """The error for a broken connection: the server's last message, if it sent one."""
         result = None
         if self.pgconn.status == pq.ConnStatus.BAD:
             result = self.pgconn.get_result()

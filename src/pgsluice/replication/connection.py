@@ -8,9 +8,9 @@ The protocol has two phases:
   walsender that ended one stream by CopyDone ends the next at once (10 to 18: it does not reset
   its flags).
 
-This module does not interpret the stream: frames are bytes as received (``w``, ``k``), and a status
-is sent only when the caller asks for it, with the caller's positions. Nothing acknowledges by
-itself.
+This module does not interpret the stream: frames are bytes as received (``w``, ``k``). A status
+update is sent only when the caller calls :meth:`~ReplicationConnection.send_status`, with the
+caller's positions. Nothing is acknowledged automatically.
 
 The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a message::
 
@@ -49,7 +49,7 @@ from pgsluice.wire import StandbyStatusUpdate
 
 
 class ReplicationConnection(Walsender):
-    """A walsender and its stream; a context manager, made by :meth:`connect`."""
+    """A walsender and its stream; a context manager. Created by :meth:`connect`."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], dsn: str, silence_s: float | None
@@ -62,7 +62,7 @@ class ReplicationConnection(Walsender):
         self._low_water = LowWater(self.pgconn)
 
     def close(self) -> None:
-        """Close the socket, whatever state the stream is in."""
+        """Close the socket, in any state of the stream."""
         self._is_streaming = False
         super().close()
 
@@ -80,15 +80,15 @@ class ReplicationConnection(Walsender):
         not check whether ``start`` is past its own WAL: the caller does.
 
         Args:
-            slot: whose changes.
-            start: after which position.
-            options: of pgoutput.
+            slot: the slot whose changes to stream.
+            start: the position after which to start.
+            options: pgoutput's options.
             is_stopping: called a few times a second; True ends the wait.
 
         Raises:
             SlotInUse, SlotLost, ForeignSource, SourceRefused: the server refused.
             SourceUnreachable: no answer in time, or asked to stop.
-            ProtocolError: the answer is another than the beginning of the stream.
+            ProtocolError: the answer is not the start of a stream.
         """
         doing = f"starting replication of slot {slot!r}"
         if self._has_streamed:
@@ -114,7 +114,7 @@ class ReplicationConnection(Walsender):
         self._low_water.enable()
 
     def receive(self) -> bytes | None:
-        """The next frame that has come, or None when there is none now.
+        """The next received frame, or None if there is none now.
 
         Raises:
             SourceUnreachable, SourceRefused: the server ended the stream.
@@ -132,7 +132,7 @@ class ReplicationConnection(Walsender):
     def wait(self, timeout_s: float) -> None:
         """Wait until more has come, or for ``timeout_s``, and read it from the socket.
 
-        To be called when ``get_copy_data`` says 0. Sends what could not be sent before.
+        Call it when ``get_copy_data`` returns 0. It also sends data that could not be sent before.
 
         Raises:
             SourceUnreachable: the connection broke.
@@ -142,9 +142,9 @@ class ReplicationConnection(Walsender):
         self.read()
 
     def read(self) -> None:
-        """Read from the socket what has come, without waiting; libpq reads about 16 kB.
+        """Read the available bytes from the socket, without waiting; libpq reads about 16 kB.
 
-        If the connection breaks, libpq may have frames that came before. So the error is kept, and
+        If the connection breaks, libpq may still have complete frames. So the error is kept, and
         raised by the next call.
 
         Raises:
@@ -160,11 +160,12 @@ class ReplicationConnection(Walsender):
             self._error = error
 
     def broken(self, error: psycopg.OperationalError) -> PgsluiceError:
-        """The error for one of libpq's while it streamed; also for bytes that are no message."""
+        """The pgsluice error for an error of libpq during streaming, including malformed
+        messages."""
         return self._broken("streaming", error)
 
     def send_status(self, update: StandbyStatusUpdate) -> None:
-        """Send a standby status update: this, and nothing else, acknowledges.
+        """Send a standby status update; nothing else acknowledges an LSN.
 
         Raises:
             SourceUnreachable: the connection broke.
@@ -174,7 +175,8 @@ class ReplicationConnection(Walsender):
     def finish(self, timeout_s: float = 3) -> None:
         """End the stream by the CopyDone handshake; commands can follow.
 
-        What the server still sends is thrown away: it was not acknowledged, and comes again.
+        Data that the server still sends is dropped: it was not acknowledged, so the server resends
+        it.
 
         Raises:
             SourceUnreachable: no answer in time, or the connection broke; close it.
@@ -198,7 +200,7 @@ class ReplicationConnection(Walsender):
         self._is_streaming = False
 
     def raise_ended(self) -> NoReturn:
-        """Raise why the server ended the stream; for ``get_copy_data`` < 0.
+        """Raise the reason why the server ended the stream; for ``get_copy_data`` < 0.
 
         Raises:
             SourceUnreachable: it shuts down, or the connection broke.
@@ -212,7 +214,7 @@ class ReplicationConnection(Walsender):
         raise SourceUnreachable("the server ended the stream: it is shutting down")
 
     def _end_command(self, doing: str, deadline: float) -> None:
-        """Take the results of START_REPLICATION up to its end, or to that of the server's side.
+        """Take the results of START_REPLICATION until it has ended, or until the server's side has.
 
         Raises:
             TimeoutError: they do not end.

@@ -1,9 +1,8 @@
 """Waits on the stream's socket: for many bytes while data flows, otherwise for the first one.
 
-A reader that wakes up for each small packet slows the walsender down, which pays for each wake-up.
-``SO_RCVLOWAT`` makes poll() report a TCP socket only when that many bytes have arrived. It is
-raised while data flows, and reset when the stream is idle: then a stream costs no wake-ups, and its
-first bytes are seen at once.
+A reader that wakes up for each small packet slows the walsender down. ``SO_RCVLOWAT`` makes poll()
+report a TCP socket only when that many bytes have arrived. It is raised while data flows. When the
+stream is idle, it is reset, so that the first bytes are noticed at once.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ SHORT_WAIT_S = 0.02
 class LowWater:
     """Waits for one connection's socket.
 
-    Unix sockets do not support the mark. Under TLS it is not used, because libpq may hold bytes
-    that poll() cannot see; there each wait is short.
+    Unix sockets do not support it. With TLS it is not used, because libpq may have bytes that
+    poll() cannot see; then each wait is short.
     """
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
@@ -36,7 +35,7 @@ class LowWater:
         self._poll = select.poll()
 
     def enable(self) -> None:
-        """Begin of the stream."""
+        """Call at the start of the stream."""
         self._is_usable = (
             sys.platform == "linux"
             and not self._pgconn.ssl_in_use
@@ -44,7 +43,7 @@ class LowWater:
         )
 
     def disable(self) -> None:
-        """End of the stream: each byte counts again."""
+        """Call at the end of the stream: poll() then reports each byte again."""
         self._raise(False)
         self._is_usable = False
 

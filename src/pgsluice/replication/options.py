@@ -1,4 +1,4 @@
-"""The options that pgoutput takes in START_REPLICATION, and the servers that support them.
+"""pgoutput's options in START_REPLICATION, and the server versions that support them.
 
 Source: the manual, section "Logical Streaming Replication Parameters";
 src/backend/replication/pgoutput/pgoutput.c (``parse_output_parameters``).
@@ -85,7 +85,7 @@ class PgoutputOptions:
         return "parallel" if proto >= 4 else "on"
 
     def to_command(self, server_version: int) -> str:
-        """The list of options in parentheses, without those that the server does not know.
+        """The list of options in parentheses, without options that the server does not know.
 
         Raises:
             SourceRefused: see :meth:`resolve`.

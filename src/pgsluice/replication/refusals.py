@@ -1,12 +1,12 @@
-"""Turns errors of the server and of libpq into errors of pgsluice, with what to do next.
+"""Turns errors of the server and of libpq into pgsluice's errors, with hints.
 
-The SQLSTATE decides which error it is. libpq has no SQLSTATE for a connection that fails; there the
+The SQLSTATE selects the error. libpq has no SQLSTATE for a failed connection attempt; there the
 text shows whether the server answered, and whether its answer is temporary (starting up, shutting
 down, too many clients).
 
-Only the primary message is kept, because DETAIL and CONTEXT may hold a row's values, and not that
-if it may quote a value. Source: the manual, appendix "PostgreSQL Error Codes";
-src/backend/replication/slot.c and logical.c.
+Only the primary message is kept, because DETAIL and CONTEXT may contain values of rows; a primary
+message that may contain a value is dropped, too. Source: the manual, appendix "PostgreSQL Error
+Codes"; src/backend/replication/slot.c and logical.c.
 """
 
 from __future__ import annotations
@@ -81,14 +81,15 @@ _HINTS = (
 
 
 def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceError:
-    """The error for a connection that could not be made; no table is to blame for it.
+    """The error for a failed connection attempt, which does not concern a single table.
 
-    Executors may be refused where the driver is not: by pg_hba.conf, or without its service file.
+    The server may refuse executors although it accepts the driver: because of pg_hba.conf, or a
+    missing service file.
 
     Args:
         text: libpq's message.
         user: the role that connects.
-        dbname: the database; of a walsender, too.
+        dbname: the database; also for a walsender.
     """
     text = text.strip()
     if _BAD_CONNINFO.search(text):
@@ -114,13 +115,13 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
 def refused_command(
     doing: str, sqlstate: str | None, message: str, detail: str, function: str = ""
 ) -> PgsluiceError:
-    """The error for a command that the server answered with an error.
+    """The error for a command that the server refused.
 
     Args:
-        doing: what pgsluice did, such as ``creating slot "s"``.
-        sqlstate: None when the connection broke instead.
-        detail: DETAIL; used only in errors about slots, where it has no values.
-        function: the function of the server that raised it; it is not translated, as messages are.
+        doing: the activity, such as ``creating slot "s"``.
+        sqlstate: None if the connection broke.
+        detail: DETAIL; used only in errors about slots, where it contains no values.
+        function: the server's function that raised it; unlike messages, it is not translated.
     """
     if _is_broken(sqlstate):
         return SourceUnreachable(f"{doing}: {message}", sqlstate=sqlstate)
@@ -167,14 +168,14 @@ def refused_command(
 
 
 _OF_VALUES = ("22", "23", "P0")
-"""Classes of SQLSTATE whose messages may quote a value, in any language and with any quotes: data,
-constraints, and PL/pgSQL."""
+"""Classes of SQLSTATE whose messages may contain a value, in any language and with any quotes:
+data, constraints, and PL/pgSQL."""
 _RAISE = "exec_stmt_raise"
-"""The server's function of a user's RAISE, which says what the user wants with any SQLSTATE."""
+"""The server's function behind a user's RAISE, which can have any message with any SQLSTATE."""
 
 
 def _is_broken(sqlstate: str | None) -> bool:
-    """Whether the error is that of a connection that broke, or that the server ended."""
+    """Whether the error means that the connection broke, or that the server ended it."""
     return not sqlstate or sqlstate.startswith(("08", "57P"))
 
 
@@ -197,10 +198,10 @@ def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
 
 @contextmanager
 def source_errors(doing: str) -> Iterator[None]:
-    """Turn psycopg's errors inside the block into errors of pgsluice.
+    """A context that turns psycopg's errors into pgsluice's errors.
 
     Args:
-        doing: what the block does; begins the message: ``reading the catalog``.
+        doing: the activity, with which the message starts: ``reading the catalog``.
     """
     try:
         yield
@@ -213,17 +214,17 @@ def source_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def table_errors(doing: str, table: str) -> Iterator[None]:
-    """Turn the errors of a session that reads a table into errors of pgsluice.
+    """A context that turns the errors of a session that reads a table into pgsluice's errors.
 
-    A session that broke is one for all tables; any other error may be that of one table: damaged
-    pages, bytes that are not of the encoding, a row filter that fails for a row.
+    A broken session concerns all tables. Any other error may concern one table only: damaged pages,
+    bytes that are invalid in the encoding, a row filter that fails for a row.
 
     Args:
-        doing: what the block does; begins the message: ``copying public.orders``.
+        doing: the activity, with which the message starts: ``copying public.orders``.
 
     Raises:
         SourceUnreachable: the session broke.
-        TableError: the server refused a statement; it is tried again.
+        TableError: the server refused a statement; it will be tried again.
     """
     try:
         yield
@@ -240,13 +241,13 @@ def table_errors(doing: str, table: str) -> Iterator[None]:
 
 
 def server_message(error: psycopg.Error) -> str:
-    """What the server said of a statement, without what may be a row's value."""
+    """The server's message about a statement, without possible values of rows."""
     function = error.diag.source_function or ""
     return _said(error.sqlstate, error.diag.message_primary or _first_line(str(error)), function)
 
 
 def _said(sqlstate: str | None, message: str, function: str) -> str:
-    """A server's primary message; of one that may quote a value, the name of its SQLSTATE."""
+    """A server's primary message; if it may contain a value, the name of its SQLSTATE instead."""
     if not sqlstate or not (sqlstate.startswith(_OF_VALUES) or function == _RAISE):
         return message
     try:
@@ -258,7 +259,7 @@ def _said(sqlstate: str | None, message: str, function: str) -> str:
 
 
 def _grant(message: str, user: str, dbname: str) -> str | None:
-    """The statement that a superuser can run so that the role may connect."""
+    """The statement with which a superuser lets the role connect."""
     role = quote_identifier(user)
     for pattern, statement in (
         (r"not permitted to log in", f"ALTER ROLE {role} LOGIN;"),
@@ -286,6 +287,6 @@ def _first_line(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """libpq writes one line for each address that it tried, and indents hints by a tab."""
+    """The last line: libpq writes one for each address, and indents hints by a tab."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     return lines[-1].strip().removeprefix("connection failed: ") if lines else "no reason given"

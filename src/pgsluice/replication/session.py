@@ -1,8 +1,8 @@
-"""Sessions on the source: how pgsluice connects, and the settings that make text lossless.
+"""Sessions on the source: how pgsluice connects, and the settings that make text output lossless.
 
 The text of a value depends on the session: dates on ``datestyle``, floats on
-``extra_float_digits``, ``regclass`` on ``search_path``. The stream and the copies must agree, so
-both use the settings here: those of PostgreSQL's own subscriber (libpqwalreceiver.c,
+``extra_float_digits``, ``regclass`` on ``search_path``. The stream and the copies must be the same,
+so both use these settings: those of PostgreSQL's own subscriber (libpqwalreceiver.c,
 ``libpqrcv_connect``), and others that change the text. They are SET after connecting, so the user's
 own ``options`` (dsn, service file, PGOPTIONS) stay in force.
 
@@ -24,8 +24,8 @@ from pgsluice.replication.refusals import refused_connection, source_errors
 
 OLDEST_SERVER = 100000
 SILENCE_S = 150.0
-"""How long a statement of the catalog may take, if the caller does not say it: longer than the
-server's own limits that such statements have."""
+"""The default limit of a catalog statement, in seconds: longer than the server's own timeouts for
+such statements."""
 _SETTINGS = {
     "datestyle": "ISO",
     "intervalstyle": "postgres",
@@ -55,20 +55,20 @@ _TIMEOUTS_OFF = {
 
 
 class SqlSession(psycopg.Connection[tuple[Any, ...]]):
-    """A session that gives a statement up when the server does not answer.
+    """A session that gives up a statement if the server does not answer.
 
-    A connection that broke without a word is noticed by TCP's keepalives. A pooler or a server that
-    is stopped answers these, and would hold its client for ever.
+    TCP keepalives detect a silently broken connection. But a pooler or a stopped server answers
+    these, and would block its client for ever.
 
     Attributes:
-        silence_s: how long a statement may take; None: as long as it takes.
+        silence_s: the time limit of a statement, in seconds; None: no limit.
     """
 
     silence_s: float | None = None
 
     def __exit__(self, *_: object) -> None:
-        """Close it. A transaction that was begun by a statement only reads: to commit it would ask
-        a server that may be gone, behind the block that turns psycopg's errors into ours."""
+        """Close the session without committing: its transactions only read, and a COMMIT could wait
+        for a server that is gone."""
         self.close()
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
@@ -103,17 +103,17 @@ def connect_sql(
     application: str = "catalog",
     silence_s: float | None = SILENCE_S,
 ) -> SqlSession:
-    """A plain SQL session in autocommit mode, with the same settings as the stream's.
+    """Open a plain SQL session in autocommit mode, with the same settings as the stream's.
 
     ``search_path`` is empty: qualify names. Errors of statements are psycopg's; wrap them in
     :func:`pgsluice.replication.source_errors`.
 
     Args:
         dsn: a libpq connection string or URI.
-        timeout_s: for each address that the dsn names.
+        timeout_s: the timeout for each address in the dsn, in seconds.
         application: shown by the server as ``pgsluice <application>``, unless the dsn or
             PGAPPNAME has an application name.
-        silence_s: how long a statement may take; None: as long as it takes.
+        silence_s: the time limit of a statement, in seconds; None: no limit.
 
     Raises:
         ConfigError: the dsn is not a connection string.
@@ -132,7 +132,7 @@ def connect_sql(
 
 
 def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: str) -> SqlSession:
-    """Connect without the settings; it raises what :func:`connect_sql` raises."""
+    """Connect without the settings; raises the errors of :func:`connect_sql`."""
     try:
         given: dict[str, Any] = conninfo_to_dict(dsn)
         if "service" not in given:  # its file may have them

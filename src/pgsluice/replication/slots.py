@@ -1,9 +1,8 @@
-"""The command that creates a slot, and the transactions that its creation waits for.
+"""The command that creates a slot, and the transactions for which it waits.
 
-The creation of a logical slot waits until all transactions have ended that were writing when it
-began, and ``statement_timeout`` does not end that wait. So pgsluice has a timeout of its own, and
-its error names those transactions.
-Source: the manual, section "Streaming Replication Protocol".
+Creating a logical slot waits for the end of all transactions that had written when it started, and
+``statement_timeout`` does not end that wait. So pgsluice has its own timeout, and its error names
+those transactions. Source: the manual, section "Streaming Replication Protocol".
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class CreatedSlot:
     """The answer to CREATE_REPLICATION_SLOT.
 
     Attributes:
-        consistent_point: the position of the snapshot: transactions that commit later are streamed.
-        snapshot_name: of the exported snapshot, which can be imported until the next command on the
+        consistent_point: the position of the snapshot: the stream has all later commits.
+        snapshot_name: the exported snapshot, which can be imported until the next command on the
             connection that created the slot; None if none was exported.
     """
 
@@ -70,7 +69,7 @@ def create_command(
 
 
 def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) -> bool:
-    """Can a new slot be a failover slot, which standbys synchronize? (docs/adr/0009.)
+    """Whether a new slot can be a failover slot, which standbys synchronize (docs/adr/0009).
 
     Yes on a primary from 17 on; but 17 refuses it together with two_phase.
     """
@@ -92,9 +91,9 @@ WHERE l.locktype = 'transactionid' AND l.granted AND l.pid IS DISTINCT FROM pg_b
 
 
 def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
-    """The open transactions that have written, oldest first, each in a few words.
+    """The open transactions that have written, oldest first, each as a short description.
 
-    A role that is no member of pg_read_all_stats does not see since when others are open.
+    Only members of pg_read_all_stats see how long other transactions have been open.
     """
     rows = connection.execute(_BLOCKERS).fetchall()
     rows.sort(key=lambda row: -float(row[4] or 0))
@@ -110,7 +109,7 @@ def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def refuse_waiting(name: str, doing: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
-    """The error for a creation of a slot that did not end in time."""
+    """The error if the creation of a slot did not finish in time."""
     listed = "; ".join(blockers) or "none is open any more"
     return SourceRefused(
         f"{doing} did not end within {timeout_s:g} s: the server waits for the end of every "

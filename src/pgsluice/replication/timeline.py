@@ -1,10 +1,9 @@
-"""Timeline history: from which timelines a server's WAL descends, and where each one ended.
+"""Timeline histories: the ancestors of a server's timeline, and where each one ended.
 
-A promoted standby starts a new timeline at the end of what it had replayed. Its history names
-every timeline before, oldest first, with the LSN at which the next one began: the *switch
-point*. WAL up to it is common to both; the old timeline may go on past it on the old primary,
-with other records at the same LSNs.
-Source: ``readTimeLineHistory`` in src/backend/access/transam/timeline.c.
+A promoted standby starts a new timeline at the end of what it had replayed. Its history names every
+timeline before, oldest first, with the LSN at which the next one began: the *switch point*. Both
+timelines share the WAL up to it. The old primary may continue the old timeline past it, with other
+records at the same LSNs. Source: ``readTimeLineHistory`` in src/backend/access/transam/timeline.c.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
         the timelines before ``timeline``, oldest first.
 
     Raises:
-        ProtocolError: it is not one; facts: ``timeline``, ``line``.
+        ProtocolError: it is not a history file; facts: ``timeline``, ``line``.
     """
     switches: list[TimelineSwitch] = []
     for number, line in enumerate(text.split("\n"), start=1):

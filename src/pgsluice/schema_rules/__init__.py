@@ -1,12 +1,12 @@
-"""What a change of a table's definition means for its target, decided in one place.
+"""Decides what a change of a table's definition means for its target.
 
-Two questions, each with its rules on top of its module:
+There are two questions; each module starts with its rules:
 
-- :mod:`.source`: a look at the catalog. Did rows change in a way that the stream does not tell?
-- :mod:`.target`: a batch of changes. Can the target take these columns as it is?
+- :mod:`.source`, at a catalog refresh: did rows change in a way that the stream does not carry?
+- :mod:`.target`, for a batch of changes: can the target hold these columns without a change?
 
-Answers are values (:mod:`.verdicts`); who asked acts on them: the subscription's look, a task,
-or a sink. A new rule is one entry here and its test.
+Answers are values (:mod:`.verdicts`). The caller acts on them: the subscription's catalog refresh,
+a task, or a sink. A new rule is one entry here and its test.
 """
 
 from pgsluice.schema_rules.alignment import Slot, alignments

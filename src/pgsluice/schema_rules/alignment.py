@@ -1,16 +1,16 @@
-"""Which numbers in the catalog the columns of a Relation message have.
+"""Finds the attribute numbers of the columns in a Relation message.
 
-The message has names and types, in the order of the numbers (pg_attribute.attnum). A name says
-little, since a column may have had another one before the catalog was read. But numbers are never
-given again, columns only come behind the others, and all of them are sent. So the columns of a
-message are an ordered subsequence of the catalog's numbers, of which
+The message has names and types, in the order of the attribute numbers (pg_attribute.attnum). A name
+proves little, because a column may have been renamed before the catalog was read. But numbers are
+never reused, new columns get higher numbers, and all columns are sent. So the columns of a message
+are an ordered subsequence of the catalog's numbers:
 
-- a column that was there before the message and is there in the catalog is not left out;
-- nor is one that is there in the catalog, if one behind it was there already;
-- a dropped one may be left out. What its values needed in a row (length and alignment of the type)
-  is known of it, and no name and no type.
+- a column that existed before the message and still exists cannot be skipped;
+- neither can an existing column, if a column with a higher number already existed;
+- a dropped column can be skipped. Of a dropped column, only the length and alignment of its type
+  are known, not its name and type.
 
-If that can be done in one way only, it is proof. Source: RemoveAttributeById() in heap.c,
+If only one assignment is possible, it is proved. Source: RemoveAttributeById() in heap.c,
 logicalrep_write_attrs() in proto.c.
 """
 
@@ -22,22 +22,21 @@ from functools import lru_cache
 from itertools import pairwise
 
 FIRST_UNKNOWN_TYPE_OID = 10000
-"""Types from here on are not the same on every server."""
+"""OIDs of types from here on differ between servers."""
 _MOST = 64
-"""So many alignments are listed: with more than one there is no proof anyway."""
+"""How many assignments to list: with more than one, nothing is proved anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A number of the catalog.
+    """An attribute number in the catalog.
 
     Attributes:
-        name: the column's; empty: it was dropped.
-        type_oid: 0 of a dropped column.
-        storage: length and alignment of a dropped column's type; None: not known.
-        was_there: the column was there before the message.
-        is_sent: the publications send the column; of those that they do not send, the server may
-            send some.
+        name: the column's name; empty: the column was dropped.
+        type_oid: its type; 0 for a dropped column.
+        storage: length and alignment of a dropped column's type; None: unknown.
+        was_there: the column existed before the message.
+        is_sent: the publications send the column; the server may also send some of the others.
     """
 
     name: str
@@ -47,11 +46,11 @@ class Slot:
     is_sent: bool = True
 
     def fits(self, name: str, type_oid: int) -> bool:
-        """Whether a column of a message may be this one.
+        """Whether a column of a message can have this number.
 
-        Its type may have become another one without a new file: then the values are stored alike.
-        With a new file, a column of before the message is known by its name. One that came since is
-        not taken for it: its table is copied anyway.
+        Its type may have changed without a new relfilenode: then the values are stored in the same
+        way. With a new relfilenode, a column that existed before the message is matched by name. A
+        newer column is not matched: its table is copied anyway.
         """
         if not self.name:
             storage = STORAGE.get(type_oid)
@@ -64,14 +63,15 @@ class Slot:
 def alignments(
     sent: tuple[tuple[str, int], ...], slots: tuple[Slot, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """All ways to give a message's columns the numbers of the catalog, as indexes into ``slots``.
+    """All possible assignments of catalog numbers to a message's columns, as indexes into
+    ``slots``.
 
-    Those that give more columns the number that has their name now come first. None: the message is
-    of another table, or of other publications.
+    Assignments that match more of the current names come first. Empty: the message belongs to
+    another table, or to other publications.
 
     Args:
         sent: name and type OID of each column of the message.
-        slots: in the order of their numbers.
+        slots: the catalog's numbers, in order.
     """
     if tuple(slot.name for slot in slots) == tuple(name for name, _ in sent):
         return (tuple(range(len(slots))),)
@@ -84,7 +84,8 @@ def alignments(
 
 
 def _by_name(sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> tuple[tuple[int, ...], ...]:
-    """Where columns are left out that are there: a publication of a partition lists only some."""
+    """Match by name if existing columns are missing: a publication of a partition may list only
+    some."""
     places = {slot.name: at for at, slot in enumerate(slots) if slot.name}
     named = tuple(places.get(name, -1) for name, _ in sent)
     is_ordered = all(at < behind for at, behind in pairwise(named))
@@ -92,14 +93,14 @@ def _by_name(sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> tuple[tu
 
 
 class _Search:
-    """Goes through the slots in their order; each takes the next column or is left out."""
+    """Visits the slots in order; each gets the next column or is skipped."""
 
     def __init__(self, sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> None:
         self._sent, self._slots = sent, slots
         self._ends = self._ends_from_each()
 
     def run(self) -> list[tuple[int, ...]]:
-        """The alignments, those with equal names first; at most :data:`_MOST`."""
+        """The assignments, those with equal names first; at most :data:`_MOST`."""
         found: list[tuple[int, ...]] = []
         waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
         while waiting and len(found) < _MOST:
@@ -118,7 +119,7 @@ class _Search:
         return found
 
     def _ends_from_each(self) -> list[list[bool]]:
-        """Whether the slots from one on can take the columns from one on."""
+        """Whether the slots from an index on can match the columns from an index on."""
         count = len(self._sent)
         ends = [[False] * count + [True]]
         for at in reversed(range(len(self._slots))):
@@ -156,7 +157,7 @@ _STORED_ALIKE = (
     frozenset({1114, 1184}),  # timestamp, timestamptz
     frozenset({23, 26, 24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191}),
 )
-"""Types between which ALTER TABLE may leave the file as it is; the last ones are OIDs."""
+"""Types between which ALTER TABLE may keep the file; the last ones are OID types."""
 
 STORAGE = {
     **dict.fromkeys((16, 18), (1, "c")),  # boolean, "char"
@@ -172,4 +173,4 @@ STORAGE = {
     **dict.fromkeys((1000, 1005, 1007, 1009, 1015, 1021, 1182, 1231, 2951, 3807), (-1, "i")),
     **dict.fromkeys((1016, 1022, 1115, 1185), (-1, "d")),  # arrays of wider elements
 }
-"""pg_type.typlen and typalign of the types of most columns; any storage fits the others."""
+"""pg_type.typlen and typalign of most columns' types; any storage matches the others."""

@@ -1,4 +1,4 @@
-"""What the last look knows of a table: its fingerprint, and what is derived from it."""
+"""What the last catalog refresh knows of a table: its fingerprint, and values derived from it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 _NEVER = 0
-"""The xmin of no row."""
+"""An xmin that no row has."""
 ALL_ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
 class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousands
-    """A column of the table at the time of a look.
+    """A column of the table at a catalog refresh.
 
     Attributes:
-        version: xmin of its row in pg_attribute, which also changes with what is harmless.
-        type_oid, typmod: of the type below a domain; 0 where they are not known.
+        version: xmin of its row in pg_attribute, which harmless statements change, too.
+        type_oid, typmod: its type and typmod, for a domain those of the base type; 0 if unknown.
     """
 
     name: str
@@ -66,53 +66,54 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("kept_logged", "open_numbers", "fixed"), frozenset),
     "gone": _names,
 }
-"""How JSON's values of fields are read that JSON has no type for; None stays None."""
+"""Decoders of the fields that have no JSON type; None stays None."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFingerprint:
-    """What of a table at the source is compared from look to look.
+    """The properties of a source table that consecutive catalog refreshes compare.
 
-    What records of earlier versions do not have is empty, and nothing is concluded from it.
+    Properties that records of earlier versions lack are empty, and nothing follows from them.
 
     Attributes:
-        filenodes: leaf OID -> file; a plain table is its own leaf.
+        filenodes: leaf OID -> relfilenode; a plain table is its own leaf.
         columns: attnum -> column.
-        attnums: how many columns it has had; 0: not known.
-        actions: what the publications send of it, or of some of its leaves.
-        lacking: ``OID:action`` for each action that they do not send of a relation.
-        rules: fingerprint of the row filters and columns that act on it, the server's and
-            pgsluice's.
-        sent: the leaves whose changes the server's publications send.
-        truncates: the leaves of which the stream has every TRUNCATE; None: not known.
+        attnums: the number of columns that it has ever had; 0: unknown.
+        actions: the actions that the publications send of it, or of some of its leaves.
+        lacking: ``OID:action`` for each action of a relation that they do not send.
+        rules: fingerprint of its row filters and column lists, those of the server and of
+            pgsluice's own publications.
+        sent: the leaf partitions whose changes the server's publications send.
+        truncates: the leaf partitions whose TRUNCATEs are all in the stream; None: unknown.
         types: parts of the columns' types (labels, attributes) -> their versions.
-        listings: the rows that put it into the server's publications.
-        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that are gone
+        listings: the catalog rows that list it in the server's publications.
+        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that disappear
             with the partition.
         attachments: it and those above it that are partitions, and all below it -> xmin of their
             row in pg_inherits.
         publications: the rows of the publications that list it, as ``OID:xmin``.
         row_types: the rows of row types, as ``OID:xmin``, where a schema is published.
-        kept_logged: the leaves that the server does not let become UNLOGGED; None: not known.
-        toast_tables: leaf OID -> its TOAST table, of leaves that have one.
-        bounds: partition OID -> which rows of the table it may have, as SQL, of those below it
-            whose bounds the key's columns decide (:mod:`pgsluice.catalog.partitions.bounds`).
-        fixed: those of ``bounds`` that are true for no other row, whichever other partitions there
-            are; None: not known.
-        parents: of ``bounds``, those below another one -> the partition right above.
-        emptied: leaves that a look found without rows -> where the server's WAL ended after it. Up
-            to there they may have had rows while they were attached before.
-        gone: columns that were dropped since the copy: attnum -> the name that they have at the
-            target. One that came and went between two looks is never at the target.
-        settled: how many attnums there were before all changes that were not applied when the
-            look came.
-        open_numbers: those of ``gone`` that were dropped since, and not before; None: any.
-        key: the columns that tell the target's rows apart; None: not known.
-        key_index: the index that proves that no two rows have the same key; empty: none does;
-            None: not known.
-        key_index_from: changes up to this LSN may be from before that index was made; 0: none are.
-        added: columns that came since the copy -> the value, as text, of rows from before them.
-        written: another text when a row of the catalog that describes it or its key was written.
+        kept_logged: the leaf partitions that the server does not let become UNLOGGED; None:
+            unknown.
+        toast_tables: leaf OID -> its TOAST table, for leaves with one.
+        bounds: partition OID -> an SQL condition on its rows in the table, for partitions whose
+            bounds depend on key columns only (:mod:`pgsluice.catalog.partitions.bounds`).
+        fixed: those of ``bounds`` that are true for no other row, regardless of other partitions;
+            None: unknown.
+        parents: for ``bounds``: a partition below another one -> the partition directly above.
+        emptied: leaf partitions that a refresh found without rows -> the end of the server's WAL
+            after it. Up to there they may have had rows while they were attached earlier.
+        gone: columns that were dropped since the copy: attnum -> their name at the target. A column
+            that was added and dropped between two refreshes is never at the target.
+        settled: the number of attnums that existed before all changes that were not yet applied at
+            the refresh.
+        open_numbers: those of ``gone`` that may have been dropped since; None: any.
+        key: the columns that identify the target's rows; None: unknown.
+        key_index: the index that proves that keys are unique; empty: there is none; None: unknown.
+        key_index_from: changes up to this LSN may be older than that index; 0: none are.
+        added: columns that were added since the copy -> the value of older rows, as text.
+        written: a text that changes when a catalog row that describes the table or its key is
+            written.
     """
 
     filenodes: Mapping[int, int]
@@ -153,15 +154,15 @@ class SourceFingerprint:
         looked_at: int = 0,
         emptied: Collection[int] = (),
     ) -> SourceFingerprint:
-        """This look's fingerprint as the next look is compared with it: with the columns that
-        the target may have, though the table has them no longer.
+        """This fingerprint as the baseline for the next refresh: it also has dropped columns that
+        may still be at the target.
 
         Args:
-            before: the look's before.
-            added: columns that are new at this look -> the value of rows from before them.
-            is_caught_up: all changes from before that look are applied.
-            looked_at: where the server's WAL ended after the look.
-            emptied: leaves that are new at this look, and may have had rows before it.
+            before: the fingerprint of the refresh before.
+            added: columns that this refresh found -> the value of older rows.
+            is_caught_up: all changes from before that refresh are applied.
+            looked_at: the end of the server's WAL after the refresh.
+            emptied: leaf partitions that this refresh found, and that may have had rows before it.
         """
         has_new_proof = before.key_index == "" and bool(self.key_index)
         dropped = before.columns.keys() - self.columns.keys()
@@ -188,8 +189,8 @@ class SourceFingerprint:
         return replace(following, open_numbers=before.open_numbers | dropped)
 
     def with_leaves_of(self, later: SourceFingerprint) -> SourceFingerprint:
-        """The same, with the leaves that a later look has found besides, whose rows the target may
-        have or not. A look that is compared with it takes them for attached anew."""
+        """The same fingerprint, with the leaf partitions that only a later refresh has found and
+        whose rows may be at the target. The next refresh treats them as attached again."""
         leaves = later.filenodes.keys() - self.filenodes.keys()
 
         def and_sets(ours: frozenset[int] | None, theirs: frozenset[int] | None) -> Any:
@@ -212,34 +213,34 @@ class SourceFingerprint:
         )
 
     def rows_at_any_time(self, partition: int) -> str | None:
-        """Which rows a partition may have had since it was attached, whichever others there were:
-        its own bound, or that of one above it; None: any."""
+        """An SQL condition on the rows that a partition can have had since it was attached,
+        regardless of other partitions: its own bound, or one above it; None: any rows."""
         fixed = self.fixed or frozenset()
         return next((self.bounds[one] for one in self._path(partition) if one in fixed), None)
 
     def rows_until(self, later: SourceFingerprint, partition: int) -> str | None:
-        """The same from this look to a later one; None also if it was detached meanwhile, or one
-        above it."""
+        """As :meth:`rows_at_any_time`, between this refresh and a later one; None also if it, or a
+        partition above it, was detached meanwhile."""
         path = list(self._path(partition))
         if any(self.attachments.get(one) != later.attachments.get(one, _NEVER) for one in path):
             return None
         return self.rows_at_any_time(partition)
 
     def leaves_below(self, partition: int) -> set[int]:
-        """The leaves below a partition; none of a leaf."""
+        """The leaf partitions below a partition; none for a leaf."""
         if partition in self.filenodes:
             return set()
         return {leaf for leaf in self.filenodes if partition in self._path(leaf)}
 
     def _path(self, partition: int) -> Iterator[int]:
-        """A partition, and those above it."""
+        """A partition, and the partitions above it."""
         above: int | None = partition
         while above is not None:
             yield above
             above = self.parents.get(above)
 
     def to_text(self) -> str:
-        """As the subscription's record keeps it; :meth:`parse` reads it back."""
+        """Encode it as text for the subscription's record; :meth:`parse` decodes it."""
         raw = {name: getattr(self, name) for name in self.__slots__}
         for name, value in raw.items():
             if isinstance(value, frozenset):
@@ -248,13 +249,14 @@ class SourceFingerprint:
 
     @classmethod
     def parse(cls, text: str) -> SourceFingerprint | None:
-        """Read what :meth:`to_text` wrote; None from a table that was never copied."""
+        """Decode the text of :meth:`to_text`; None for a table that was never copied."""
         return _parsed(text) if text else None
 
 
 @lru_cache(maxsize=10_000)
 def _parsed(text: str) -> SourceFingerprint:
-    """The same for the same text: a look asks several times, and few tables change in between."""
+    """As :meth:`parse`, with a cache: a refresh asks several times, and few tables change in
+    between."""
     raw = json.loads(text)
     if "gone" not in raw:  # of an earlier version, which knew former columns by their names only
         raw.pop("unnamed", None)
@@ -268,7 +270,7 @@ def _parsed(text: str) -> SourceFingerprint:
 
 
 def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[ColumnState]:
-    """Columns that were not there; none where those of before are not known."""
+    """The columns that are new; none if the earlier columns are unknown."""
     if not before.columns:
         return []
     return [now.columns[number] for number in now.columns.keys() - before.columns.keys()]
@@ -277,13 +279,14 @@ def added_columns(before: SourceFingerprint, now: SourceFingerprint) -> list[Col
 def rows_of_partitions(
     fingerprint: str, partitions: Collection[int]
 ) -> dict[int, tuple[str, ...]] | None:
-    """Which rows of a table some partitions may have had, each condition as SQL.
+    """SQL conditions on the rows of a table that some partitions can have had.
 
     Args:
-        partitions: below the table. One that the fingerprint does not have has come and gone.
+        partitions: partitions of the table. One that the fingerprint lacks was added and removed
+            since.
 
     Returns:
-        None: all rows, or there is no partition.
+        None: any rows are possible, or there is no partition.
     """
     known = SourceFingerprint.parse(fingerprint)
     if known is None or not partitions:
@@ -298,19 +301,19 @@ def rows_of_partitions(
 
 @lru_cache(maxsize=10_000)
 def sends_every_change(fingerprint: str) -> bool:
-    """Whether the publications send all actions of a table and of each of its leaves: then no row
-    that the source has deleted is still at the target."""
+    """Whether the publications send all actions of a table and of each of its leaves: then the
+    target has no row that was deleted at the source."""
     known = SourceFingerprint.parse(fingerprint)
     return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
 
 
 @lru_cache(maxsize=10_000)
 def is_key_proved(fingerprint: str, after: int) -> bool:
-    """Whether the source makes sure that no two rows have the same key, as far as is known: of
-    records of earlier versions nothing is concluded.
+    """Whether the source is known to guarantee that two rows never have the same key; false for
+    records of earlier versions.
 
     Args:
-        after: all changes that are asked about are later than this LSN.
+        after: the question concerns changes later than this LSN.
     """
     known = SourceFingerprint.parse(fingerprint)
     if known is None or known.key_index is None:
@@ -320,30 +323,30 @@ def is_key_proved(fingerprint: str, after: int) -> bool:
 
 @lru_cache(maxsize=10_000)
 def sent_leaves(fingerprint: str) -> frozenset[int]:
-    """The leaves of a table that the server's publications send; a plain table is its own."""
+    """The leaf partitions that the server's publications send; a plain table is its own leaf."""
     known = SourceFingerprint.parse(fingerprint)
     return frozenset() if known is None else known.sent
 
 
 @lru_cache(maxsize=10_000)
 def known_leaves(fingerprint: str) -> Mapping[int, int] | None:
-    """The leaves of a table that a look has found -> changes up to this LSN may be from before
-    that, when the leaf had another bound; 0: none are. None without a look."""
+    """The leaf partitions that a refresh has found -> changes up to this LSN may be older, from
+    when the leaf had another bound; 0: none are. None without a refresh."""
     known = SourceFingerprint.parse(fingerprint)
     return None if known is None else {leaf: known.emptied.get(leaf, 0) for leaf in known.filenodes}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
-    """The columns that are sent, and how they came.
+    """The sent columns, and since when they exist.
 
     Attributes:
-        types: name -> type OID and typmod, of the columns that are sent.
+        types: the sent columns: name -> type OID and typmod.
         added: see :class:`SourceFingerprint`.
-        key, gone, settled, open_numbers: likewise.
-        names: attnum -> name, of all columns; empty: not known.
-        unsent: the attnums of those that are not sent.
-        attnums: how many the table has had.
+        key, gone, settled, open_numbers: as in :class:`SourceFingerprint`.
+        names: attnum -> name, for all columns; empty: unknown.
+        unsent: the attnums of columns that are not sent.
+        attnums: the number of columns that the table has ever had.
     """
 
     types: Mapping[str, tuple[int, int]]
@@ -357,7 +360,7 @@ class KnownColumns:
     open_numbers: frozenset[int] | None = frozenset()
 
     def name_at_target(self, number: int) -> str | None:
-        """What the target calls a column of an attnum; None: it does not have it."""
+        """The target's name for the column with an attnum; None: the target does not have it."""
         if number in self.names:
             return self.names[number]
         name = self.gone.get(number)
@@ -365,10 +368,10 @@ class KnownColumns:
         return None if is_taken else name
 
     def was_there(self, number: int, *, is_later: bool) -> bool:
-        """Whether a column was there before a change: it had come, and it was not dropped.
+        """Whether a column existed before a change: it had been added and not dropped.
 
         Args:
-            is_later: the change is from after the last look.
+            is_later: the change is newer than the last refresh.
         """
         if is_later:
             return number in self.names
@@ -376,14 +379,15 @@ class KnownColumns:
         return number <= self.settled and (number in self.names or is_open)
 
     def was_dropped(self, number: int, *, is_later: bool) -> bool:
-        """Whether a column had been dropped before a change; arguments as above."""
+        """Whether a column had been dropped before a change; the arguments are those of
+        :meth:`was_there`."""
         had_come = number <= (self.attnums if is_later else self.settled)
         return had_come and not self.was_there(number, is_later=is_later)
 
 
 @lru_cache(maxsize=10_000)
 def known_columns(fingerprint: str) -> KnownColumns | None:
-    """What a fingerprint, as the record keeps it, says of a table's columns; None without one."""
+    """The columns of a table in a fingerprint's text, as in the record; None without one."""
     known = SourceFingerprint.parse(fingerprint)
     if known is None:
         return None
@@ -402,10 +406,11 @@ def known_columns(fingerprint: str) -> KnownColumns | None:
 
 
 def cause_of_copy(reason: str, fingerprint: str) -> str:
-    """What a copy is made for: a reason, and what the catalog says of the table. 16 hex digits.
+    """A digest of the cause of a copy: a reason, and the state of the table in the catalog. 16 hex
+    digits.
 
-    A table that comes to the same again after its copy would be copied for ever. What a copy
-    itself changes in the record, and new files, make no difference.
+    If the same cause appears again after a copy, another copy would not help. The digest ignores
+    changes that a copy itself makes in the record, and new files.
     """
     known = SourceFingerprint.parse(fingerprint)
     facts: list[Any] = [reason]

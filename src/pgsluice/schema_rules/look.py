@@ -1,4 +1,5 @@
-"""What a look at a table compares, and which of its partitions came, went or are others now."""
+"""What a catalog refresh compares for one table, and which of its partitions were added, removed or
+replaced."""
 
 from __future__ import annotations
 
@@ -10,20 +11,22 @@ from pgsluice.schema_rules.known import SourceFingerprint
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a table has to compare.
+    """The input of the comparison of one table.
 
     Attributes:
         table: ``schema.table``, for messages.
-        before, now: the fingerprints.
-        server_version: of the source, such as 180000.
-        came_empty: those of the new partitions that had no rows when they became partitions.
-        perhaps_empty: those of which nobody knows.
-        created: those that CREATE TABLE … PARTITION OF made, and nothing has attached since.
-        unseen: the leaves whose changes came since the look before, and that it has not found ->
-            the only rows that they may have had, as SQL; None: not known.
-        has_some_leaves: a publication of pgsluice gives the table some leaves of its root.
-        missing: leaf -> column -> the value, as text, of rows from before the column was added.
-        fresh: leaves whose files have rows that the server has not counted yet.
+        before, now: the fingerprints of the last refresh and of this one.
+        server_version: the source's version, such as 180000.
+        came_empty: new partitions that had no rows when they were attached.
+        perhaps_empty: new partitions of which this is unknown.
+        created: new partitions that CREATE TABLE … PARTITION OF created, and that were not attached
+            again.
+        unseen: leaf partitions with changes since the last refresh that it had not found -> an SQL
+            condition on the only rows that they can have had; None: unknown.
+        has_some_leaves: one of pgsluice's own publications gives the table only some leaves of its
+            root.
+        missing: leaf -> column -> the value of rows that are older than the column, as text.
+        fresh: leaves with a new relfilenode whose rows the server has not counted yet.
     """
 
     table: str
@@ -40,31 +43,33 @@ class Look:
 
 
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Leaves that were not there."""
+    """New leaf partitions."""
     return set(now.filenodes.keys() - before.filenodes.keys())
 
 
 def added_partitions(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """The leaves that were not there, and the partitioned tables above them that were not."""
+    """New leaf partitions, and new partitioned tables above them."""
     leaves = added_leaves(before, now)
     return leaves | (now.attachments.keys() - before.attachments.keys()) if leaves else set()
 
 
 def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Leaves with a new file."""
+    """Leaf partitions with a new relfilenode."""
     both = before.filenodes.keys() & now.filenodes.keys()
     return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
 
 
 def resumed_leaves(look: Look) -> set[int]:
-    """Leaves that are sent and were not, as new ones where publications list leaves (before 13)."""
+    """Leaf partitions that are sent again; before 13, where publications list leaves, the new
+    ones."""
     resumed = (look.now.sent - look.before.sent) & look.before.filenodes.keys()
     return {*resumed} if look.before.sent else set()
 
 
 def lost_partitions(look: Look) -> set[int]:
-    """Leaves, and those above leaves whose bounds are known: before one went, it may have got
-    another leaf with rows, which no look has found."""
+    """Removed leaf partitions, and removed partitioned tables above them if their bounds are known:
+    before it was removed, such a table may have got another leaf with rows, which no refresh has
+    found."""
     before, now = look.before, look.now
     above = (before.attachments.keys() - now.attachments.keys()) & before.bounds.keys()
     leaves = before.filenodes.keys() | look.unseen.keys()
@@ -72,7 +77,7 @@ def lost_partitions(look: Look) -> set[int]:
 
 
 def other_attachments(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Partitions that were there, and were attached since."""
+    """Known partitions that were attached again."""
     then, later = before.attachments, now.attachments
     return {oid for oid in then.keys() & later.keys() if then[oid] != later[oid]}
 
@@ -83,33 +88,34 @@ def attached_anew(look: Look) -> set[int]:
 
 
 def _perhaps_attached_anew(look: Look, *, is_sure: bool) -> set[int]:
-    """Leaves that came with the stream and are there: they may have been detached meanwhile, unless
-    they have been attached only once."""
+    """Leaf partitions that were first seen in the stream: they may have been detached meanwhile,
+    unless they were attached only once."""
     unseen = look.unseen.keys() & look.now.filenodes.keys()
     emptied = unseen & look.before.emptied.keys()
     return emptied | (unseen - (_attached_once(look) if is_sure else set()))
 
 
 def _attached_once(look: Look) -> set[int]:
-    """Leaves that were made as partitions, and so were all above them that are new."""
+    """Leaf partitions that were created as partitions, with all new partitioned tables above
+    them."""
     above = added_partitions(look.before, look.now) - look.now.filenodes.keys()
     return {*look.created} if above <= {*look.created} else set()
 
 
 def emptied_leaves(look: Look) -> set[int]:
-    """New leaves without rows that may have been attached before, have got rows and lost them."""
+    """New leaf partitions without rows that may have been attached before, with rows."""
     return (added_leaves(look.before, look.now) & {*look.came_empty}) - _attached_once(look)
 
 
 def are_bounds_known(look: Look, anew: Collection[int]) -> bool:
-    """Whether partitions that were attached anew have had no bounds but those that looks found."""
+    """Whether partitions that were attached again had only bounds that refreshes have found."""
     attached = other_attachments(look.before, look.now) - _attached_once(look)
     return not attached and all(look.unseen.get(leaf, "") is not None for leaf in anew)
 
 
 def are_rows_known(look: Look, gone: Collection[int], anew: Collection[int]) -> bool:
-    """Whether bounds tell which rows the partitions that are gone had, and those have that were
-    attached anew."""
+    """Whether bounds identify the rows of the removed partitions and of those that were attached
+    again."""
     before = look.before
     seen = before.filenodes.keys() | before.attachments.keys()
     lost = look.unseen.keys() - look.now.filenodes.keys()
@@ -121,8 +127,8 @@ def are_rows_known(look: Look, gone: Collection[int], anew: Collection[int]) -> 
 
 
 def rows_to_replace(look: Look, partitions: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """What these partitions and the leaves below them had and have: a partition that was attached
-    anew may have another bound since, and other leaves."""
+    """The former and current bounds of these partitions and of the leaves below them: a partition
+    that was attached again may have another bound and other leaves."""
     rows: dict[int, tuple[str, ...]] = {}
     for partition in partitions:
         bounds = [each.bounds.get(partition) for each in (look.before, look.now)]

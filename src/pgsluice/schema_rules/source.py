@@ -1,50 +1,50 @@
-"""A table at the source, then and now: whether rows changed without the stream telling.
+"""Compares a source table at two catalog refreshes: did rows change without changes in the stream?
 
-The stream says nothing of an ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every
-value changes), of a column that is renamed, or dropped and made again, of a table that was out
-of a publication for a while, nor of a partition that is attached or detached with its rows. The
-catalog does. The rules, in the order in which they are asked (:data:`RULES`); the first that
-applies says why the table is copied again:
+The stream does not carry ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every value
+changes), a column that is renamed, or dropped and recreated, a table that was missing in a
+publication for a while, or a partition that is attached or detached with its rows. The catalog
+shows these. The rules are applied in order (:data:`RULES`); the first that applies is the reason to
+copy the table again:
 
 ======================================  =======================================================
-What a look finds                       Why the stream cannot tell
+Difference                              Why the stream does not carry it
 ======================================  =======================================================
 new file and another type of a column   ALTER TABLE rewrote the rows with other values
-a name has another number, or a number  a column is its number: the target has other values
-another name                            under that name
-a new column has the name of one that   the target's column of this name has the dropped
-was dropped                             column's values
-a column is sent that was not           its values of before have not come
-an added column, with a new file or      no change carries its values for existing rows, and
-with another value in each leaf         there is no one value for all
-another type with the same file         the values are printed otherwise, or the target's type
+a name has another attnum, or an        the attnum identifies a column: the target has other
+attnum another name                     values under that name
+a new column has the name of a dropped  the target's column of this name has the dropped
+one                                     column's values
+a column is sent that was not before    its earlier values were not sent
+an added column, with a new file or     no change has its values for existing rows, and they
+with another value in each leaf         differ
+another type with the same file         the values are printed differently, or the target's type
                                         cannot hold them
-the key is another one                  rows that the target has were told apart by the other
-another label or attribute of a type    stored values are printed otherwise now
-actions are sent that were not          updates were missed while there was no key
-another row filter or column list       rows that pass now have not come
+another key                             the target's rows were identified by the other one
+another label or attribute of a type    stored values are printed differently now
+actions are sent that were not before   updates were missed while there was no key
+another row filter or column list       rows that pass now were not sent
 a row that listed the table in a        the table, or some of its rows, were not sent for a
 publication is gone                     while
-a leaf is sent again                    its changes of the meantime have not come
-a leaf is gone, also one that only      its rows went with it
-the stream has brought
-a leaf was attached anew, or may have   it was detached for a while
-been since the stream brought it
-a new partition that has rows and was   it came with rows
+a leaf is sent again                    its changes in between were not sent
+a leaf is gone, maybe one that was      its rows were removed without changes
+known from the stream only
+a leaf was attached again, or may have  it was detached for a while
+been since it was seen in the stream
+a new partition that has rows and was   its rows were not sent
 attached, or is below such a one
-a new leaf of a table that has some     its first rows may be another table's
-leaves of its root
+a new leaf of a table that has only     its first rows may be another table's
+some leaves of its root
 ======================================  =======================================================
 
-Where partitions that may have come with rows, went with theirs, or were detached or not sent for a
-while are all that a look finds, and the table has a key, only these rows are replaced at the
-target. Those of a partition that did not just come have to be known by its bound.
+If the only differences are partitions that were attached or removed with rows, or were detached or
+not sent for a while, and the table has a key, only their rows are replaced at the target. The rows
+of a partition that is not new have to be identified by its bound.
 
-What harmless statements also do is only suspicious. Then :data:`SUSPICIONS` says why the table is
-compared with its target, and it is copied only if it differs:
+Differences that harmless statements also make are only suspicious. Then :data:`SUSPICIONS` has the
+reason to compare the table with its target; it is copied only if it differs:
 
 ======================================  =======================================================
-What a look finds                       What it may be, besides something harmless
+Difference                              Possible cause, besides something harmless
 ======================================  =======================================================
 new file where no TRUNCATE is sent      TRUNCATE, or VACUUM FULL
 new file, and a column's row in         ALTER TYPE to the same type with USING, or VACUUM FULL
@@ -52,16 +52,16 @@ pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATIST
 new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
 lists itself
 a publication's row was written again   other actions for a while, or SET to the same options
-a new partition that has rows, made     made, filled and attached, or CREATE TABLE … PARTITION OF
-and attached by one transaction         (of which the catalog has no proof any more)
+a new partition that has rows, created  created, filled and attached, or CREATE TABLE … PARTITION
+and attached in one transaction         OF (without proof in the catalog)
 a row type was written again, of a      another schema for a while, or another name or owner
 table that is published by its schema
 no index proves the key any more        two rows with the same key, or DROP INDEX
 ======================================  =======================================================
 
-The last two lines of files are not asked of a table that still has the same TOAST table: no ALTER
-TABLE has rewritten it. Anything else is the same: a new file alone is VACUUM FULL, CLUSTER, or a
-TRUNCATE that is sent.
+The last two rules about files do not apply to a table that still has the same TOAST table: no ALTER
+TABLE has rewritten it. All other differences are harmless: a new file alone is VACUUM FULL,
+CLUSTER, or a TRUNCATE that is sent.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ FIRST_WITH_TRUNCATE = 110000
 
 
 def _rewritable_leaves(look: Look) -> set[int]:
-    """Leaves with a new file that an ALTER TABLE may have written: all but those that still have
-    the same TOAST table.
+    """Leaf partitions with a new relfilenode from a possible ALTER TABLE: all except those that
+    still have the same TOAST table.
 
-    ALTER TABLE makes a rewritten table a new TOAST table. TRUNCATE, VACUUM FULL, CLUSTER and SET
-    TABLESPACE keep it, and only give it a new file.
-    Source: finish_heap_swap() in cluster.c, and what calls it.
+    ALTER TABLE creates a new TOAST table for a rewritten table. TRUNCATE, VACUUM FULL, CLUSTER and
+    SET TABLESPACE keep it, with a new file. Source: finish_heap_swap() in cluster.c, and its
+    callers.
     """
     before, now = look.before.toast_tables, look.now.toast_tables
     return {
@@ -115,7 +115,7 @@ def _has_new_file(look: Look) -> bool:
 
 
 def _sent_columns(look: Look) -> Iterator[tuple[ColumnState, ColumnState]]:
-    """Each column that was there and is sent, then and now."""
+    """Each sent column that existed before, then and now."""
     for number in look.before.columns.keys() & look.now.columns.keys():
         if look.now.columns[number].is_sent:
             yield look.before.columns[number], look.now.columns[number]
@@ -129,15 +129,15 @@ def _is_rewritten(look: Look) -> bool:
 
 
 def _may_be_rewritten(look: Look) -> bool:
-    """ALTER TYPE writes the column's row, but so do many others; and any later statement may
-    make another file, or write the row again."""
+    """Whether an ALTER TYPE may have rewritten the table: it writes the column's row, as many other
+    statements do, and a later statement may create another file or write the row again."""
     return bool(_rewritable_leaves(look)) and any(
         before.version != now.version for before, now in _sent_columns(look)
     )
 
 
 def _perhaps_truncated(look: Look) -> set[int]:
-    """Leaves with a new file that may be that of a TRUNCATE which is not sent."""
+    """Leaf partitions with a new relfilenode, maybe from a TRUNCATE that is not sent."""
     renewed = renewed_leaves(look.before, look.now)
     if look.server_version < FIRST_WITH_TRUNCATE:
         return renewed
@@ -151,7 +151,7 @@ def _may_be_truncated(look: Look) -> bool:
 
 
 def _perhaps_unlogged(look: Look) -> set[int]:
-    """Leaves with a new file of which changes may not have been logged for a while."""
+    """Leaf partitions with a new relfilenode whose changes may not have been logged for a while."""
     if look.before.kept_logged is None or look.now.kept_logged is None:
         return set()
     return _rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged)
@@ -166,7 +166,7 @@ def _has_written_publications(look: Look) -> bool:
 
 
 def _gone_with_partitions(look: Look) -> set[str]:
-    """The rows of the catalog that went with partitions."""
+    """The catalog rows that disappeared together with partitions."""
     gone = look.before.attachments.keys() - look.now.attachments.keys()
     return {row for partition in gone for row in look.before.of_partitions.get(partition, ())}
 
@@ -203,7 +203,7 @@ def _new_columns(look: Look) -> list[str]:
 
 
 def _values_of_older_rows(look: Look, column: str) -> set[str | None]:
-    """What rows from before a column have in it, in each leaf that was there before."""
+    """The value of rows that are older than a column, in each leaf that existed before."""
     leaves = look.before.filenodes.keys() & look.now.filenodes.keys()
     return {look.missing.get(leaf, {}).get(column) for leaf in leaves}
 
@@ -216,7 +216,8 @@ def _has_filled_columns(look: Look) -> bool:
 
 
 def _has_another_type(look: Look) -> bool:
-    """With the same file: what a target cannot follow by making its column wider."""
+    """Whether a column has another type in the same file that the target cannot follow by a wider
+    column."""
     both = look.before.columns.keys() & look.now.columns.keys()
     pairs = ((look.before.columns[number], look.now.columns[number]) for number in both)
     return any(
@@ -234,8 +235,8 @@ def _has_another_key(look: Look) -> bool:
 
 
 def _has_lost_key_index(look: Look) -> bool:
-    """Until now, changes were applied as if no two rows could have the same key; so they were by
-    earlier versions, which did not ask."""
+    """Whether the index that proved the key is gone. Until now, changes were applied as if keys
+    were unique; so did earlier versions, without a check."""
     return bool(look.now.key) and look.now.key_index == "" != look.before.key_index
 
 
@@ -309,7 +310,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_filled_partitions, "got a partition that has rows"),
     (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
 )
-"""Condition, and what is the matter with the table."""
+"""A condition, and the text that describes it for a table."""
 
 SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_may_be_truncated, "has a new file, which may be that of a TRUNCATE"),
@@ -320,7 +321,7 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_written_row_types, "may have been in another schema for a while"),
     (_has_lost_key_index, "has lost the index that kept two rows from having the same key"),
 )
-"""The same, of what harmless statements also do."""
+"""The same for differences that harmless statements also make."""
 
 _OF_PARTITIONS = frozenset(
     {
@@ -335,10 +336,10 @@ _OF_NEW_FILES = frozenset({_may_be_truncated, _may_be_unlogged})
 
 
 def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
-    """New leaves that may have rows, and leaves whose rows are gone or may be others, if they are
-    all that the stream does not tell.
+    """New leaf partitions that may have rows, and partitions whose rows are gone or replaced, if
+    there is no other difference that the stream does not carry.
 
-    Their rows are told apart from those of other leaves by the table's key.
+    The table's key distinguishes their rows from those of other leaves.
     """
     renewed = _perhaps_truncated(look) | _perhaps_unlogged(look)
     is_fresh = renewed <= {*look.fresh}  # else it is more likely VACUUM FULL: a comparison tells
@@ -360,7 +361,7 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
 
 
 def reconcile_source(look: Look) -> SourceVerdict:
-    """What a look at a table means for its target. Pure."""
+    """What the differences of a table mean for its target."""
     if (replaced := _partitions_to_replace(look)) is not None:
         return replaced
     for applies, matter in RULES:

@@ -1,33 +1,32 @@
-"""A target's columns and what a batch brings: whether the target can take it.
+"""Compares a target's columns with those of a batch: can the target take the changes?
 
-==========================================  ======  ==============================================
+==========================================  ======= ==============================================
 Column                                      Verdict Why
-==========================================  ======  ==============================================
+==========================================  ======= ==============================================
 in both, of one type                        same
 in both, and every value of the batch's     same    it was sent before the type became wider
 type is one of the target's
-in both, and every value of the target's    widen   the last look found this type, and that no
-type is one of the batch's                          row was written anew
-in both, of two types, and dropped since    leave   what its type was may be gone with it: the
-                                            out     rows have NULL, like those from after the drop
-in both, of two types otherwise             look    every value may have changed
-only in the batch, known to the last look   add     with the value that the look found in rows
-                                                    from before it
-only in the batch otherwise                 look    rows from before it may hold a value that no
-                                                    change carries
+in both, and every value of the target's    widen   the last refresh found this type, and that no
+type is one of the batch's                          row was rewritten
+in both, of two types, and dropped since    ignore  its type may be unknown: the rows have NULL, as
+                                                    rows after the drop have
+in both, of two types otherwise             refresh every value may have changed
+only in the batch, known to the last        add     with the value of older rows that the refresh
+refresh                                             found
+only in the batch otherwise                 refresh older rows may have a value that no change has
 only at the target                          same    dropped: old values stay, new rows have NULL;
-                                                    or not added yet: rows from before have the
-                                                    value that the look found
-only at the target, part of the key         park    a row without its key is nobody's
-part of the key, and NULL at the target     copy    it was not made for this key
-part of another key than the target's       look    rows that the target has were told apart by
-                                                    another key
-read by a row filter, of another type       park    the filter was made for the other one
-the table has another name than the target  look    each target has the rows of the table that is
-                                                    called so now
-==========================================  ======  ==============================================
+                                                    or not added yet: older rows have the value
+                                                    that the refresh found
+only at the target, part of the key         park    a row without its key cannot be applied
+part of the key, and NULL at the target     copy    it was not created for this key
+part of another key than the target's       refresh the target's rows were identified by another
+                                                    key
+read by a row filter, of another type       park    the filter was prepared for the other type
+the table has another name than the target  refresh each target has the rows of the table with its
+                                                    name
+==========================================  ======= ==============================================
 
-Types are compared as Arrow has them: text and binary of 32- and 64-bit offsets are one type.
+Types are compared as Arrow types: text and binary with 32- and 64-bit offsets are the same type.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from pgsluice.schema_rules.verdicts import (
 
 
 def copied_again(table: str) -> str:
-    """The hint to copy a table again."""
+    """A hint to copy a table again."""
     return f"copy the table again: {copy_again(table)}"
 
 
@@ -65,17 +64,16 @@ def reconcile_column(
     *,
     is_dropped: bool = False,
 ) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
-    """What a column of a batch means for the target. Pure. Batch and target call a column of one
-    number by one name (:mod:`pgsluice.subscription.batches.tasks.column_identity`).
+    """What a column of a batch means for the target. Batch and target use the same name for the
+    same attribute number (:mod:`pgsluice.subscription.batches.tasks.column_identity`).
 
     Args:
         table: ``schema.table``, for messages.
         target: the target's column of this name; None: it has none.
-        now: the batch's, in the target's types.
-        source_type: the batch's type OID and typmod.
-        known: what the last look at the table knows; None: nobody looked, since the table was
-            never copied.
-        is_dropped: the source's table has the column no longer.
+        now: the batch's column, in the target's types.
+        source_type: the type OID and typmod in the batch.
+        known: the result of the table's last catalog refresh; None: the table was never copied.
+        is_dropped: the source's table no longer has the column.
     """
     name = now.name
     if target is None:
@@ -97,12 +95,12 @@ def reconcile_column(
 def reconcile_target(
     table: str, target: pa.Schema, now: pa.Schema, *, key: Sequence[str]
 ) -> Same | AddColumns | Park:
-    """Whether a target can take rows of other columns than its own. Pure.
+    """Whether a target can take rows with other columns than its own.
 
     Args:
         table: ``schema.table``, for messages.
         target: the target's columns.
-        now: what the rows have.
+        now: the columns of the rows.
         key: names of the key columns.
     """
     known, sent = set(target.names), set(now.names)
@@ -129,7 +127,7 @@ def reconcile_target(
 
 
 def reconcile_name(table: str, now: str) -> Same | LookFirst:
-    """Whether changes that are sent under a name can be applied to a target of another; both are
+    """Whether changes under one name can be applied to a target of another name; both are
     ``schema.table``."""
     if table == now:
         return Same()
@@ -137,14 +135,14 @@ def reconcile_name(table: str, now: str) -> Same | LookFirst:
 
 
 def reconcile_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> Same | LookFirst:
-    """Whether rows of one key can be applied to a target of another; None: any key."""
+    """Whether rows with one key can be applied to a target with another key; None: any key."""
     if before is None or set(before) == set(now):
         return Same()
     return LookFirst(f"{table}: its key changed from ({', '.join(before)}) to ({', '.join(now)})")
 
 
 def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> Same | CopyAgain:
-    """Whether columns that the target has can be its key."""
+    """Whether these columns of the target can be its key."""
     loose = [name for name in key if name in target.names and target.field(name).nullable]
     if loose:
         return CopyAgain(
@@ -156,13 +154,13 @@ def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> 
 def reconcile_filter_column(
     table: str, column: str, *, planned_oid: int, type_oid: int
 ) -> Same | Park:
-    """Whether a row filter that was made for one type of a column can read the stream's.
+    """Whether a row filter for one type of a column can be evaluated on the stream's type.
 
     Args:
         table: ``schema.table``, for messages.
         column: its name.
-        planned_oid: the type that the filter was made for.
-        type_oid: the type of the values that came.
+        planned_oid: the type for which the filter was prepared.
+        type_oid: the type of the received values.
     """
     if planned_oid == type_oid:
         return Same()

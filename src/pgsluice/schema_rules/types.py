@@ -1,8 +1,9 @@
-"""Which types have all values of another, so that a column can become wider in place.
+"""Which types contain all values of another type, so that a column can become wider without a
+rewrite.
 
-At the source a column keeps its file when its type changes, if every stored value is one of the
-new type as it is. That it also prints the same is the question here: a cidr of one address prints
-its length, an inet does not. At the target, types are Arrow's.
+At the source, a table keeps its file if every stored value of a column is also a value of the
+column's new type. This module decides whether it is also printed in the same way: a cidr of one
+address is printed with its length, an inet is not. At the target, types are Arrow types.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 MAX_DECIMAL_DIGITS = 38
-"""A numeric of more digits, or without a limit, is text at the target."""
+"""A numeric with more digits, or without a limit, is text at the target."""
 _TEXTS = frozenset({25, 1043})
 _NUMERIC = 1700
 _ONE_KIND = (
@@ -20,10 +21,10 @@ _ONE_KIND = (
 
 
 def prints_all(type_oid: int, typmod: int, old_oid: int, old_typmod: int) -> bool:
-    """Whether a column prints its values as it did with its old type, and the target's type can
-    become wider for it.
+    """Whether a column prints its values as with its old type, and the target's column can become
+    wider for it.
 
-    It has kept its file: the server has found that each value is one of the new type.
+    The table has kept its file, so each value is also one of the new type.
     """
     if type_oid != old_oid:
         return {type_oid, old_oid} <= _TEXTS
@@ -33,12 +34,12 @@ def prints_all(type_oid: int, typmod: int, old_oid: int, old_typmod: int) -> boo
 
 
 def _digits(typmod: int) -> int:
-    """The precision of a numeric; the largest where there is no limit."""
+    """The precision of a numeric; the largest possible one without a limit."""
     return 1000 if typmod < 0 else (typmod - 4) >> 16
 
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether every value of one type is the same value in another."""
+    """Whether every value of one type is the same value in another type."""
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
     return wide.equals(narrow) or any(

@@ -1,4 +1,4 @@
-"""What a rule can say about a change of a table's definition."""
+"""The possible decisions about a change of a table's definition."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pgsluice.errors import ParkReason, Remedy, TableError
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The target can take what comes as it is."""
+    """The target can take the changes without a change of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """The target needs more columns; they are NULL in the rows that it has."""
+    """The target needs more columns; they are NULL in its existing rows."""
 
     fields: tuple[pa.Field, ...]
 
@@ -27,7 +27,7 @@ class ColumnsAdded:
     """The source's table has new columns; the target gets them.
 
     Attributes:
-        values: column -> its value, as text, in rows from before it was added; None: NULL.
+        values: column -> the value of rows that are older than the column, as text; None: NULL.
     """
 
     values: Mapping[str, str | None]
@@ -35,32 +35,33 @@ class ColumnsAdded:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """The target's column needs a wider type; the values that it has stay as they are."""
+    """The target's column needs a wider type; its existing values do not change."""
 
     field: pa.Field
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
-    """The source's table has this column no longer, and the target never had it."""
+    """Ignore the column: the source's table no longer has it, and the target never had it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookFirst:
-    """Only a look at the catalog can say what the change means for the rows of the target."""
+    """Only a catalog refresh can tell what the change means for the target's rows."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacePartitions:
-    """Partitions came with rows, or went with theirs: the target follows, and keeps all other rows.
+    """Replace the rows of partitions that were attached or removed with rows; the target keeps all
+    others.
 
     Attributes:
-        came: the OIDs of those that came.
-        gone: the OIDs of those that went, or are others now, and of the leaves below them -> which
-            rows they may have had and may have: each condition is SQL.
-        verify: why the target has to be compared with the source afterwards; empty: it need not.
+        came: the OIDs of new partitions.
+        gone: the OIDs of removed or replaced partitions and of the leaves below them -> SQL
+            conditions on the rows that they can have had or have.
+        verify: why to compare the target with the source afterwards; empty: do not.
     """
 
     came: frozenset[int] = frozenset()
@@ -70,27 +71,25 @@ class ReplacePartitions:
 
 @dataclass(frozen=True, slots=True)
 class CopyAgain:
-    """The stream does not tell what became of the rows, so that they have to be copied."""
+    """The stream does not carry the change of the rows, so the table has to be copied."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Rows may have changed without the stream telling, or nothing has: only their comparison
-    can tell.
-    """
+    """Rows may have changed without changes in the stream; only a comparison can tell."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """A user has to decide.
+    """Park the table: a user has to decide.
 
     Attributes:
-        column: the column that the rule is about; None: the whole table.
-        reason: if a look can see that it has ended.
+        column: the column concerned; None: the whole table.
+        reason: the reason, if a catalog refresh can detect its end.
     """
 
     why: str
@@ -100,16 +99,17 @@ class Park:
 
 
 SourceVerdict = Same | ColumnsAdded | ReplacePartitions | CopyAgain | Verify
-"""What can be said of a table at the source."""
+"""The decisions about a table at the source."""
 Verdict = Same | AddColumns | ColumnsAdded | Widen | LeaveOut | LookFirst | CopyAgain | Park
-"""What can be said of a target."""
+"""The decisions about a target."""
 
 
 def raise_unless_possible(verdict: Verdict, table: str) -> tuple[pa.Field, ...]:
-    """The columns to add or widen, if the verdict lets the table's changes be applied.
+    """The columns to add or widen; raises if the decision does not allow to apply the table's
+    changes.
 
     Raises:
-        TableError: it does not; the error's remedy is the verdict's.
+        TableError: it does not allow that; the error has the decision's recovery action.
     """
     match verdict:
         case Same() | ColumnsAdded() | LeaveOut():

@@ -1,1 +1,1 @@
-"""Partitions: which there are, their bounds and sizes, and which are new."""
+"""Partitions: their names, bounds and sizes, and which of them are new."""

@@ -1,18 +1,18 @@
-"""Which rows the partitions of a table may have: their bounds, as conditions on columns.
+"""The partition bounds of a table, as SQL conditions on its columns.
 
-The conditions outlive the partitions: what one had that was dropped can still be told from the rows
-of others. They are made from what the catalog's own tables say: pg_get_partition_constraintdef()
-waits for whoever has an ACCESS EXCLUSIVE lock on the partition.
+The conditions outlive the partitions: they still select the rows of a dropped partition. They are
+built from the catalog tables, because pg_get_partition_constraintdef() waits for ACCESS EXCLUSIVE
+locks on the partition.
 
-A bound cannot be said if the columns do not decide where a row belongs, or if comparisons of the
-columns would not be those that the server chooses a partition by:
+A bound has no condition if column values do not decide the partition, or if a comparison of the
+columns differs from the one with which the server chooses a partition:
 
 - a hash partition;
 - a partition key with an expression, with an operator class that is not the type's default, or with
   another collation than the column's.
 
-Such a partition, and those below it, have the condition of the nearest one above that can be said:
-it is true for rows of other partitions, too.
+Such a partition, and those below it, get the condition of the nearest partitioned table above that
+has one; that condition is also true for rows of other partitions.
 
 Source: get_qual_for_range() and get_qual_for_list() in partbounds.c; get_const_expr() in
 ruleutils.c, which prints the bounds.
@@ -39,14 +39,15 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class PartitionBound:
-    """Which rows a partition may have.
+    """The bound of a partition, as a condition.
 
     Attributes:
-        condition: SQL that is true for these rows of the table, if none of its columns is NULL.
-        columns: the names of the columns that the condition names.
-        is_fixed: it is true for no other row, and no other partition that comes or goes changes it.
-            That of a default partition does change.
-        parent: the partition right above; 0: there is none below the table.
+        condition: an SQL condition that is true for the rows in the bound, if none of its columns
+            is NULL.
+        columns: the names of the columns in the condition.
+        is_fixed: the condition is true for no other row, and does not change when other partitions
+            are added or removed, as that of a default partition does.
+        parent: the partition directly above; 0: the table itself is directly above.
     """
 
     condition: str
@@ -61,7 +62,8 @@ class _Partition(NamedTuple):
 
 
 class _PartitionKey(NamedTuple):
-    """``columns`` has None for a column that the server does not compare by its own rules."""
+    """The partition key; ``columns`` has None for a column that the server compares by other rules
+    than the column's own."""
 
     strategy: str
     columns: Sequence[str | None]
@@ -92,7 +94,8 @@ GROUP BY p.partrelid, p.partstrat
 def partition_bounds(
     connection: Connection, oids: Collection[int]
 ) -> dict[int, dict[int, PartitionBound]]:
-    """The bounds of all partitions below each table by their OIDs, among the rows of the table.
+    """The bounds of all partitions below each table by their OIDs, as conditions on the table's
+    rows.
 
     Args:
         oids: of tables; a plain table has no partitions.
@@ -128,7 +131,8 @@ WHERE c.oid = ANY (%s::oid[]) AND c.relispartition
 
 
 def fetch_with_bounds(connection: Connection, oids: Collection[int]) -> dict[int, RelationFacts]:
-    """The facts of relations, as :func:`fetch_many` has them, with the bounds of leaves."""
+    """The metadata of relations, as :func:`fetch_many` reads it, with the bounds of leaf
+    partitions."""
     facts = fetch_many(connection, oids)
     leaves = [oid for oid, each in facts.items() if each.root_oid != oid]
     if not leaves:
@@ -174,7 +178,7 @@ def _bounds_of(
 def _all_of(
     bounds: Sequence[PartitionBound | None], *, is_own: bool, parent: int
 ) -> PartitionBound:
-    """A partition's bound, from those of the ones above it and its own, the topmost first."""
+    """A partition's bound, combined from its own and those above it, the topmost first."""
     known = [bound for bound in reversed(bounds) if bound is not None]
     condition = known[0].condition
     if len(known) > 1:
@@ -187,7 +191,7 @@ def _all_of(
 def _bounds_below(
     key: _PartitionKey | None, texts: Mapping[int, str]
 ) -> dict[int, PartitionBound | None]:
-    """The bounds of the partitions of one table, as its own key decides.
+    """The bounds of the partitions directly below one table, from its partition key.
 
     Args:
         texts: partition -> its bound, as the server prints it.
@@ -214,7 +218,7 @@ _TOKEN = re.compile(r"\s*('(?:[^']|'')*'|[(),]|[^\s(),']+)")
 
 
 def _condition(names: Sequence[str], text: str) -> str | None:
-    """A bound as a condition on quoted columns; None: it cannot be said."""
+    """A bound as a condition on quoted columns; None: it has no condition."""
     tokens = _TOKEN.findall(text)
     if _TOKEN.sub("", text).strip() or "\\" in text:
         return None
@@ -248,12 +252,12 @@ def _lists(tokens: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _side(names: Sequence[str], values: Sequence[str], operator: str, nothing: str) -> str:
-    """The rows on one side of a bound; empty: all of them.
+    """The condition for one side of a bound; empty: all rows.
 
     Args:
-        operator: ``>`` above a lower bound, which belongs to the range; ``<`` below an upper one,
-            which does not.
-        nothing: the value that no row is on this side of.
+        operator: ``>`` for a lower bound, which is inclusive; ``<`` for an upper one, which is
+            exclusive.
+        nothing: the bound value (MINVALUE or MAXVALUE) for which no row is on this side.
     """
     name, value = names[0], values[0]
     if value == nothing:

@@ -1,4 +1,4 @@
-"""How large the leaves of tables are, so that a copy can divide them."""
+"""The sizes of tables' leaf partitions, so that a copy can divide them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_PAGE_RANGES = 140000
 _LOCK_TIMEOUT = "1s"
-"""The size of a table takes a lock that ALTER TABLE and TRUNCATE keep others from."""
+"""The lock timeout: reading a table's size needs a lock that ALTER TABLE and TRUNCATE block."""
 
 
 _SIZES = """
@@ -35,14 +35,15 @@ ORDER BY b.root, c.oid
 
 
 def finds_pages(connection: Connection) -> bool:
-    """Whether the server reads a range of a table's pages without reading the others."""
+    """Whether the server can read a range of a table's pages without reading the others."""
     return connection.info.server_version >= _FIRST_WITH_PAGE_RANGES
 
 
 def leaf_sizes(connection: Connection, oids: Collection[int]) -> dict[int, tuple[LeafSize, ...]]:
-    """The leaves of each table in the connection's snapshot.
+    """The leaf partitions of each table in the connection's snapshot; a plain table is its own
+    leaf.
 
-    A table of which a leaf is locked is left out: its size cannot be had now.
+    A table with a locked leaf is missing in the result, because its size cannot be read now.
 
     Args:
         connection: in a transaction.

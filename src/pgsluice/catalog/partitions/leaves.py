@@ -1,19 +1,19 @@
-"""Which leaves a query of a partitioned table reads, as SQL.
+"""SQL for the leaf partitions that a query of a partitioned table reads.
 
-A leaf whose ``DETACH CONCURRENTLY`` is pending is left out, as queries of the table and the
-publications leave it out.
+A leaf with a pending ``DETACH CONCURRENTLY`` is excluded, as in queries of the table and in
+publications.
 """
 
 from __future__ import annotations
 
 
 def attached(server_version: int) -> str:
-    """A condition on ``pg_inherits i``, to stand behind another one."""
+    """A condition on ``pg_inherits i``, to append to another one."""
     return "AND NOT i.inhdetachpending" if server_version >= 140000 else ""
 
 
 def below_cte(server_version: int) -> str:
-    """``below(root, oid)``: of each table of a parameter, itself and all partitions below it.
+    """``below(root, oid)``: a CTE with each table of a parameter and all partitions below it.
 
     The parameter is an array of OIDs. Needs WITH RECURSIVE.
     """

@@ -1,10 +1,10 @@
-"""Whether new partitions came with rows: the stream does not have these.
+"""Whether new partitions had rows when they were attached: the stream does not have these rows.
 
-A partition came without rows if it has none now: whatever is inserted from now on is sent. It also
-did if ``CREATE TABLE … PARTITION OF`` made it. For that the catalog is asked, since its rows have
-the number of the command that wrote them (``cmin``). Both ``CREATE TABLE`` and ``ATTACH PARTITION``
-write a row to ``pg_inherits``, but only ``ATTACH`` writes the columns' rows in ``pg_attribute``
-again, by the same command:
+A partition had no rows if it has none now: all later inserts are sent. It also had none if it was
+created by ``CREATE TABLE … PARTITION OF``. The catalog proves that, because its rows have the
+number of the command that wrote them (``cmin``). Both ``CREATE TABLE`` and ``ATTACH PARTITION``
+write a row to ``pg_inherits``, but only ``ATTACH`` also writes the columns' rows in
+``pg_attribute`` again, with the same command number:
 
 =====================  ==============  ==============  ===================  ===========
 seen on 11 to 18       system columns  other columns   pg_class             pg_inherits
@@ -13,17 +13,17 @@ CREATE … PARTITION OF  n               n               n + 1, or > i        i 
 CREATE, then ATTACH    n               i               i, or more           i > n
 =====================  ==============  ==============  ===================  ===========
 
-WAL does not have these numbers. After a crash or a promotion, replayed rows look like those of
-command 0, unless the whole page was in the WAL. So the row of ``pg_class`` has to have a number
-other than 0, and a table whose row another transaction has written since is not proven. 10 mostly
-writes ``pg_inherits`` by command n, which proves nothing.
+The WAL does not have these numbers. After a crash or a promotion, replayed rows have command number
+0, unless the whole page was in the WAL. So the row of ``pg_class`` has to have another number than
+0, and nothing is proved for a table whose row another transaction has written since. PostgreSQL 10
+mostly writes ``pg_inherits`` with command n, which proves nothing.
 
-The proof counts only where the partition was published from the beginning, as those of a published
-table are. Where the partition itself was put into a publication, rows may have come before that: up
-to 12 this is how pgsluice's publications get their partitions.
+The proof is valid only if the partition was published from its start, as a partition of a published
+table is. If the partition itself was added to a publication, it may have had rows before that; up
+to PostgreSQL 12, managed publications add partitions in this way.
 
-What the rows of the partition itself say is not used: a savepoint hides the transaction that
-inserted a row, and so does an UPDATE.
+The xmin of the partition's own rows is not used: a savepoint or an UPDATE hides the transaction
+that inserted a row.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ _FIRST_UNAWARE, _FIRST_AWARE = 130000, 150000
 
 
 def notices_partitions(connection: Connection) -> bool:
-    """Whether the server notices in a stream that a table becomes a partition, or is one no more.
+    """Whether the server notices during a connection that a table becomes a partition, or no longer
+    is one.
 
     PostgreSQL 13 and 14 decide once for each connection and table how it is published, and again
-    only if a publication changes. Before 13, each partition is listed in the publication. Source:
-    pgoutput.c of 14, ``rel_sync_cache_relation_cb``, which leaves ``replicate_valid`` as it is; in
-    15 it does not.
+    only after a change of a publication. Before 13, each partition is listed in the publication.
+    Source: pgoutput.c of 14, ``rel_sync_cache_relation_cb``, which leaves ``replicate_valid`` as it
+    is; in 15 it does not.
     """
     return not _FIRST_UNAWARE <= connection.info.server_version < _FIRST_AWARE
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """What is known of the rows that partitions came with.
+    """What is known about the rows that new partitions had when they were attached.
 
     Attributes:
-        empty: they came without rows.
-        created: those of them of which the catalog proves that CREATE TABLE … PARTITION OF made
-            them: they have never been attached anew.
-        unknown: rows may have come before they were attached by the transaction that made them, or
-            before they were published.
+        empty: they had no rows.
+        created: those of ``empty`` that CREATE TABLE … PARTITION OF created, according to the
+            catalog, and that were never attached again.
+        unknown: they may have had rows before they were attached by the transaction that created
+            them, or before they were published.
     """
 
     empty: frozenset[int] = frozenset()
@@ -99,16 +100,18 @@ def inspect_new_partitions(
     *,
     emptied_are_sent: bool = True,
 ) -> NewPartitions:
-    """Find out which partitions came without rows. One query for all, and one for each of which
-    the catalog proves nothing.
+    """Find out which partitions had no rows when they were attached; one query for all of them, and
+    one for each partition without proof.
 
     Args:
-        connection: to the source; a partition that is locked for longer than its ``lock_timeout``
-            counts as one with rows.
-        partitions: OIDs of partitions at any level. A partitioned one has the rows of those below.
-        published_later: those of which some may have been put into a publication with rows.
-        emptied_are_sent: what is inserted into a partition that has no rows now is sent, though it
-            may have had some before it was attached: see :func:`notices_partitions`.
+        connection: a connection to the source; a partition that is locked for longer than its
+            ``lock_timeout`` counts as one with rows.
+        partitions: OIDs of partitions at any level. A partitioned one has the rows of the
+            partitions below it.
+        published_later: partitions that may have been added to a publication when they already had
+            rows.
+        emptied_are_sent: inserts into a partition that is empty now are sent, even if it had rows
+            before it was attached: see :func:`notices_partitions`.
     """
     if not partitions:
         return NewPartitions()

@@ -1,1 +1,1 @@
-"""The server's publications: what they send, and those that pgsluice makes."""
+"""The server's publications: what they send, and the managed publications that pgsluice creates."""

@@ -1,8 +1,8 @@
-"""The texts of the server's row filters, each printed once.
+"""The texts of the server's row filters, with a cache.
 
-To print a filter, the server opens its table, and waits for whoever has an ACCESS EXCLUSIVE lock on
-it. A text depends on the filter's row in pg_publication_rel and on the names of the table's
-columns. So it is kept for as long as all these rows are the same, by their xmin.
+To print a filter, the server opens its table, and waits for ACCESS EXCLUSIVE locks on it. The text
+depends on the filter's row in pg_publication_rel and on the names of the table's columns. So a text
+is reused as long as the xmin of all these rows stays the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ r.oid::text || ':' || r.xmin::text || ' ' || (
     SELECT pg_catalog.string_agg(a.attnum::text || ':' || a.xmin::text, ' ' ORDER BY a.attnum)
     FROM pg_catalog.pg_attribute a WHERE a.attrelid = r.prrelid AND a.attnum > 0)
 """
-"""What the text of a filter depends on, as SQL; ``r`` is its row in pg_publication_rel."""
+"""An SQL expression for everything that the text of a filter depends on; ``r`` is its row in
+pg_publication_rel."""
 
 _PRINTED = """
 SELECT r.oid, pg_catalog.pg_get_expr(r.prqual, r.prrelid)
@@ -28,7 +29,7 @@ FROM pg_catalog.pg_publication_rel r WHERE r.oid = ANY (%s::oid[])
 
 
 class FilterTexts:
-    """The texts of the filters that were asked for last."""
+    """The texts of the filters in the last call."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

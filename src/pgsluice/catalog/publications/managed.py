@@ -1,4 +1,4 @@
-"""The publications that pgsluice creates and maintains on the server when the source has none.
+"""The publications that pgsluice creates and maintains on the server if the source has none.
 
 There are two ("contracts: publishing"): ``<name>`` for the tables with a usable replica identity,
 and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rules:
@@ -8,14 +8,14 @@ and ``<name>_insert`` with ``publish = 'insert, truncate'`` for the others. Rule
 * Both are created at once, even if empty: the slot's position has to be later than the creation
   of a publication that is decoded from there.
 * Only publications with our COMMENT are altered or dropped. A user's publication is used as it is.
-* Missing publications are created before the first start. Later only those are made again that
-  pgsluice made: a user's publication may be renamed for a moment, and another one under its name
-  would send other tables.
+* Missing publications are created before the first start. Later only those are recreated that
+pgsluice had created: a user may rename a publication for a moment, and a new one under its name
+would send other tables.
 * From 13 on the root of a partitioned table is listed, and new partitions are published without
   a change; before 13 its leaves are listed.
-* From 18 on they send stored generated columns if pgsluice's own publications publish some. They
-  keep that, because another configuration may rely on them.
-* If the role lacks a privilege, the message has the SQL for somebody who has it to run.
+* From 18 on they send stored generated columns if pgsluice's own publications publish some. This is
+never undone, because another configuration may rely on it.
+* If the role lacks a privilege, the message has the SQL that a role with the privilege has to run.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class PublicationReport:
         missing: the user's publications that do not exist now.
         added, removed: (publication, schema.table) added to or dropped from ours; a table
             whose replica identity changed is in both.
-        insert_only: tables without replica identity: their updates and deletes are not published.
-        left: statements that would complete our publications, but that our role may not run, or
-            that did not get a lock in time.
+        insert_only: tables without a replica identity, whose updates and deletes are not published.
+        left: statements that our publications still need, but that our role lacks the privilege to
+            run, or that did not get a lock in time.
         position: the flush LSN after the changes: later commits are published by the new
             definitions.
     """
@@ -82,7 +82,7 @@ class PublicationReport:
 
     @property
     def problem(self) -> str | None:
-        """A sentence on the publications that are missing; None if there are none."""
+        """A sentence about missing publications; None if there are none."""
         if not self.missing:
             return None
         listed = ", ".join(map(repr, self.missing))
@@ -128,10 +128,10 @@ def ensure_publications(
     Args:
         connection: in autocommit mode, not inside a transaction.
         names: the value of ``[source] publications``.
-        requested: the publications that replication was started with last; None before the first
-            start. Of those that are missing only ours are made again.
-        generated_columns: names of columns that ours have to send though they may be generated
-            (18+, stored ones); None: all of them.
+        requested: the publications of the last replication request; None before the first start. Of
+            the missing ones, only managed publications are created again.
+        generated_columns: names of columns that the managed publications have to send even if they
+            are generated (18+, stored ones); None: all of them.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
@@ -162,11 +162,12 @@ def ensure_publications(
 def statements_for_others(
     connection: Connection, names: Sequence[str], requested: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """The statements that would complete our publications, but that our role may not run.
+    """The statements that the managed publications still need, but that our role lacks the
+    privilege to run.
 
-    They are the ones for tables of other owners, and all those for a publication of ours that
-    another role owns; then the grants without which those tables could not be copied, so that one
-    round with the owner is enough. Nothing is changed.
+    These are the statements for tables of other owners, and all statements for a managed
+    publication that another role owns. They also have the GRANTs that copies of those tables need,
+    so that the owner is asked only once. Nothing is changed.
 
     Raises:
         SourceRefused: as :func:`ensure_publications`.
@@ -284,7 +285,8 @@ def _plan_pair(
 
 
 def _publishable(connection: Connection) -> list[UserTable]:
-    """The tables to publish: plain tables, and roots or leaves, whichever the version can list."""
+    """The tables to publish: plain tables, and partition roots or leaf partitions, depending on the
+    server's version."""
     tables = user_tables(connection)
     if connection.info.server_version >= 130000:
         return [table for table in tables if not table.is_partition]
@@ -316,7 +318,7 @@ SELECT EXISTS (
 
 
 def _sends_generated(connection: Connection, columns: Collection[str] | None) -> bool:
-    """Whether our publications have to send stored generated columns, as they can from 18 on."""
+    """Whether the managed publications have to send stored generated columns (18+)."""
     if connection.info.server_version < 180000:
         return False
     if columns is None:
@@ -367,7 +369,7 @@ def _refuse(connection: Connection, plan: _Plan, error: psycopg.Error) -> Source
 
 
 def _who_can(connection: Connection, error: psycopg.Error) -> str:
-    """Who can create publications, where our session could not."""
+    """Who can create publications if our session cannot."""
     if isinstance(error, errors.ReadOnlySqlTransaction):
         server = server_info(connection)
         if server.is_standby:

@@ -1,9 +1,9 @@
-"""Which relations the server's publications send, from the catalog's own tables.
+"""Which relations the server's publications send, computed from the catalog tables.
 
-It is what the view ``pg_publication_tables`` shows, by the rules of pg_publication.c. The view
-itself cannot be asked: it opens every table and waits for whoever has an ACCESS EXCLUSIVE lock, and
-it shows the present, not the caller's snapshot. Here only a row filter that is printed for the
-first time makes the server open its table (:mod:`pgsluice.catalog.publications.filter_texts`).
+It computes the content of the view ``pg_publication_tables``, by the rules of pg_publication.c. The
+view itself is unsuitable: it opens every table, waits for ACCESS EXCLUSIVE locks, and shows the
+current state instead of the caller's snapshot. Here the server opens a table only to print a row
+filter for the first time (:mod:`pgsluice.catalog.publications.filter_texts`).
 
 The rules, for one publication:
 
@@ -38,7 +38,8 @@ Connection = psycopg.Connection[Any]
 _FIRST_WITH_PARTITIONED = 130000
 _FIRST_WITH_LISTS = 150000
 _FIRST_TO_COUNT_LIVE = 160000
-"""15 counts dropped and generated columns, too, when it asks if a list has all columns."""
+"""From PostgreSQL 15 on, a list counts as a list of all columns only if it also has the dropped and
+generated ones."""
 
 
 class _Relation(NamedTuple):
@@ -97,9 +98,9 @@ def relations_of(
     """The relations that the publications send, by OID.
 
     Args:
-        connection: to the source; all is read in its snapshot, if it has one.
+        connection: a connection to the source; if it has a snapshot, everything is read in it.
         publications: names; those that do not exist send nothing.
-        filters: keeps the texts of row filters from call to call.
+        filters: caches the texts of row filters between calls.
     """
     infos = publications_of(connection, publications)
     catalog = _Catalog.read(connection, infos, filters or FilterTexts())
@@ -139,7 +140,7 @@ def relations_of(
 
 @dataclass(frozen=True, slots=True)
 class _Catalog:
-    """What decides which relations are sent."""
+    """The catalog rows that decide which relations are sent."""
 
     version: int
     relations: Mapping[int, _Relation]
@@ -195,7 +196,7 @@ class _Catalog:
         return sent
 
     def listed_as(self, info: PublicationInfo, oid: int) -> _Listed:
-        """The column list and the row filter that act on a relation."""
+        """The column list and the row filter that apply to a relation."""
         listed = self.listed.get(info.oid, {}).get(oid)
         schemas = self.schemas.get(info.oid, set())
         if info.all_tables or listed is None or self.relations[oid].namespace_oid in schemas:
@@ -203,14 +204,14 @@ class _Catalog:
         return listed
 
     def above(self, oid: int) -> list[int]:
-        """The partitioned tables that a relation is below, the topmost last."""
+        """The partitioned tables above a relation, the topmost last."""
         above = []
         while (parent := self.parents.get(oid)) is not None:
             above.append(oid := parent)
         return above
 
     def _is_publishable(self, oid: int) -> bool:
-        """is_publishable_class()."""
+        """As is_publishable_class() in PostgreSQL."""
         relation = self.relations[oid]
         kinds = "rp" if self.version >= _FIRST_WITH_PARTITIONED else "r"
         return relation.kind in kinds and relation.persistence == "p" and oid >= FIRST_NORMAL_OID
@@ -220,7 +221,7 @@ class _Catalog:
         return not relation.is_partition if via_root else relation.kind == "r"
 
     def _as_sent(self, oid: int, *, via_root: bool) -> set[int]:
-        """GetPubPartitionOptionRelations()."""
+        """As GetPubPartitionOptionRelations() in PostgreSQL."""
         relation = self.relations.get(oid)
         if relation is None:
             return set()
@@ -245,7 +246,7 @@ def _columns_of(
     infos: Mapping[str, PublicationInfo],
     sent: Mapping[str, set[int]],
 ) -> tuple[dict[tuple[str, int], tuple[tuple[str, ...], bool]], set[int]]:
-    """What is sent where a list or generated columns decide.
+    """The published columns, for relations with a column list or generated columns.
 
     Returns:
         the columns of (publication, relation), and whether they are all that are not generated;

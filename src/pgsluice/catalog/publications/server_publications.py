@@ -1,8 +1,8 @@
-"""Read the server's publications, in the same form as our own.
+"""Reads the server's publications in the same form as pgsluice's own.
 
-One piece of code can then show and resolve both. Filters, column lists and schemas came with
-PostgreSQL 15, ``publish_via_partition_root`` with 13, TRUNCATE with 11; on older servers they
-have their defaults.
+The same code can then display and resolve both. Filters, column lists and schemas came with
+PostgreSQL 15, ``publish_via_partition_root`` with 13, TRUNCATE with 11; on older servers they have
+their defaults.
 """
 
 from __future__ import annotations

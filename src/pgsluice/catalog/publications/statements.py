@@ -1,6 +1,6 @@
-"""The statements that create, change and drop the publications that pgsluice maintains.
+"""The statements that create, change and drop the managed publications.
 
-They are run, and they are printed for somebody with more privileges, who pastes them.
+pgsluice runs them, or prints them for a role with more privileges.
 """
 
 from __future__ import annotations

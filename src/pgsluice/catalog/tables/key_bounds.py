@@ -1,10 +1,10 @@
-"""Divides a table's rows by its primary key, as the server's statistics know it.
+"""Divides a table's rows into ranges of its primary key, by the server's statistics.
 
-Statistics may be old: the ranges then have different numbers of rows, but together they still
-have each row once. Only keys of the types in :data:`_TYPES`, of domains over them, and of enums are
-divided. The order of others depends on a collation, also inside of a composite type or of jsonb: an
-update of the operating system may damage their index, which then hides rows from a range. Or the
-operators are an extension's, which the session's empty ``search_path`` does not find.
+With outdated statistics, the ranges have different numbers of rows, but together they still have
+each row once. Only keys of the types in :data:`_TYPES`, of domains over them, and of enums are
+divided. The order of other types may depend on a collation, even inside a composite type or jsonb:
+an update of the operating system may corrupt their index, which then hides rows of a range. Or
+their operators belong to an extension, which the session's empty ``search_path`` does not find.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL
 def key_ranges(
     connection: psycopg.Connection[Any], counts: Mapping[int, int]
 ) -> dict[int, tuple[str, ...]]:
-    """Conditions that each row of a table fulfils exactly one of.
+    """Conditions that divide a table: each row fulfils exactly one of them.
 
     Args:
-        counts: tables by OID, leaves or partitioned ones, and how many ranges each is to have.
+        counts: tables by OID, leaf partitions or partitioned tables, and the number of ranges for
+            each.
 
     Returns:
-        the conditions by table; tables without statistics of a key, or with a key that our role may
-        not read, are left out.
+        the conditions by table; tables without statistics of the key, or with a key that our role
+        may not read, are missing.
     """
     rows = connection.execute(_BOUNDS, [list(counts), _TYPES]).fetchall() if counts else []
     return {

@@ -1,4 +1,4 @@
-"""Locks on tables that are read: taking them, and who else has them."""
+"""Locks on tables: takes them, and finds the sessions that hold them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def lock_for_reading(
 ) -> None:
     """Lock a table ACCESS SHARE until the transaction ends, as a query of its rows does.
 
-    LOCK TABLE takes more than such a query: it locks inheritance children, which are tables of
-    their own, and before 13 it needs a right on each partition.
+    LOCK TABLE would take more: it also locks inheritance children, which are separate tables, and
+    before 13 it needs a privilege on each partition.
 
     Args:
         with_partitions: the table is partitioned, and the query reads its partitions.
 
     Raises:
-        psycopg.Error: the server's: no such table, no right, or another session has locked it.
+        psycopg.Error: the server's error: no such table, a missing privilege, or a lock of another
+            session.
     """
     connection.execute(
         sql.SQL("SELECT FROM {}{} LIMIT 0").format(
@@ -54,12 +55,12 @@ def lock_for_reading(
 
 
 def locked_tables(connection: Connection, oids: Collection[int]) -> dict[int, str]:
-    """The tables that another session keeps us from reading, with who does, in a sentence.
+    """The tables that are locked by other sessions, each with a sentence about the session.
 
-    A table is locked if a partition of it is. Nothing is locked to find this out.
+    A table counts as locked if one of its partitions is. This query takes no locks itself.
 
     Args:
-        oids: tables, or roots of partitioned ones.
+        oids: OIDs of tables or partition roots.
     """
     if not oids:
         return {}

@@ -1,4 +1,4 @@
-"""Facts of relations, and of the types that their columns need.
+"""Reads relation metadata, and the types that the columns need.
 
 For any number of relations: one query for the relations, one for their columns, and one for
 each level of nested types (an array of a domain over an enum has three).
@@ -24,12 +24,12 @@ Connection = psycopg.Connection[Any]
 
 
 def fetch_relation_facts(connection: Connection, oid: int) -> RelationFacts | None:
-    """The facts of one relation in the connection's snapshot; None when it does not exist."""
+    """The metadata of one relation in the connection's snapshot; None if it does not exist."""
     return fetch_many(connection, [oid]).get(oid)
 
 
 def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, RelationFacts]:
-    """The facts of several relations by OID; relations that do not exist are left out."""
+    """The metadata of several relations by OID; relations that do not exist are missing."""
     if not oids:
         return {}
     wanted = sorted(set(oids))
@@ -80,7 +80,7 @@ class _Columns:
     """The columns of one relation.
 
     Attributes:
-        above: of each of ``kept``, its attnum in the partitioned tables above, by their OIDs.
+        above: for each of ``kept``, its attnum in the partitioned tables above, by their OIDs.
     """
 
     kept: list[ColumnFacts] = field(default_factory=list)
@@ -94,7 +94,8 @@ class _Columns:
 
 
 def _columns(connection: Connection, oids: list[int]) -> dict[int, _Columns]:
-    """The columns; one query, so that names at a leaf and above it are of one snapshot."""
+    """The columns, in one query, so that the names in a leaf partition and above it are from one
+    snapshot."""
     version = connection.info.server_version
     generated = "a.attgenerated::text" if version >= 120000 else "''"
     # The array has one element; array_to_string() returns that element's text.
@@ -163,7 +164,8 @@ WHERE t.oid = ANY (%s::oid[])
 
 
 def _types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeDefinition]:
-    """The definitions of the types in ``oids`` that are not built in, and of all they refer to."""
+    """The definitions of the types in ``oids`` that are not built in, and of all types that they
+    use."""
     definitions: dict[int, TypeDefinition] = {}
     wanted = {oid for oid in oids if oid >= FIRST_UNKNOWN_TYPE_OID}
     while wanted:

@@ -69,9 +69,9 @@ def source_catalog(
     """Read the catalog in one snapshot: of the open transaction, or else of a new one.
 
     Args:
-        connection: to the source.
-        with_defaults: read :attr:`SourceColumn.display_default` too. To print an expression, the
-            server opens its table, and waits for whoever has an ACCESS EXCLUSIVE lock.
+        connection: a connection to the source.
+        with_defaults: also read :attr:`SourceColumn.display_default`. To print an expression, the
+            server opens its table, and waits for ACCESS EXCLUSIVE locks.
         for_filters: ask the server which characters are letters, and their case.
 
     The search path is the default of the role or the database, without schemas that do not
@@ -173,7 +173,8 @@ LIMIT 1
 
 
 def _search_path(connection: Connection, schemas: frozenset[str]) -> tuple[str, ...]:
-    """The default search path: our sessions have an empty one, which statements do not mean."""
+    """The default search path, by which statements are meant: our own sessions have an empty
+    one."""
     row = connection.execute(_SEARCH_PATH.encode()).fetchone()
     text = '"$user", public' if row is None else str(row[0]).partition("=")[2]
     role = connection.execute("SELECT current_user").fetchone()

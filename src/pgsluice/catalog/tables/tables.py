@@ -1,4 +1,4 @@
-"""The users' tables: their names, the keys that identify their rows, and their files."""
+"""Users' tables: their names, the keys that identify their rows, and their files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class UserTable:
         root_oid: see :class:`pgsluice.facts.RelationFacts`.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
         identity_key: the columns of the replica identity's index.
-        has_identity: UPDATE and DELETE can be published. For a partitioned table this holds for
-            every leaf, and for new leaves, which inherit the table's primary key.
+        has_identity: UPDATE and DELETE can be published. For a partitioned table, this is true for
+            every leaf partition, and for new ones, which inherit the primary key.
         may_publish: our role owns the table and so can add it to a publication.
     """
 
@@ -71,7 +71,7 @@ ORDER BY n.nspname, c.relname
 
 
 def user_tables(connection: Connection) -> tuple[UserTable, ...]:
-    """All tables of users in the database, partitioned ones and their partitions included."""
+    """All tables of users in the database, including partitioned tables and partitions."""
     query = _TABLES.format(roots=ROOTS_CTE, keys=keys_cte(connection.info.server_version))
     rows = connection.execute(query, [OUR_SCHEMA]).fetchall()
     roots_without_identity = {
@@ -110,10 +110,9 @@ def _has_identity(replica_identity: str, key: list[str] | None) -> bool:
 
 
 def has_name(connection: Connection, oid: int, namespace: str, name: str) -> bool:
-    """Whether a table has this name now, whatever the connection's snapshot shows.
+    """Whether a table currently has this name, regardless of the connection's snapshot.
 
-    To be asked when the name was locked: a statement takes a name for the table that has it when
-    the statement begins.
+    Call this after locking the name: a statement resolves a name when it starts.
     """
     quoted = sql.Identifier(namespace, name).as_string(connection)
     row = connection.execute("SELECT pg_catalog.to_regclass(%s)::oid", [quoted]).fetchone()
@@ -121,7 +120,7 @@ def has_name(connection: Connection, oid: int, namespace: str, name: str) -> boo
 
 
 def is_in_snapshot(connection: Connection, oid: int) -> bool:
-    """Whether the connection's snapshot has a table. A newer one reads as empty in it."""
+    """Whether the connection's snapshot has a table. A query of a newer table returns no rows."""
     query = "SELECT 1 FROM pg_catalog.pg_class WHERE oid = %s"
     return connection.execute(query, [oid]).fetchone() is not None
 
@@ -138,11 +137,11 @@ WHERE a.attrelid = %s ORDER BY wanted.place
 def has_columns_of_snapshot(
     connection: Connection, oid: int, relation: sql.Identifier, names: Sequence[str]
 ) -> bool:
-    """Whether these columns of a table are now those that the connection's snapshot has.
+    """Whether these columns of a table are still those in the connection's snapshot.
 
-    A query of the table takes a name for the column that has it now, and reads rows of the
-    snapshot. The server says which columns those are when it describes the query. It does not
-    describe domains, so these are compared by their place only.
+    A query resolves column names by the current catalog, but reads rows of the snapshot. The server
+    reports the resolved columns when it describes the query. It does not report domains, so these
+    are compared by position only.
 
     Args:
         relation: the table, which is locked.
@@ -166,7 +165,7 @@ def has_columns_of_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class Filenode:
-    """The file that holds a table's rows.
+    """The relfilenode of a table.
 
     Attributes:
         in_snapshot: pg_class.relfilenode in the connection's snapshot.
@@ -190,7 +189,8 @@ ORDER BY b.root, c.oid
 
 
 def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, Filenode]]:
-    """The filenodes of each table's leaves by their OIDs; a plain table is its own leaf."""
+    """The relfilenodes of each table's leaf partitions by their OIDs; a plain table is its own
+    leaf."""
     query = _FILENODES.format(below=below_cte(connection.info.server_version))
     filenodes: dict[int, dict[int, Filenode]] = {oid: {} for oid in oids}
     for root, oid, *filenode in connection.execute(query, [list(oids)]).fetchall():
@@ -210,7 +210,7 @@ ORDER BY 3
 
 def foreign_partitions(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, str]]:
     """The partitions of each table that are foreign tables: by OID, with schema and name. Tables
-    without any are left out."""
+    without such partitions are missing."""
     query = _FOREIGN_PARTITIONS.format(below=below_cte(connection.info.server_version))
     partitions: dict[int, dict[int, str]] = {}
     for root, oid, title in connection.execute(query, [list(oids)]).fetchall():
@@ -225,8 +225,8 @@ WHERE c.oid = ANY (%s::oid[]) AND (c.reltuples < 0 OR (c.relpages = 0 AND c.relt
 
 
 def tables_with_fresh_files(connection: Connection, oids: Collection[int]) -> frozenset[int]:
-    """Which tables have files whose rows the server has not counted: such is the file of a TRUNCATE
-    or of an ALTER TABLE, until ANALYZE or VACUUM counts. VACUUM FULL and CLUSTER count at once.
+    """Tables with a new relfilenode whose rows the server has not counted: the file after a
+    TRUNCATE or ALTER TABLE, until ANALYZE or VACUUM. VACUUM FULL and CLUSTER count at once.
 
     Source: RelationSetNewRelfilenumber() in relcache.c, copy_table_data() in cluster.c.
     """
@@ -256,8 +256,8 @@ LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = b.oid AND a.attnum = k.attnu
 def partition_columns_of(
     connection: Connection, oids: Collection[int]
 ) -> dict[int, frozenset[str | None]]:
-    """The columns by which partitioned tables and those below them choose a partition; None for
-    an expression. Other tables are left out."""
+    """The partition key columns of partitioned tables and of those below them; None for an
+    expression. Other tables are missing."""
     if not oids:
         return {}
     columns: dict[int, set[str | None]] = {}
@@ -277,7 +277,7 @@ AND (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 def tables_named(
     connection: Connection, names: Collection[tuple[str, str]]
 ) -> frozenset[tuple[str, str]]:
-    """Those of the names, schema and table, that a table has."""
+    """The given names, as schema and table, that exist as tables."""
     if not names:
         return frozenset()
     namespaces, tables = zip(*names, strict=True)

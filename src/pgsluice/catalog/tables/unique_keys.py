@@ -1,9 +1,9 @@
-"""Which columns the catalog proves to tell all rows of a table apart.
+"""Which columns identify each row of a table, as proved by the catalog.
 
-A unique index does, if it holds for all rows at any moment: it is valid, checked at once (not
-deferrable), has no predicate and no expression, and none of its columns may be NULL. It proves
-every key that has its columns. The rows of a partitioned table lie in its partitions: without an
-index of its own, one of each partition proves a key that has the partition columns, too.
+A unique index is a proof if it covers all rows at any moment: it is valid, not deferrable, without
+predicate and expression, and its columns are NOT NULL. It proves every key that contains its
+columns. For a partitioned table without such an index, an index on each partition proves a key that
+also contains the partition columns.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FIRST_WITH_UNCHECKED_NOT_NULL = 180000
 
 @dataclass(frozen=True, slots=True)
 class UniqueIndex:
-    """An index by which no two rows of its table are alike.
+    """A unique index that proves a key.
 
     Attributes:
-        columns: in the index's order, without those of INCLUDE.
+        columns: the columns in the index's order, without those of INCLUDE.
     """
 
     name: str
@@ -37,7 +37,8 @@ class UniqueIndex:
 def unique_indexes(
     connection: Connection, oids: Collection[int]
 ) -> dict[int, tuple[UniqueIndex, ...]]:
-    """The unique indexes of relations that prove a key, the smallest first; others are left out."""
+    """The unique indexes of relations that prove a key, the smallest first; other indexes are
+    missing."""
     if not oids:
         return {}
     found: defaultdict[int, list[UniqueIndex]] = defaultdict(list)
@@ -54,11 +55,12 @@ def prove_keys(
     keys: Mapping[int, Sequence[str]],
     leaves: Mapping[int, Collection[int]],
 ) -> dict[int, str]:
-    """The name of an index that proves a table's key; tables without one are left out.
+    """The name of an index that proves each table's key; tables without a proof are missing.
 
     Args:
         keys: table -> its key.
-        leaves: partitioned table -> the leaves below it. A plain table may be its own.
+        leaves: partitioned table -> the leaf partitions below it. A plain table may be its own
+            leaf.
     """
     proved: dict[int, str] = {}
     own = unique_indexes(connection, [oid for oid, key in keys.items() if key])

@@ -1,21 +1,24 @@
-"""Catalog rows that tell two looks at a table apart, also where both find the same in the end.
+"""Versions of catalog rows, which show that a table changed even if the result is the same as
+before.
 
-A row that was deleted and made again has another OID; one that was updated, also to what it was
-before, has another ``xmin``. Both survive VACUUM, VACUUM FULL and REINDEX of the catalog itself.
-Statements that change no data touch the rows of columns and relations daily, so of these the
-content is compared; the rows here change only when something does that a look has to know:
+A row that was deleted and recreated has another OID. A row that was updated, even back to its old
+content, has another ``xmin``. Both stay the same after VACUUM, VACUUM FULL and REINDEX of the
+catalog itself. Statements that change no data often update the rows of columns and relations, so
+the content of those is compared. The rows here change only if something changes that a catalog
+refresh has to know:
 
 * ``pg_publication_rel`` and ``pg_publication_namespace``: what a publication lists;
 * ``pg_inherits``: what is attached;
 * ``pg_enum`` and the attributes of composite types: how stored values are printed.
 
-Others change with what matters and with what does not, so that they are only a suspicion:
+Other rows change for relevant and irrelevant reasons, so their change only makes the table
+suspicious:
 
 * ``pg_publication``: other actions for a while, or ``SET`` to the same ones, or a new name;
 * ``pg_type``, the row of a table's row type, where a schema is published: ``SET SCHEMA`` there
   and back, or a new name or owner.
 
-Each question is one query, whatever the number of tables.
+Each kind is one query, regardless of the number of tables.
 """
 
 from __future__ import annotations
@@ -35,24 +38,24 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class TableWitnesses:
-    """The rows of one table.
+    """The row versions of one table.
 
     Attributes:
-        attnums: how many attnums its columns have been given so far, dropped columns included.
+        attnums: the number of attnums assigned to its columns so far, including dropped columns.
         attachments: it and those above it that are partitions, and all below it -> xmin of their
             rows in pg_inherits.
         listings: the rows that put it, its ancestors or its partitions into the publications,
             as ``catalog:OID:xmin``; without those of partitions that the same publications send
             anyway, since they list a table above.
-        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that are gone
+        of_partitions: partitions below it -> those of ``listings`` and ``row_types`` that disappear
             with the partition.
         publications: the rows of these publications, as ``OID:xmin``.
         row_types: the rows of the row types of it, its ancestors and its partitions, as
             ``OID:xmin``, of those whose schema is published.
-        listed: those of it and its partitions that a publication lists themselves. The server
-            does not let these become UNLOGGED.
-        written: another text when the pg_class row of it or of a partition was written, or one of
-            their keys is another index. GRANT writes such rows, too.
+        listed: those of it and its partitions that a publication lists by name. The server does not
+            let these become UNLOGGED.
+        written: a text that changes when the pg_class row of it or of a partition is written, or
+            when their key is another index. GRANT also writes such rows.
     """
 
     attnums: int
@@ -72,7 +75,7 @@ class _Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CatalogWitnesses:
-    """The rows of one look.
+    """The row versions at one catalog refresh.
 
     Attributes:
         types: type OID -> part of the type -> the part's version.
@@ -86,7 +89,7 @@ class CatalogWitnesses:
     _row_types: Mapping[int, str]
 
     def of(self, oid: int) -> TableWitnesses:
-        """Those of one table."""
+        """The row versions of one table."""
         attachments: dict[int, int] = {}
         waiting = list(self._children.get(oid, ()))
         while waiting:
@@ -195,7 +198,7 @@ def fetch_witnesses(
     """Read the rows in the connection's snapshot.
 
     Args:
-        publications: the server's publications that the stream is asked for.
+        publications: the server's publications that the stream requests.
         types: OIDs of the user-defined types that columns need.
     """
     relations = {
@@ -233,8 +236,8 @@ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a
 
 
 def missing_values(connection: Connection, tables: Collection[int]) -> dict[int, dict[str, str]]:
-    """Each table's columns that have a value for rows from before they were added (11+), and
-    the value as text."""
+    """Each table's columns with a value for rows that are older than the column (11+), and the
+    value as text."""
     if not tables or connection.info.server_version < 110000:
         return {}
     values: defaultdict[int, dict[str, str]] = defaultdict(dict)
