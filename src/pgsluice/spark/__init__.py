@@ -1,1 +1,1 @@
-"""Everything that needs Spark: the ``pgoutput`` data source, sessions and tasks."""
+"""All code that needs Spark: the ``pgoutput`` data source, sessions, and tasks."""

@@ -1,4 +1,4 @@
-"""Which errors are Spark's, what they mean, and their summaries of one line."""
+"""Recognises Spark's errors, and summarizes them in one line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """The classes of what a failed call of Spark raises.
+    """The exception classes of failed calls of Spark.
 
-    py4j does not wrap the error of a connection that a new thread cannot open, since the JVM is
-    gone.
+    If the JVM is gone, a new thread cannot connect, and py4j does not wrap that error.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -33,7 +32,7 @@ def summarize_error(error: BaseException) -> str:
 
 
 def is_without_jvm(error: BaseException) -> bool:
-    """Whether a call of Spark failed because its JVM is gone: no later call can succeed."""
+    """Whether a call of Spark failed because its JVM is gone, so that all later calls will fail."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionError)

@@ -1,8 +1,8 @@
-"""Says which work was done again because Spark lost the worker that did it.
+"""Logs which tasks Spark retried because it lost the worker that ran them.
 
-Spark attempts a task again, and its user reads nothing of it: a worker that the system kills for
-lack of memory, batch after batch, would only make everything slower. A task knows that it is a
-later attempt, and Spark's store of what has run knows why the earlier one failed.
+Spark retries a task silently: if the system kills workers for lack of memory, batch after batch,
+the user would only notice that everything is slow. A task knows that it is a later attempt, and
+Spark's status store knows why the earlier one failed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _HINT = (
     'more, or have Spark run fewer tasks at once ("spark.master" in [spark])'
 )
 _CRASHED = "Python worker exited unexpectedly"
-"""What Spark says of a worker that was killed."""
+"""Spark's message about a killed worker."""
 _MOST_TASKS = 1000
 _EVENTS_MS = 10_000
-"""How long Spark's store may need to hear of what has happened before this moment."""
+"""How long Spark's status store may need to receive earlier events, in seconds."""
 _CLASS = re.compile(r"^[\w.$]+: ")
-"""Java's name of an exception, before its message."""
+"""The Java name of an exception, before its message."""
 
 
 def again_in_stage() -> int | None:
-    """Within a task: its stage if an earlier attempt at the task failed; else None."""
+    """Called within a task: its stage id if an earlier attempt of the task failed; else None."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -43,10 +43,10 @@ def again_in_stage() -> int | None:
 
 
 def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
-    """Log why tasks of a job of this thread were attempted again.
+    """Log why tasks of this thread's jobs were retried.
 
     Args:
-        stages: of each task, what :func:`again_in_stage` gave.
+        stages: the result of :func:`again_in_stage` for each task.
     """
     lost = sorted({stage for stage in stages if stage is not None})
     if not lost:
@@ -59,7 +59,7 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
 
 
 def say_all_lost(context: SparkContext, error: Exception) -> None:
-    """Log it if a job of this thread failed because each worker that began a task was lost."""
+    """Log if a job of this thread failed because Spark lost all workers that started a task."""
     with suppress(*spark_errors()):
         if _CRASHED not in str(error):
             return
@@ -67,12 +67,12 @@ def say_all_lost(context: SparkContext, error: Exception) -> None:
 
 
 def _work(context: SparkContext) -> str:
-    """What a job of this thread does, as ``apply public.t``."""
+    """The description of this thread's jobs, such as ``apply public.t``."""
     return (context.getLocalProperty(DESCRIPTION) or "work").removeprefix("pgsluice: ")
 
 
 def _reasons(context: SparkContext, stage: int) -> Iterator[str]:
-    """Why attempts at tasks of a stage failed, in one line each."""
+    """Why attempts of a stage's tasks failed, in one line each."""
     spark: Any = context._jsc.sc()
     with suppress(*spark_errors()):  # it has not by then: what it knows is said
         spark.listenerBus().waitUntilEmpty(_EVENTS_MS)

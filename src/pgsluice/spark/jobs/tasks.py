@@ -1,10 +1,10 @@
-"""Runs work as Spark tasks. Work and results travel pickled, as the function that runs it does.
+"""Runs functions as Spark tasks. Work and results are pickled, and so is the function.
 
-A piece of work that fails has a :class:`~pgsluice.errors.Failure` instead of a result, and the
-others go on.
+If a piece of work fails, its result is a :class:`~pgsluice.errors.Failure`, and the others
+continue.
 
-The jobs are those of an RDD. Of a DataFrame, Spark would first analyse, optimise, plan and compile
-a query, which takes longer than the changes of most batches.
+The jobs use an RDD. For a DataFrame, Spark would first analyse, optimise, plan and compile a query,
+which takes longer than applying the changes of most batches.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def run_tasks(
     """Run work in one Spark job.
 
     Args:
-        run: turns work into a result; Spark pickles it.
-        most_tasks: the largest number of tasks; None: each piece of work has its own.
+        run: the function from work to result; Spark pickles it.
+        most_tasks: the largest number of tasks; None: one for each piece of work.
 
     Returns:
-        each piece of work with what became of it, in no particular order.
+        each piece of work with its result or failure, in no particular order.
     """
     if not works:
         return []
@@ -86,7 +86,7 @@ def run_tasks(
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
-    """A block in which this thread's jobs have a description, for Spark's UI and listeners."""
+    """A context in which this thread's jobs have a description, for Spark's UI and listeners."""
     before = context.getLocalProperty(DESCRIPTION)
     context.setJobDescription(description)
     try:
@@ -96,11 +96,11 @@ def described(context: SparkContext, description: str) -> Iterator[None]:
 
 
 def names_of(titles: Sequence[str]) -> str:
-    """Tables' names for a description: the first ones, and how many there are."""
+    """The tables' names for a description: the first ones, and the number of the others."""
     shown = ", ".join(titles[:_MOST_NAMES])
     return shown if len(titles) <= _MOST_NAMES else f"{shown} and {len(titles) - _MOST_NAMES} more"
 
 
 def interrupt_tasks(context: SparkContext) -> None:
-    """End the jobs of :func:`run_tasks` that run now; each raises an error where it was started."""
+    """End the running jobs of :func:`run_tasks`; each raises an error in its caller."""
     context.cancelJobsWithTag(_JOB_TAG)

@@ -1,7 +1,7 @@
-"""Tables in the catalog of Spark's session: made where they are missing, never replaced.
+"""Registers tables in the catalog of Spark's session: creates missing ones, never replaces any.
 
-The statements run in the JVM's own session. A session of PySpark would count as the user's when
-the next run looks for one in this process.
+The statements run in the JVM's own session. The next run in this process would mistake a PySpark
+session for the user's.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 _DETAILS = "# Detailed Table Information"
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
-"""Schemes by which readers name the same stores."""
+"""Different schemes for the same stores."""
 
 
 def register(context: SparkContext, table: CatalogTable) -> str | None:
-    """Make the table's schema and the table, if the catalog has no table of its name.
+    """Create the table's schema and the table, if the catalog has no table with its name.
 
     Args:
-        table: exists at its location.
+        table: a table that exists at its location.
 
     Returns:
-        for people, what the catalog has by this name instead; None: it has the table.
+        what the catalog has under this name instead, as text for the user; None: it has the table.
 
     Raises:
-        Exception: Spark's.
+        Exception: an error of Spark.
     """
     session = _session(context)
     session.sql(f"CREATE SCHEMA IF NOT EXISTS {table.sql_schema}")
@@ -43,13 +43,13 @@ def register(context: SparkContext, table: CatalogTable) -> str | None:
 
 
 def unregister(context: SparkContext, table: CatalogTable) -> str | None:
-    """Take the table out of the catalog; its files stay.
+    """Remove the table from the catalog; its files stay.
 
     Returns:
-        for people, why it stays there; None: the catalog has no table of this name.
+        why it cannot be removed, as text for the user; None: the catalog has no such table now.
 
     Raises:
-        Exception: Spark's.
+        Exception: an error of Spark.
     """
     session = _session(context)
     if not session.catalog().tableExists(table.sql_name):
@@ -70,7 +70,7 @@ def _session(context: SparkContext) -> Any:
 
 
 def _details(session: Any, table: CatalogTable) -> dict[str, str]:
-    """What the catalog says of the table, but for its columns."""
+    """The catalog's details of the table, without its columns."""
     rows = session.sql(f"DESCRIBE TABLE EXTENDED {table.sql_name}").collectAsList()
     said = [(str(row.get(0)), str(row.get(1))) for row in rows]
     titles = [title for title, _ in said]
@@ -87,7 +87,7 @@ def _other_than(table: CatalogTable, details: dict[str, str]) -> str | None:
 
 
 def _place(location: str) -> tuple[str, str, str]:
-    """Scheme, bucket and path, the same for each way to write them."""
+    """Scheme, bucket and path in a normal form, so that equal places are equal."""
     if location.startswith("/"):
         return "file", "", posixpath.normpath(location)
     url = urlsplit(location)

@@ -1,10 +1,10 @@
-"""A worker daemon of Spark that is loaded while the JVM still starts.
+"""Loads Spark's Python worker daemon while the JVM still starts.
 
-Spark starts its Python daemon when the first task needs a worker, and then the daemon imports for
-two seconds. So a run starts a process beside the JVM that imports the same, and waits. The daemon
-that Spark starts gives this process its pipes, arguments and environment, and from there on only
-waits for its end. If there is no such process, Spark's daemon does the work itself: after a kill,
-in another Python, and on systems other than Linux.
+Spark starts its Python daemon when the first task needs a worker, and then the daemon needs two
+seconds for imports. So a run starts a process that imports the same modules while the JVM starts,
+and then waits. The daemon that Spark starts passes its pipes, arguments and environment to this
+process, and then only waits for its end. Without such a process (after a kill, in another Python,
+on other systems than Linux), Spark's daemon works as usual.
 
 Its figure: the first task of a start (ADR 0036).
 """
@@ -26,38 +26,39 @@ from pgsluice.processes import Part, start
 from pgsluice.spark.session.measured import is_measured
 
 WORKERS = "pyspark.worker"
-"""The argument by which Spark names the kind of workers that run tasks."""
+"""The argument by which Spark requests workers for tasks."""
 AHEAD = "ahead"
-"""The second argument of a process that is started ahead."""
+"""The second argument of a process that is started ahead of Spark's daemon."""
 _NAME = "_PGSLUICE_DAEMON"
 _TAKEN = b"+"
 _PIPES = (0, 1, 2)
 
 
 def can_be_ahead() -> bool:
-    """Whether the system has sockets with names that are no files, and Spark is a measured one."""
+    """Whether the system has sockets without files (abstract names), and this Spark version was
+    measured."""
     return sys.platform == "linux" and is_measured()
 
 
 def new_name() -> str:
-    """A name by which Spark's daemon finds a process ahead."""
+    """A new name by which Spark's daemon finds the process."""
     return secrets.token_hex()
 
 
 def environment_of(name: str) -> dict[str, str]:
-    """The JVM's environment, for its daemon to find the process ahead with this name."""
+    """Environment variables for the JVM, by which its daemon finds the process with this name."""
     return {_NAME: name}
 
 
 class DaemonAhead:
-    """A process that imports what tasks need, and waits for Spark's daemon.
+    """A process that imports the modules of tasks, and waits for Spark's daemon.
 
-    It ends when it is closed, or with this process, unless Spark's daemon has come.
+    It ends when it is closed, or with this process, unless Spark's daemon has connected.
 
     Args:
-        module: the daemon's module, which calls :func:`wait_for_daemon` when it has imported.
-        name: by which Spark's daemon finds it.
-        log: the file for what it writes to stderr.
+        module: the daemon's module, which calls :func:`wait_for_daemon` after its imports.
+        name: the name by which Spark's daemon finds it.
+        log: the file for its stderr.
 
     Attributes:
         process: the process.
@@ -82,18 +83,18 @@ class DaemonAhead:
             )
 
     def close(self) -> None:
-        """End the process if Spark's daemon has not come."""
+        """End the process, unless Spark's daemon has connected."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
 
 def wait_for_daemon(listener: int) -> None:
-    """Wait for Spark's daemon, and take its pipes, arguments and environment.
+    """Wait for Spark's daemon, and take over its pipes, arguments and environment.
 
-    The process ends here if the one that started it ends first.
+    The process ends here if its parent ends first.
 
     Args:
-        listener: the descriptor of the socket that :class:`DaemonAhead` has made.
+        listener: the descriptor of the socket that :class:`DaemonAhead` created.
     """
     with socket.socket(fileno=listener) as sockets:
         ready, _, _ = select.select([sockets.fileno(), 0], [], [])
@@ -119,10 +120,10 @@ def wait_for_daemon(listener: int) -> None:
 
 
 def give_to_process_ahead() -> bool:
-    """Give what this process has from Spark to the one that was started ahead.
+    """Pass this process's pipes, arguments and environment to the process that was started ahead.
 
     Returns:
-        whether it was taken; the other process has ended since. False: nobody has taken it.
+        True if the other process took over and has ended since; False if there is none.
     """
     name = os.environ.pop(_NAME, None)
     if name is None:
@@ -146,12 +147,12 @@ def give_to_process_ahead() -> bool:
 
 
 def address_of(name: str) -> bytes:
-    """A socket's address that is no file: it goes with its process."""
+    """A socket's abstract address, which disappears with its process."""
     return b"\0pgsluice " + name.encode()
 
 
 def _user_of(connection: socket.socket) -> int:
-    """The user of the process at the other end."""
+    """The user id of the process at the other end."""
     credentials = connection.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
     )

@@ -24,7 +24,7 @@ JAVA_HINT = (
     "install a JRE (on Debian: apt-get install openjdk-17-jre-headless), "
     "or set JAVA_HOME to the folder of a JRE"
 )
-"""What to do without a fit Java."""
+"""The hint if there is no suitable Java."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Starts the JVM of a session beside other work, with its stderr in a file.
+"""Starts the JVM of a session in the background, with its stderr in a file.
 
-PySpark would start it when it has been imported itself, and let it write to this process's stderr.
-Spark's own script is run, and PySpark connects to the JVM as it does under spark-submit.
+PySpark would start it only after its own import, and let it write to this process's stderr.
+Instead, pgsluice runs Spark's own script, and PySpark connects to the JVM as under spark-submit.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 _LARGEST_LOG_BYTES = 4 << 20
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _PLACE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-"""Names the file in which the JVM says how it is reached."""
+"""The environment variable with the file in which the JVM writes its port."""
 _POLL_S = 0.01
 _SIGNAL_OF_SHELL = 128
-"""A shell adds this to the number of a signal that ended what it has started."""
+"""A shell adds this to the number of the signal that ended its child."""
 _NOT_RUN = (126, 127)
-"""The exit codes of a shell that cannot run a program, or does not find it."""
+"""A shell's exit codes if it cannot run a program, or does not find it."""
 
 
 class Launch:
-    """A JVM that starts, with its stderr in a file.
+    """A JVM during its start, with its stderr in a file.
 
     Args:
         settings: all settings of the session.
-        log: the file.
-        environment: of the JVM, besides this process's.
+        log: the file for its stderr.
+        environment: variables for the JVM, in addition to those of this process.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class Launch:
             self._folder = stack.pop_all()
 
     def end(self) -> None:
-        """End the JVM, to which nobody has connected yet.
+        """End the JVM before anything has connected to it.
 
-        It would end by itself when it has started, but not if the folder of this launch is gone
-        by then, into which it writes how it is reached.
+        It would end by itself after its start, unless the folder of this launch, where it writes
+        its port, is already gone.
         """
         _kill_all(self._process)
 
     def context(self) -> SparkContext:
-        """Connect to the JVM once it has started, and make its Spark context.
+        """Wait for the JVM's start, connect to it, and create its Spark context.
 
         Raises:
-            LaunchEndedError: the JVM, or a script of Spark that starts it, ended.
+            LaunchEndedError: the JVM, or Spark's script that starts it, ended.
         """
         from pyspark import SparkConf, SparkContext
 
@@ -120,7 +120,7 @@ class Launch:
 
 
 def has_jvm() -> bool:
-    """Whether this process has a JVM already, or is to use one that another program started."""
+    """Whether this process already has a JVM, or has to use one that another program started."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return _PORT in os.environ or getattr(context, "_gateway", None) is not None
 
@@ -136,10 +136,10 @@ def _command(settings: Mapping[str, str]) -> list[str]:
 
 
 class LaunchEndedError(Exception):
-    """The JVM, or a script of Spark that starts it, ended before it could be reached.
+    """The JVM, or Spark's script that starts it, ended before it could be reached.
 
     Attributes:
-        exit_code: negative: the signal that ended it.
+        exit_code: negative for the signal that ended it.
     """
 
     def __init__(self, exit_code: int) -> None:
@@ -153,34 +153,34 @@ class LaunchEndedError(Exception):
 
     @property
     def is_kill(self) -> bool:
-        """Whether a signal ended it, or what a script of Spark had started."""
+        """Whether a signal ended it, or a child of Spark's script."""
         return self.exit_code < 0 or self.exit_code > _SIGNAL_OF_SHELL
 
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """Ends what a launch has started if this process is killed meanwhile.
+    """Ends the processes of a launch if this process is killed meanwhile.
 
-    A JVM that runs ends when its stdin is closed. One that still starts would not notice that, and
-    not find the folder into which it writes how it is reached: it would stay for ever. So a shell
-    beside it waits for the end of a pipe that only this process has open for writing.
+    A running JVM ends when its stdin is closed. A starting one would not notice that, would not
+    find the folder for its port, and would stay for ever. So a shell beside it waits for the end of
+    a pipe that only this process has open for writing.
 
     Attributes:
-        end: the pipe's end for reading, which the shell inherits.
-        ours: its end for writing.
+        end: the read end of the pipe, which the shell inherits.
+        ours: the write end of the pipe.
     """
 
     end: int
     ours: int
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command with the guard beside it, in the same process group."""
+        """The command together with the guard, in the same process group."""
         # Started by a subshell that ends, so that the JVM is not the parent of a dead process.
         guard = f"( (read -r _ <&{self.end} || kill -KILL 0) </dev/null >/dev/null 2>&1 & )"
         return ["bash", "-c", f'{guard}; exec {self.end}<&- "$@"', "bash", *command]
 
     def dismiss(self) -> None:
-        """Let the guard end, and nothing else."""
+        """Let the guard end without ending the JVM."""
         with suppress(BrokenPipeError):
             os.write(self.ours, b"\n")
 
@@ -196,10 +196,9 @@ def _guard() -> Iterator[_Guard]:
 
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
-    """End Spark's scripts and what they have started.
+    """Kill Spark's scripts and their children.
 
-    Otherwise a script's JVM that lives on would not find its class when the folder is gone, and
-    write that into the log.
+    Otherwise a surviving JVM would not find the folder, and would write an error into the log.
     """
     with process, suppress(ProcessLookupError):  # waits for its end, and closes its pipe
         os.killpg(process.pid, signal.SIGKILL)
@@ -207,7 +206,7 @@ def _kill_all(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _folder_of_launch(log: Path) -> Iterator[Path]:
-    """A folder beside the log while the JVM starts. Those of processes that were killed go."""
+    """A folder beside the log during the JVM's start; deletes those of killed processes."""
     for folder in log.parent.glob(f"{log.name}.*"):
         pid = folder.name.removeprefix(f"{log.name}.")
         if folder.is_dir() and not (pid.isdecimal() and is_running(int(pid))):
@@ -226,13 +225,14 @@ def _submit_arguments() -> list[str]:
 
 
 def _port_and_secret(said: bytes) -> tuple[int, str]:
-    """What the JVM writes for PySpark: a port, and a text after its length, big-endian."""
+    """The port and the secret that the JVM writes for PySpark: a port, and a text after its length,
+    big-endian."""
     port, length = struct.unpack_from(">ii", said)
     return port, said[8 : 8 + length].decode()
 
 
 def _connected(port: int, secret: str) -> Any:
-    """PySpark's gateway to a JVM that runs."""
+    """PySpark's gateway to a running JVM."""
     from pyspark.java_gateway import launch_gateway
 
     os.environ.update({_PORT: str(port), _SECRET: secret})
@@ -243,8 +243,9 @@ def _connected(port: int, secret: str) -> Any:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether to log: not the traceback of a call of a JVM that has ended, since an error says it.
+    """Whether to log a record: not py4j's traceback about a JVM that has ended, because an error
+    reports it.
 
-    py4j logs these by the root logger.
+    py4j logs these with the root logger.
     """
     return record.module != "java_gateway"

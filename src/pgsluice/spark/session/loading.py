@@ -1,8 +1,8 @@
-"""PySpark is imported by one thread, and as a whole, before other threads use any of it.
+"""Imports all of PySpark in one thread before other threads use it.
 
-PySpark's modules import each other. Where two threads begin with different ones, each waits for a
-module that the other one is importing. Python ends that by giving one of them a module that is
-half made, and its import fails.
+PySpark's modules import each other. If two threads start with different ones, each waits for a
+module that the other one is importing. Python resolves this deadlock with a half-initialised
+module, and an import fails.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MODULES = (
     "pyspark.sql.pandas.types",
     "pyspark.testing.utils",  # PySpark imports it when it first calls the JVM
 )
-"""What a run uses of PySpark, and what PySpark imports when a context is made."""
+"""The PySpark modules that a run uses, and those that PySpark imports when a context is created."""
 
 
 def load_pyspark(*, owns_process: bool) -> None:
-    """Import PySpark, and what it imports later.
+    """Import PySpark, and the modules that it would import later.
 
     Args:
         owns_process: nothing else uses Spark or pandas in this process.

@@ -1,4 +1,4 @@
-"""What the name of Spark's master says: whether tasks run on this machine, and how many at once."""
+"""Interprets the URL of Spark's master: whether tasks run on this machine, and how many at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def local_cores(master: str) -> int | None:
     """How many tasks a session on this machine runs at once; None: it is on a cluster.
 
     Args:
-        master: as ``local``, ``local[4]`` or ``local[*,3]``.
+        master: the URL, such as ``local``, ``local[4]`` or ``local[*,3]``.
     """
     if not is_local(master):
         return None

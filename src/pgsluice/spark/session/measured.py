@@ -1,6 +1,7 @@
-"""The versions of Spark on which what makes a start sooner was measured (ADR 0036).
+"""The Spark versions on which the faster start was measured (ADR 0036).
 
-It relies on how PySpark works inside, so with another version pgsluice starts as PySpark does.
+The faster start depends on PySpark's internals, so with other versions pgsluice starts Spark in
+PySpark's own way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark context that is started when it is first needed. Jobs of tasks need no session."""
+"""A Spark context that starts when it is first needed. Jobs of tasks need no session."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class ContextOnDemand:
-    """Gives the context; several threads may ask for it.
+    """Returns the context; thread-safe.
 
     Args:
-        start: gives the context, and starts it if nobody has; called once. If it raises, all who
-            ask get its error.
-        look_after: see below; it neither waits nor raises.
+        start: starts the context and returns it; called once. If it raises, all callers get its
+            error.
+        look_after: see below; it must neither wait nor raise.
 
     Attributes:
         look_after: called several times a second; logs what has ended of Spark's processes.

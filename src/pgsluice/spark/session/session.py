@@ -55,15 +55,15 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a local session's JVM, which only plans and collects small jobs; Python reads the rows.
-The optimising compiler and G1 would use the cores that the tasks need: on two cores, a batch takes
-0.4 s without them and 0.6 s with them."""
+"""Flags for the JVM of a local session, which only plans and collects small jobs; Python reads the
+rows. The optimising compiler and G1 would use the cores that tasks need: on two cores, a batch
+takes 0.4 s without them and 0.6 s with them."""
 TASK_ATTEMPTS = 3
 _JVM_END_S = 2.0
-"""How long a JVM may need to end after the first call failed."""
+"""How long to wait for the JVM's end after a failed call, in seconds."""
 _LOST_JVM_END_S = 6.0
-"""The same if it gave no answer. Its connections are closed first; its end takes seconds on a busy
-machine. A run that is asked to stop meanwhile has a few seconds more."""
+"""The same after a call without an answer, in seconds. The JVM's connections are closed first; its
+end takes seconds on a busy machine. A run that has to stop meanwhile has a few seconds more."""
 
 
 def require_spark() -> None:
@@ -88,7 +88,7 @@ def require_spark() -> None:
 
 
 def _spark_version() -> str:
-    """PySpark's version, without its import if its package says it: that takes 0.3 s.
+    """PySpark's version, from its package metadata if possible: importing it takes 0.3 s.
 
     Raises:
         ImportError: it is not installed.
@@ -102,7 +102,7 @@ def _spark_version() -> str:
 
 
 def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
-    """Start a session, or return the running one.
+    """Start a session, or return the active one.
 
     Args:
         settings: Spark settings, which override the defaults.
@@ -121,7 +121,7 @@ def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:
 
 
 def prepare() -> None:
-    """Check what a session needs, and have its workers use this Python.
+    """Check the requirements of a session, and let its workers use this Python.
 
     Raises:
         ConfigError: PySpark or Java is missing or too old.
@@ -134,10 +134,11 @@ def prepare() -> None:
 
 
 def raise_if_ended(within_s: float = 0.0) -> None:
-    """Check that Spark's JVM works, if PySpark started it in this process.
+    """Raise an error if PySpark started a JVM in this process and it has ended.
 
     Args:
-        within_s: how long to wait for its end, which its connections show a little earlier.
+        within_s: how long to wait for its end, which its connections show a little earlier, in
+            seconds.
 
     Raises:
         SparkFailed: it has ended.
@@ -159,7 +160,7 @@ def raise_if_ended(within_s: float = 0.0) -> None:
 
 
 def refuse_spark_errors(error: Exception) -> None:
-    """Raise what an error of a session's work means, where the session is to blame.
+    """Raise SparkFailed if Spark caused an error of a session's work.
 
     Without its JVM any call may fail, in any way.
 
@@ -173,7 +174,7 @@ def refuse_spark_errors(error: Exception) -> None:
 
 
 def _is_unanswered(error: Exception) -> bool:
-    """Whether a call to the JVM may have got no answer; an exception of Java's is one."""
+    """Whether a call to the JVM may have got no answer; a Java exception is an answer."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
@@ -186,10 +187,10 @@ def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
 
 
 def forget_session(spark: SparkSession | None = None) -> None:
-    """Let this process start another session after this one failed, and end its JVM.
+    """End the JVM of a failed session, so that this process can start another one.
 
     Args:
-        spark: the session; None: it failed while it started.
+        spark: the session; None: it failed during its start.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

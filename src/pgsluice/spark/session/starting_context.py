@@ -1,4 +1,4 @@
-"""A Spark context that starts in a thread, beside other work: first the JVM, then the context."""
+"""Starts a Spark context in a thread, in the background: first the JVM, then the context."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LOOK_INTERVAL_S = 0.1
 
 
 class StartingContext(threading.Thread):
-    """A context that starts in a thread, from :meth:`begin` on.
+    """A context that starts in a thread after :meth:`begin`.
 
-    The JVM takes seconds to start and cannot be interrupted meanwhile: other work is done beside
-    it, and the start can be abandoned. In a thread, PySpark also does not replace our handler of
-    SIGINT.
+    The JVM takes seconds to start and cannot be interrupted meanwhile. So the start happens in a
+    thread: other work continues, and the start can be abandoned. In a thread, PySpark also does not
+    replace pgsluice's handler of SIGINT.
 
     Args:
         settings: as for :func:`build_session`.
         app_name: as for :func:`build_session`.
         log: the file for the stderr of the JVM and its Python workers, which would otherwise
             print stack traces on the user's terminal.
-        owns_process: this process runs nothing but pgsluice.
-        daemon: the module of a worker daemon that can be loaded ahead of Spark's use of it
+        owns_process: this process runs only pgsluice.
+        daemon: the module of a worker daemon that can be loaded ahead
             (:mod:`pgsluice.spark.session.daemon_ahead`); None: there is none.
     """
 
@@ -63,14 +63,15 @@ class StartingContext(threading.Thread):
         self._has_ended = False
         self._context: SparkContext | None = None
         self._is_over = threading.Event()
-        """The start has ended, with a context or an error."""
+        """Set when the start has ended, with a context or an error."""
         self._error: BaseException | None = None
         self._why = ""
 
     def begin(self) -> None:
-        """Start the context, if nobody has: first the JVM, and beside it PySpark is imported.
+        """Start the context, if it was not started: the JVM, and at the same time the import of
+        PySpark.
 
-        If that fails, those who wait for the context get the error.
+        If that fails, :meth:`wait` raises the error.
         """
         with self._lock:
             if self._has_begun:
@@ -101,7 +102,7 @@ class StartingContext(threading.Thread):
         self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
 
     def look_after(self) -> None:
-        """Say it if somebody has ended the daemon of the Python workers."""
+        """Log if the daemon of the Python workers was killed."""
         daemon = self._daemon_ahead
         code = None if daemon is None else daemon.process.poll()
         if daemon is not None and code is not None:
@@ -124,7 +125,7 @@ class StartingContext(threading.Thread):
             self._is_over.set()
 
     def wait(self, look: Callable[[], object]) -> SparkContext:
-        """The context once it has started.
+        """Wait for the start and return the context.
 
         Args:
             look: called a few times per second meanwhile. If it raises, the wait ends, and the
@@ -133,7 +134,7 @@ class StartingContext(threading.Thread):
         Raises:
             ConfigError: PySpark or Java is missing or too old, or Spark refuses a setting.
             SparkFailed: the JVM could not be started, or ended before it had started.
-            PgsluiceError: ``look`` raised it.
+            PgsluiceError: an error that ``look`` raised.
         """
         self.begin()
         while not self._is_over.is_set():
@@ -167,13 +168,13 @@ class StartingContext(threading.Thread):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was ended, or forgotten."""
+        """Whether :meth:`end` or :meth:`forget` was called."""
         return self._has_ended
 
     def end(self) -> None:
-        """Stop the context: now, or once it has started.
+        """Stop the context: now, or as soon as it has started.
 
-        In a process of the user's, what comes next must not find one that is about to end.
+        In a user's process, later code must not find a context that is about to end.
         """
         with self._lock:
             if self._has_ended:
@@ -189,7 +190,7 @@ class StartingContext(threading.Thread):
                 self.join()
 
     def forget(self) -> None:
-        """Let this process start another context after this one failed, and end its JVM."""
+        """End the JVM of a failed context, so that this process can start another one."""
         with self._lock:
             has_begun, self._has_ended = self._has_begun, True
             self._context = None  # its JVM ends, so nobody stops it
@@ -220,13 +221,13 @@ class StartingContext(threading.Thread):
         ) from self._error
 
     def _logged(self) -> bytes:
-        """What the JVM has written; a log that had grown too large was begun anew."""
+        """The JVM's output; a log that had grown too large was started again."""
         logged = self._log.read_bytes() if self._log.exists() else b""
         return logged[self._log_bytes if len(logged) >= self._log_bytes else 0 :]
 
 
 def _why(error: BaseException) -> str:
-    """What Spark said, after a colon; asked while its JVM is there."""
+    """Spark's message, after a colon; call it while the JVM exists."""
     from py4j.protocol import Py4JJavaError
 
     with suppress(*spark_errors()):
@@ -235,11 +236,11 @@ def _why(error: BaseException) -> str:
 
 
 def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
-    """Whether Spark itself refused to start, by an exception. A JVM that is killed has none.
+    """Whether Spark itself refused to start, by an exception. A killed JVM has none.
 
     Args:
-        error: what PySpark raised.
-        log: the lines that the JVM has written; some are warnings that it always writes.
+        error: the error that PySpark raised.
+        log: the lines that the JVM has written, including its usual warnings.
     """
     from py4j.protocol import Py4JJavaError
 

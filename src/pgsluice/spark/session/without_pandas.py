@@ -1,8 +1,8 @@
-"""Keeps pandas out of processes that are pgsluice's own.
+"""Avoids the import of pandas in pgsluice's own processes.
 
-The first time that Arrow makes an array from a list, it imports pandas if that is installed, to be
-able to recognise its objects. PySpark does when it first calls the JVM, to say in its own tests
-that it is there. That takes a second of CPU, and pgsluice never uses it.
+Arrow imports pandas, if it is installed, when it first converts a list, in order to recognise
+pandas objects. PySpark imports it at its first call of the JVM, for its own tests. The import takes
+a second of CPU, and pgsluice never uses pandas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 
 
 class _NoPandas:
-    """An importer that refuses pandas, and leaves everything else to the others."""
+    """An importer that refuses pandas and passes all other modules on."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -27,7 +27,7 @@ class _NoPandas:
 
 @contextmanager
 def without_pandas() -> Iterator[None]:
-    """Within this context, pandas is not installed; nothing changes if it is loaded already."""
+    """A context in which pandas seems not to be installed; no effect if it is already imported."""
     importer = _NoPandas()
     sys.meta_path.insert(0, importer)
     try:
@@ -37,10 +37,10 @@ def without_pandas() -> Iterator[None]:
 
 
 def load_arrow_without_pandas() -> None:
-    """Have Arrow find that pandas is not installed; nothing if it is loaded already.
+    """Let Arrow find that pandas is not installed; no effect if it is already imported.
 
-    Only for a process in which no code of a user runs: Arrow takes a pandas Series for any other
-    sequence from here on. ``to_pandas`` still imports pandas.
+    Only for processes without user code: Arrow then treats a pandas Series as any other sequence.
+    ``to_pandas`` still imports pandas.
     """
     import pyarrow as pa
 

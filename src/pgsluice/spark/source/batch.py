@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PgoutputReader(DataSourceReader):
-    """Reads the changes in (starting_lsn, ending_lsn]; the default is the whole spool.
+    """Reads the changes in (starting_lsn, ending_lsn]; by default all changes in the spool.
 
     Raises:
         ConfigError: the range ends before it starts.

@@ -1,7 +1,7 @@
 """``format("pgoutput")``: the object that Spark asks for a schema and for readers.
 
-Spark makes this object in a short-lived process, pickles it, and makes readers from it in other
-processes; so it holds only the options. Spark imports this module in every session that looks
+Spark creates this object in a short-lived process, pickles it, and creates readers from it in other
+processes; so it contains only the options. Spark imports this module in every session that looks
 for Python data sources, so heavy modules are imported inside the methods.
 """
 
@@ -33,7 +33,8 @@ class PgoutputDataSource(DataSource):
         return "pgoutput"
 
     def schema(self) -> str:
-        """The columns: those of the option ``table``, or without it the envelope's.
+        """The columns: those of the table in the option ``table``, or without it those of envelope
+        rows.
 
         Raises:
             ConfigError: an option is wrong, or the table is unknown.
@@ -64,7 +65,7 @@ class PgoutputDataSource(DataSource):
     def streamReader(  # noqa: N802 - Spark's name
         self, schema: StructType
     ) -> PgoutputStreamReader | RefusedStreamReader:
-        """A reader for one streaming query; it raises what is wrong with the options."""
+        """A reader for one streaming query. Errors in the options are raised when Spark uses it."""
         from pgsluice.spark.source.stream import PgoutputStreamReader, RefusedStreamReader
 
         try:

@@ -1,10 +1,10 @@
 """Starts a capture for a streaming query, and stops it when the query ends.
 
 With the option ``dsn``, the process that plans the query makes sure that a capture writes to the
-spool. It leaves a capture that runs already alone, and starts its own when that one ends. It
-never starts a capture for the spool of a configuration: only ``pgsluice run`` knows all the
-subscriptions that the spool has to keep data for. The query's options of START_REPLICATION go to
-its own capture; a capture that somebody else started has to use the same options.
+spool. It does not touch a running capture, and starts its own when that one ends. It never starts a
+capture for the spool of a configuration: only ``pgsluice run`` knows all subscriptions of that
+spool. The query's own capture uses the query's options of START_REPLICATION; any other capture has
+to use the same options.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CaptureKeeper:
         once: capture up to the server's current position and then end.
 
     Raises:
-        ConfigError: the spool belongs to another slot than the query names.
+        ConfigError: the spool belongs to another slot than the query's.
     """
 
     def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
@@ -68,11 +68,11 @@ class CaptureKeeper:
         self._last_alive_at = time.monotonic()
 
     def look_after(self) -> None:
-        """Start a capture if none runs, or restart ours if it failed. Calls are cheap.
+        """Start a capture if none runs, or restart our own if it failed. Calls are cheap.
 
         Raises:
             PgsluiceError: our capture failed, and a restart would not help.
-            ConfigError: somebody else's capture runs with other options.
+            ConfigError: another capture runs with other options.
         """
         now = time.monotonic()
         if now < self._next_check_at:
@@ -110,7 +110,7 @@ class CaptureKeeper:
         """Call :meth:`look_after` while something waits for new data.
 
         Raises:
-            SpoolError: no capture has run for a while, and this query may not start one.
+            SpoolError: no capture has run for a while, and this query cannot start one.
         """
         self.look_after()
         if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
@@ -122,7 +122,7 @@ class CaptureKeeper:
             )
 
     def close(self) -> None:
-        """End our own capture in order, if it runs."""
+        """End our own capture cleanly, if it runs."""
         process, self._process = self._process, None
         if process is not None:
             process.close()

@@ -1,7 +1,7 @@
-"""Looks up a table's columns, and the relations that carry its changes.
+"""Looks up a table's columns, and the relations whose changes belong to it.
 
-A query names a table; the spool identifies relations by OID. Changes of a partitioned table may
-carry the OIDs of its leaves, whose facts name the root.
+A query has a table's name; the spool identifies relations by OID. Changes of a partitioned table
+may have the OIDs of its leaf partitions, whose metadata has the root.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pgsluice.types import TypeOptions, resolve_type
 
 _LOG = logging.getLogger("pgsluice.spark")
 _FEW_SEGMENTS = 8
-"""How many of the newest segments are searched for names that may be typos."""
+"""How many of the newest segments to search for names that may be typos."""
 NEWEST_SEGMENTS = 64
-"""How many of the newest segments are searched for a table before the server is asked."""
+"""How many of the newest segments to search for a table before querying the server."""
 
 
 def is_of(definition: Definition, table: TableName) -> bool:
-    """Whether a relation is the table, or a leaf of it."""
+    """Whether a relation is the table, or a leaf partition of it."""
     names = (table.namespace, table.name)
     relation, facts = definition.relation, definition.facts
     return (relation is not None and (relation.schema, relation.name) == names) or (
@@ -40,7 +40,7 @@ def is_of(definition: Definition, table: TableName) -> bool:
 
 
 def _definitions(view: SegmentView) -> Iterator[Definition]:
-    """Every definition that is valid somewhere in a segment, in order for each relation."""
+    """Every definition of a relation in a segment, in order."""
     known = {oid: definition_before(view, oid) for oid in view.relations}
     yield from known.values()
     tags = view.block.tags
@@ -53,7 +53,7 @@ def _definitions(view: SegmentView) -> Iterator[Definition]:
 
 
 def oids_of(view: SegmentView, is_wanted: Callable[[Definition], bool]) -> set[int]:
-    """The relations that are wanted by one of their definitions in a segment."""
+    """The relations in a segment that match by at least one of their definitions."""
     matching = (each.relation for each in _definitions(view) if is_wanted(each))
     return {relation.oid for relation in matching if relation is not None}
 
@@ -101,9 +101,10 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
 
 
 def warn_of_unknown_exclusions(options: SourceOptions) -> None:
-    """Log the names in ``exclude_tables`` that no table has: they may be typos.
+    """Log the names in ``exclude_tables`` that match no table: they may be typos.
 
-    The server says which tables there are, and the newest segments of the spool which there were.
+    The names are compared with the server's tables, and with those in the newest segments of the
+    spool.
     """
     if not options.exclude_tables:
         return

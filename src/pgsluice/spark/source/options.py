@@ -1,8 +1,8 @@
 """The options of ``format("pgoutput")``, checked before anything is opened.
 
-An option has PostgreSQL's name if PostgreSQL has one. Like Spark's options, names are compared
-without regard to case. An unknown option is an error that suggests the nearest name: a misspelt
-limit that is silently ignored would only be noticed in production.
+An option has PostgreSQL's name if there is one. As for Spark's options, case does not matter. An
+unknown option is an error that suggests the nearest name: a misspelt limit that is silently ignored
+would only be noticed in production.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EARLIEST, NOW, SNAPSHOT = "earliest", "now", "snapshot"
 DEFAULT_SLOT = "pgsluice"
 DEFAULT_PUBLICATIONS = ("pgsluice",)
 _OF_BOTH = ("snapshot", "json")
-"""Options that choose how another one is read, and have no value of their own."""
+"""Options that select what is read, and have no value of their own."""
 _LATER = ("publications_sql",)
 """Options that are planned for a later version."""
 
@@ -46,14 +46,14 @@ _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table's name, read by PostgreSQL's rules for identifiers."""
+    """A table's name, parsed by PostgreSQL's rules for identifiers."""
 
     namespace: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``schema.table``; unquoted names are folded to lower case.
+        """Parse ``schema.table``; unquoted names are folded to lower case.
 
         Raises:
             ConfigError: the text is not two identifiers with a dot between them.
@@ -76,7 +76,7 @@ def _tables(text: str) -> tuple[TableName, ...]:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """Columns' names with commas between them, read by PostgreSQL's rules for identifiers."""
+    """Column names, separated by commas, parsed by PostgreSQL's rules for identifiers."""
     parts = [sql_parts(part.strip()) for part in _LIST_ITEM.findall(text) if part.strip()]
     if not parts or any(part is None or len(part) > 1 for part in parts):
         raise ConfigError(
@@ -151,12 +151,12 @@ _Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
 class _Options(BaseModel):
-    """The options of each query.
+    """The common options of all queries.
 
     Attributes:
-        columns: which of the table's columns to read, in the table's order; None: all.
-        copy_workers: how many tasks, with a connection each, read a table's rows side by side.
-        change_column_prefix: what the change columns' names begin with.
+        columns: the columns to read, in the table's order; None: all.
+        copy_workers: how many tasks, with a connection each, read a table's rows at the same time.
+        change_column_prefix: the start of the change columns' names.
         numeric: Spark's type for numeric without precision.
     """
 
@@ -180,15 +180,14 @@ class SourceOptions(_Options):
 
     Attributes:
         spool: the spool's folder.
-        subscription: name of the record that holds the query's position; streaming needs it.
+        subscription: name of the record with the query's position; required for streams.
         table: the table to read with its own columns; None: envelope rows of all tables.
-        exclude_tables: tables that envelope rows leave out.
-        dsn: the server, for its catalog and for the query's own capture; None: only the spool
-            is read.
-        slot: the spool's; None: not given.
-        publication_names: what the query's own capture asks the server for; None: not given.
-        max_rows_per_batch: rows after which a batch takes no further segment.
-        max_bytes_per_batch: bytes after which a batch takes no further segment.
+        exclude_tables: tables that are excluded from envelope rows.
+        dsn: the server, for its catalog and for the query's own capture; None: only read the spool.
+        slot: the spool's slot; None: not given.
+        publication_names: the publications that the query's own capture requests; None: not given.
+        max_rows_per_batch: the number of rows at which a batch includes no further segment.
+        max_bytes_per_batch: the size at which a batch includes no further segment.
         starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
             start), ``now`` (its last commit), ``snapshot`` (with the table's rows) or an LSN. None:
             at the spool's start if it has no other subscription, else now.
@@ -259,8 +258,8 @@ class SnapshotOptions(_Options):
     """The options of ``spark.read`` with ``snapshot``, parsed from Spark's strings.
 
     Attributes:
-        publication_names: the rows and columns that these publications send are read; empty: the
-            whole table.
+        publication_names: read the rows and columns that these publications send; empty: the whole
+            table.
     """
 
     dsn: _Text
@@ -269,7 +268,7 @@ class SnapshotOptions(_Options):
 
     @classmethod
     def asked_for(cls, options: Mapping[str, str]) -> SnapshotOptions | None:
-        """Read Spark's options; None if a snapshot is not asked for.
+        """Parse Spark's options; None if no snapshot is requested.
 
         Raises:
             ConfigError: an option is unknown, missing, malformed, or not for a snapshot.
@@ -289,10 +288,10 @@ class SnapshotOptions(_Options):
 
 
 def _given(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
-    """The given options, and whether a snapshot is asked for.
+    """The given options, and whether a snapshot is requested.
 
     Raises:
-        ConfigError: one is unknown.
+        ConfigError: an option is unknown.
     """
     given = {name.lower(): value for name, value in options.items()}
     known = (*SourceOptions.model_fields, *_OF_BOTH)
@@ -339,7 +338,7 @@ def _require(given: Mapping[str, str], what: str) -> None:
 
 
 def _as_config_error(error: ValidationError, option: str = "") -> ConfigError:
-    """The first mistake, as a sentence with the option's name."""
+    """The first error, as a sentence with the option's name."""
     details = error.errors(include_url=False)[0]
     name, text = option or str(details["loc"][0]), details["input"]
     context = details.get("ctx", {})

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PARTITION_BYTES = 16 * 1024 * 1024
-"""Small neighbouring segments share a task up to this size."""
+"""Small neighbouring segments share a task up to this size, in bytes."""
 _LEAVE_OUT = (
     "read the other tables with the option exclude_tables, or report the value's type as a bug"
 )
@@ -46,10 +46,10 @@ _LEAVE_OUT = (
 
 @dataclass
 class ChangePartition(InputPartition):
-    """The LSNs (after, through], which lie in neighbouring segments.
+    """The LSNs (after, through], which are in neighbouring segments.
 
     Attributes:
-        parts: of a large transaction's parts, the first and the one behind the last; None: all.
+        parts: of a large transaction's parts: the first, and the one after the last; None: all.
     """
 
     after: int
@@ -59,12 +59,12 @@ class ChangePartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads partitions as rows; it can be pickled.
+    """Reads partitions as rows; picklable.
 
     Attributes:
         spool: the spool's folder, which the executors can read under the same path.
         table: the table to read; None: envelope rows of all tables.
-        excluded: tables that envelope rows leave out.
+        excluded: tables that are excluded from envelope rows.
         driver: the machine that planned the query.
     """
 
@@ -77,7 +77,7 @@ class RowReader:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowReader:
-        """Make a reader for a query's options and schema.
+        """The reader for a query's options and schema.
 
         Raises:
             ConfigError: the user gave a schema that lacks columns of every row.
@@ -115,7 +115,7 @@ class RowReader:
 
     @property
     def _columns(self) -> Sequence[str] | None:
-        """The table's columns to decode: those that are declared. Envelope rows have all."""
+        """The columns to decode: the declared ones; for envelope rows, all."""
         if self.table is None:
             return None
         names: list[str] = self.declared.names

@@ -1,8 +1,8 @@
 """The subscription of a query: registered once, and tied to one table and one checkpoint.
 
-A checkpoint and a subscription know each other by the *registration*, a random id: the record has
-it, and so has each offset of the query. Without this tie a query could be started with another
-query's checkpoint, or with a new one, and changes would be missing without a word.
+A random id, the *registration*, ties a checkpoint to a subscription: the record has it, and so has
+each offset of the query. Otherwise a query could be started with another query's checkpoint, or
+with a new one, and would silently lack changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("pgsluice.spark")
 
 
 class Registration:
-    """Reads, writes and checks the record of a query's subscription; in the planning process.
+    """Reads, writes and checks the record of a query's subscription; used in the planning process.
 
     Args:
         options: the query's options, with a subscription.
@@ -39,7 +39,7 @@ class Registration:
         """The subscription's record; None before it is registered.
 
         Raises:
-            ConfigError: the subscription is a configuration's, or reads another table.
+            ConfigError: the subscription belongs to a configuration, or reads another table.
         """
         record = self._reader().spool.subscription(self._name)
         if record is None:
@@ -61,7 +61,7 @@ class Registration:
         return record
 
     def begin(self) -> SubscriptionRecord:
-        """The record for a query without a checkpoint; a new subscription is registered.
+        """The record for a query without a checkpoint; registers a new subscription.
 
         Raises:
             ConfigError: another checkpoint has read from the subscription, or the spool does not
@@ -83,14 +83,14 @@ class Registration:
         )
 
     def of_checkpoint(self, name: str | None) -> SubscriptionRecord:
-        """The record for a query that goes on from its checkpoint.
+        """The record for a query that continues from its checkpoint.
 
         Args:
-            name: which subscription the checkpoint's offset names; None: it names none, as those
-                of earlier versions.
+            name: the subscription in the checkpoint's offset; None: offsets of earlier versions
+                have none.
 
         Raises:
-            ConfigError: the checkpoint is another subscription's.
+            ConfigError: the checkpoint belongs to another subscription.
         """
         record = self.check_name()
         tag = None if record is None else tag_of(record)
@@ -114,7 +114,7 @@ class Registration:
         )
 
     def move(self, record: SubscriptionRecord, position: Lsn) -> None:
-        """Save that the spool may drop what lies before ``position``."""
+        """Record that the spool may drop changes up to ``position``."""
         store = RecordStore.open(self._reader().spool.path, self._name)
         store.save(replace(record, position=position))
 
@@ -141,7 +141,7 @@ class Registration:
         return record
 
     def _start(self, reader: SpoolReader) -> tuple[Lsn, str]:
-        """Where a new subscription starts, and what it gets, for people."""
+        """Where a new subscription starts, and what it gets, as text for the user."""
         start, position = reader.start(), reader.position()
         wanted = self._options.starting_position
         if isinstance(wanted, Lsn):
@@ -163,11 +163,11 @@ class Registration:
 
 
 def begins_with_rows(record: SubscriptionRecord) -> bool:
-    """Whether the query's stream begins with the rows of its table."""
+    """Whether the query's stream starts with the rows of its table."""
     return record.query.get("begins_with") == SNAPSHOT
 
 
 def tag_of(record: SubscriptionRecord) -> str | None:
-    """What a query's offsets say about its subscription; None for an earlier version's record."""
+    """The registration in a query's offsets; None for an earlier version's record."""
     registration: Any = record.query.get("registration")
     return None if registration is None else f"{record.name}/{registration}"

@@ -11,11 +11,11 @@ from pgsluice.errors import SourceUnreachable, SpoolError
 T = TypeVar("T")
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6)
-"""Before each further attempt."""
+"""The pauses before further attempts, in seconds."""
 
 
 def retry_transient(call: Callable[[], T]) -> T:
-    """Call; after a transient error, call again after growing pauses, a few times."""
+    """Call a function; repeat it a few times after transient errors, with growing pauses."""
     for pause_s in _PAUSES_S:
         try:
             return call()

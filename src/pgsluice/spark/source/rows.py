@@ -1,13 +1,13 @@
-"""Typed changes as the rows that a query sees: change rows of one table, or envelope rows.
+"""Converts typed changes to a query's rows: change rows of one table, or envelope rows.
 
-A change becomes one row. An UPDATE that carries its old tuple becomes two: ``update_preimage``,
-then ``update_postimage``. PostgreSQL leaves out large values that did not change. Such a value
-comes from the old tuple if that has it; otherwise the column is NULL and named in ``_absent``.
-A TRUNCATE is a row without values.
+A change becomes one row. An UPDATE with an old tuple becomes two: ``update_preimage``, then
+``update_postimage``. PostgreSQL does not send unchanged TOAST values. Such a value is taken from
+the old tuple if that has it; otherwise the column is NULL and listed in ``_absent``. A TRUNCATE is
+a row without values.
 
-No value is replaced silently: a value that its column cannot hold is NULL, its column is named in
-``_unfit``, and its text is in ``_unfit_text``. A type that changed under a running query is an
-error that names the column.
+No value is replaced silently: a value that does not fit its column is NULL, its column is listed in
+``_unfit``, and its text is in ``_unfit_text``. If a column's type changes during a query, an error
+names the column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pgsluice.wire import ReplicaIdentity
 NAMES = pa.list_(pa.field("element", pa.string()))
 """Spark's array<string>."""
 MAX_ROWS = 50_000
-"""Rows of one Arrow batch: large enough for Spark's reader, small in a worker's memory."""
+"""Rows in one Arrow batch: large enough for Spark's reader, small in a worker's memory."""
 
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
@@ -37,12 +37,12 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that a run of changes becomes. Every array has one element per row.
+    """The rows for some changes. Every array has one element for each row.
 
     Attributes:
         change: the change's index.
         kind: index into CHANGE_TYPES.
-        tuple_index: row of the tuple in the changes' :class:`RowPool`, or -1.
+        tuple_index: the row of the tuple in the changes' :class:`RowPool`, or -1.
     """
 
     change: Int64s
@@ -84,8 +84,8 @@ class _Values:
 
     Attributes:
         array: the values; null where a value is NULL, absent or unfit.
-        absent: the rows that do not carry it.
-        unfit: the rows whose value the column's type cannot hold.
+        absent: the rows without a value.
+        unfit: the rows whose value does not fit the column's type.
         texts: PostgreSQL's text of each unfit value.
     """
 
@@ -119,9 +119,9 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
     """One table's change rows.
 
     Args:
-        changes: a run of the table's changes, or of one of its leaves.
-        declared: the query's schema. Columns are matched by name: a declared column that the
-            relation lacks is NULL, and a column that is not declared is left out.
+        changes: changes of the table, or of one of its leaf partitions, with one definition.
+        declared: the query's schema. Columns are matched by name: a declared column that is missing
+            in the relation is NULL, and other columns of the relation are ignored.
 
     Raises:
         TableError: a column's type changed to one that the declared type does not contain.
@@ -145,7 +145,7 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
 def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Envelope rows of any table; arguments and errors as for :func:`table_batches`.
 
-    Rows of a leaf carry the name of its partitioned root. ``key`` holds the columns of the
+    Rows of a leaf partition have the name of the partition root. ``key`` has the columns of the
     replica identity, or of the primary key under REPLICA IDENTITY FULL; without such a key it is
     NULL.
     """
@@ -228,7 +228,7 @@ def _unfit_texts(values: Mapping[str, _Values], count: int) -> pa.Array:
 
 
 def _marked(masks: Mapping[str, Mask], count: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Where masks over ``count`` rows are true: offsets by row, rows, and columns."""
+    """The places where masks over ``count`` rows are true: offsets by row, rows, and columns."""
     offsets, nothing = np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
     if not masks:
         return offsets, nothing, nothing
@@ -264,7 +264,7 @@ def _conform(
 
 
 def _contains(target: pa.DataType, source: pa.DataType) -> bool:
-    """Whether the target type holds every value of the source type unchanged."""
+    """Whether the target type contains every value of the source type unchanged."""
     if target == source:
         return True
     if pt.is_signed_integer(target) and pt.is_signed_integer(source):

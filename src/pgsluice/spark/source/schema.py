@@ -1,6 +1,6 @@
 """The columns that the source declares: a table's or the envelope's, and the change columns.
 
-The schema is a DDL string: Spark asks the data source for it where no session exists.
+The schema is a DDL string, because Spark asks for it in a process without a session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHANGE_COLUMNS = (
     ("unfit", "ARRAY<STRING>"),
     ("unfit_text", "MAP<STRING, STRING>"),
 )
-"""Names without the prefix, and Spark's types; the README says what they mean."""
+"""Names without the prefix, and Spark's types; docs/spark-source.md explains them."""
 
 ENVELOPE_COLUMNS = (
     ("schema", "STRING"),
@@ -31,7 +31,7 @@ ENVELOPE_COLUMNS = (
     ("prefix", "STRING"),
     ("content", "BINARY"),
 )
-"""``prefix`` and ``content`` are set for a logical message, the others for a change."""
+"""``prefix`` and ``content`` are set for logical messages, the others for changes."""
 
 
 def change_columns(prefix: str) -> list[str]:
@@ -40,10 +40,10 @@ def change_columns(prefix: str) -> list[str]:
 
 
 def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, ...]:
-    """A schema's own columns, which stand before those of every row.
+    """A schema's own columns, before the change columns.
 
     Raises:
-        ConfigError: the user gave a schema that does not end with these.
+        ConfigError: the user gave a schema that does not end with the change columns.
     """
     count = len(names) - len(required)
     if count < 0 or list(names[count:]) != list(required):
@@ -55,7 +55,7 @@ def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, 
 
 
 def envelope_ddl(options: SourceOptions) -> str:
-    """The schema of envelope rows, which hold changes of all tables."""
+    """The schema of envelope rows, which contain changes of all tables."""
     return table_ddl(ENVELOPE_COLUMNS, options)
 
 
@@ -64,11 +64,11 @@ def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions | Snaps
 
     Args:
         columns: names and Spark types of the table's own columns.
-        options: for the prefix of the change columns, and for the columns that are asked for.
+        options: the query's options, for the prefix of the change columns and the selected columns.
 
     Raises:
-        ConfigError: two columns have the same name for Spark, which ignores case; or a column is
-            asked for that the table does not have.
+        ConfigError: two columns have the same name for Spark, which ignores case; or the table does
+            not have a selected column.
     """
     prefix = options.change_column_prefix
     change_columns = [(prefix + name, kind) for name, kind in CHANGE_COLUMNS]

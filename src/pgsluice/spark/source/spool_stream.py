@@ -1,13 +1,13 @@
-"""The base of the streaming readers over a spool: offsets, limits, and waiting for segments.
+"""The base class of streaming readers of a spool: offsets, limits, and waiting for segments.
 
-Its rules follow from how Spark drives a Python source:
+Its rules follow from how Spark uses a Python source:
 
-- One process per query plans its batches. Tasks get copies of the reader that were pickled right
-  after ``__init__``; such a copy knows only its partition.
-- An offset is the end of a transaction, ``{"lsn": "0/16B3748"}``. Spark compares offsets as text:
-  a subclass may add keys that are always the same, in the same order.
-- ``latestOffset`` gets as ``start`` the end of a committed batch, or ``initialOffset``. Data
-  before it is not read again.
+- One process for each query plans its batches. Tasks get copies of the reader that were pickled
+  directly after ``__init__``; such a copy only knows its partition.
+- An offset is the end of a transaction, ``{"lsn": "0/16B3748"}``. Spark compares offsets as text: a
+  subclass may only add keys with constant values, in a constant order.
+- The ``start`` of ``latestOffset`` is the end of a committed batch, or ``initialOffset``. Data
+  before it is never read again.
 - An exception in the planning process ends the query, so transient failures are retried here.
 - Without new data, ``latestOffset`` waits for a while: otherwise Spark calls it every 10 ms.
 """
@@ -48,7 +48,7 @@ POLL_S = 0.02
 
 
 def offset_of(lsn: Lsn) -> Offset:
-    """An LSN as Spark stores it."""
+    """An LSN in the form of Spark's offsets."""
     return {"lsn": str(lsn)}
 
 
@@ -70,12 +70,12 @@ def lsn_of(offset: Offset) -> Lsn:
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Divides a spool's segments into batches.
 
-    A subclass says where the stream begins (:meth:`registered_position`), what a batch's
-    partitions are (:meth:`partitions_between`) and how a task reads one (``read``).
+    A subclass defines where the stream starts (:meth:`registered_position`), the partitions of a
+    batch (:meth:`partitions_between`), and how a task reads one (``read``).
 
     Args:
-        max_rows: rows after which a batch takes no further segment.
-        max_bytes: bytes after which a batch takes no further segment.
+        max_rows: the number of rows at which a batch includes no further segment.
+        max_bytes: the size at which a batch includes no further segment.
     """
 
     def __init__(self, spool: Path, *, max_rows: int, max_bytes: int) -> None:
@@ -99,7 +99,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of the batch (start, end]."""
 
     def tag(self) -> Offset:
-        """Further keys of each offset."""
+        """Additional keys of each offset."""
         return {}
 
     def check(self, offset: Offset) -> None:
@@ -114,25 +114,25 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _stop_on_sigterm()
 
     def hold(self, start: Lsn) -> Lsn:
-        """Keep the data after ``start`` in the spool, and return where to read from."""
+        """Keep the data after ``start`` in the spool; returns where to read from."""
         return start
 
     def look_after_capture(self) -> None:
         """Keep the query's own capture process running, if it has one."""
 
     def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
-        """Where a batch ends that may not take all rows of a segment.
+        """The end of a batch that may not include all rows of a segment.
 
         Args:
             info: the segment.
-            start: where the batch ends without it; it may lie inside the segment.
-            rows: how many more rows the batch may take.
-            is_first: the batch is empty so far, and has to take one transaction at least.
+            start: the end of the batch without the segment; it may be inside the segment.
+            rows: how many more rows the batch may include.
+            is_first: the batch is still empty, and has to include at least one transaction.
         """
         return info.end
 
     def end_of_available_now(self) -> Lsn:
-        """Where a query that ends by itself ends: the spool's current position."""
+        """The end of a query that ends by itself: the spool's current position."""
         return self.reader().position()
 
     # Called by Spark.
@@ -143,11 +143,11 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(retry_transient(self.registered_position))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit on a batch's rows; its bytes are limited as well."""
+        """The limit on a batch's rows; its bytes are also limited."""
         return ReadMaxRows(self._max_rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends; ``start`` if no new data came for a while.
+        """The end of the next batch; ``start`` if there was no new data for a while.
 
         Raises:
             SpoolHole: the spool has dropped data after ``start``.
@@ -165,7 +165,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix where the query ends."""
+        """Fix the end of a query that ends by itself."""
         self.begin(once=True)
         self._available_now = retry_transient(self.end_of_available_now)
 
@@ -173,7 +173,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch.
 
         Raises:
-            SpoolError: the end lies before the start.
+            SpoolError: the end is before the start.
             SpoolHole: the spool lacks a part of the range.
         """
         self.begin()
@@ -205,19 +205,19 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _offset(self, lsn: Lsn) -> Offset:
-        """An LSN as this query's checkpoint has it."""
+        """An LSN in the form of this query's checkpoint."""
         return {**offset_of(lsn), **self.tag()}
 
     # Segments.
 
     def reader(self) -> SpoolReader:
-        """The spool, opened once in the planning process."""
+        """The spool's reader, opened once in the planning process."""
         if self._spool is None:
             self._spool = SpoolReader(self._path)
         return self._spool
 
     def _wait_for_segment(self, start: Lsn) -> bool:
-        """Wait a while for a segment past ``start``."""
+        """Wait a while for a segment after ``start``."""
         if self._notices is None:
             self._notices = FolderNotices(self._path / SEGMENTS)
         deadline = time.monotonic() + LONG_POLL_S
@@ -230,20 +230,20 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _pending_segments(self, start: Lsn) -> list[SegmentInfo]:
-        """The segments past ``start``, up to the query's fixed end if it has one."""
+        """The segments after ``start``, up to the query's fixed end if it has one."""
         infos = self.reader().segments(start)
         if self._available_now is None:
             return infos
         return [info for info in infos if info.end <= self._available_now]
 
     def _lag_s(self, end: Lsn) -> float:
-        """Seconds since the first commit past ``end``, in whole segments; 0 if there is none."""
+        """Seconds since the first commit after ``end``, in whole segments; 0 if there is none."""
         waiting = next((info for info in self.reader().all_segments() if info.end > end), None)
         committed = None if waiting is None else waiting.header.first_commit_timestamp
         return 0.0 if committed is None else max(0.0, time.time() - committed / 1e6)
 
     def _end_within_limits(self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
-        """The end of the last transaction within the limits; a batch takes at least one."""
+        """The end of the last transaction within the limits, or of the first one."""
         end, next_segment, rows = self._limits(limit).take(start, infos)
         if next_segment is None:
             return end
@@ -264,7 +264,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _stop_on_sigterm() -> None:
-    """Exit in order on SIGTERM, so that atexit runs: Spark ends the process without ``stop``."""
+    """Exit cleanly on SIGTERM, so that atexit functions run: Spark ends the process without calling
+    ``stop``."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit_on_signal)

@@ -1,7 +1,7 @@
 """``spark.readStream.format("pgoutput")``: a query with its own subscription.
 
-The position in the subscription's record keeps the spool from dropping later data. Spark passes
-the end of the last committed batch to ``latestOffset`` as ``start``; the position moves there.
+Because of the position in the subscription's record, the spool keeps later data. Spark passes the
+end of the last committed batch to ``latestOffset`` as ``start``; the position moves there.
 ``initialOffset`` returns the position, also after a crash before the first batch was committed.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pgsluice.spark.source.keeper import CaptureKeeper
 
 _LOCK_S = 10.0
-"""The planning process of a query that was stopped needs a moment to end."""
+"""How long to wait for the planning process of a stopped query to end, in seconds."""
 
 
 class PgoutputStreamReader(SpoolStreamReader):
@@ -76,7 +76,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return self._record.position
 
     def tag(self) -> Offset:
-        """The registration, by which subscription and checkpoint know each other."""
+        """The registration, which ties the checkpoint to the subscription."""
         tag = None if self._record is None else tag_of(self._record)
         if self._record is None or tag is None:
             return {}
@@ -84,12 +84,12 @@ class PgoutputStreamReader(SpoolStreamReader):
         return {**own, "snapshot": str(OVER)} if begins_with_rows(self._record) else own
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
-        """The registered position; a stream may have to begin with the rows of its table."""
+        """The registered position; a stream may first have to deliver the rows of its table."""
         offset = super().initialOffset()
         return {**offset, "snapshot": str(Stage())} if "snapshot" in offset else offset
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends; as long as rows are to be delivered, they come first."""
+        """The end of the next batch; rows that are still to be delivered come first."""
         stage = _stage_of(start)
         if stage.is_over:
             return super().latestOffset(start, limit)
@@ -104,7 +104,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return {**start, "lsn": str(position), "snapshot": str(after)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a batch: of changes, or of the rows that the stream begins with."""
+        """The tasks of a batch, for changes or for the initial rows."""
         before, after = _stage_of(start), _stage_of(end)
         if before.is_over:
             return super().partitions(start, end)
@@ -118,12 +118,12 @@ class PgoutputStreamReader(SpoolStreamReader):
         """Refuse an offset of another subscription, or of another registration of it.
 
         Raises:
-            ConfigError: the checkpoint is not this subscription's.
+            ConfigError: the checkpoint does not belong to this subscription.
         """
         self._record = self._registration().of_checkpoint(offset.get("subscription"))
 
     def hold(self, start: Lsn) -> Lsn:
-        """Move the registered position to ``start``: the spool may drop what lies before it."""
+        """Move the registered position to ``start``: the spool may drop earlier data."""
         assert self._record is not None
         if self._record.position != start:
             if self.reader().frontier() < start:
@@ -145,7 +145,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return self._snapshot.read(partition)
 
     def stop(self) -> None:
-        """End the query's own capture, and let another query have the subscription."""
+        """End the query's own capture, and release the subscription for other queries."""
         self._snapshot.close()
         if self._keeper is not None:
             self._keeper.close()
@@ -188,7 +188,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return Registration(self._options, self.reader)
 
     def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
-        """The end of the segment's last transaction whose rows the batch may still take."""
+        """The end of the segment's last transaction whose rows fit into the batch."""
         if info.is_reference:  # one transaction
             return info.end if is_first else start
         (view,) = self.reader().views(info, start)
@@ -221,16 +221,16 @@ class PgoutputStreamReader(SpoolStreamReader):
 
 
 def _stage_of(offset: Offset) -> Stage:
-    """How far the stream is with the rows that it begins with; most begin with none."""
+    """The stream's progress with its initial rows; most streams have none."""
     text = offset.get("snapshot")
     return OVER if text is None else Stage.of(text)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a reader that cannot be made, and raises why when Spark uses it.
+    """Replaces a reader that cannot be created; raises the error when Spark uses it.
 
-    Spark's runner hides an error that ``streamReader`` raises: it stops the reader that it does
-    not have, and reports that.
+    Spark's runner hides errors of ``streamReader``: it then tries to stop a reader that does not
+    exist, and reports that error instead.
     """
 
     def __init__(self, error: PgsluiceError) -> None:
@@ -265,7 +265,7 @@ def _flush_lsn(dsn: str) -> Lsn:
     """The server's flush LSN.
 
     Raises:
-        SourceUnreachable, SourceRefused: the server cannot be asked.
+        SourceUnreachable, SourceRefused: the server cannot be queried.
     """
     from pgsluice.catalog import flush_lsn
     from pgsluice.replication import connect_sql, source_errors

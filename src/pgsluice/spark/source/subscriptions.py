@@ -1,4 +1,4 @@
-"""The subscriptions of a spool, for people: which there are, and how to drop one."""
+"""Functions for users: list the subscriptions of a spool, and drop one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pgsluice.spool.lock import subscription_lock
 
 @dataclass(frozen=True, slots=True)
 class SourceSubscription:
-    """A subscription as its spool knows it.
+    """A subscription of a spool.
 
     Attributes:
-        name: as the option ``subscription`` has it.
+        name: the name, as in the option ``subscription``.
         reads: ``table schema.name`` or ``all tables``; for a subscription of a configuration, its
             mode.
-        position: the end of its last batch. The spool keeps what comes after it.
+        position: the end of its last batch. The spool keeps all later changes.
         moved_at: when the position moved last.
         held_bytes: the size of the spool's segments after the position.
         is_configured: a configuration of pgsluice runs it.
@@ -36,7 +36,7 @@ class SourceSubscription:
 
 
 def subscriptions(spool: str | Path) -> list[SourceSubscription]:
-    """The subscriptions that hold a spool, also while capture and queries run.
+    """The subscriptions for which a spool keeps changes; works while capture and queries run.
 
     Raises:
         SpoolError: the folder is no spool, or a record cannot be read.
@@ -57,13 +57,13 @@ def subscriptions(spool: str | Path) -> list[SourceSubscription]:
 
 
 def drop_subscription(spool: str | Path, name: str) -> None:
-    """Forget a query's subscription: the spool keeps nothing for it any more.
+    """Drop a query's subscription, so that the spool keeps no changes for it.
 
-    Capture may run meanwhile. A query that still has a checkpoint of it is refused from then on.
+    Capture may be running. A query with a checkpoint of the subscription is refused from then on.
 
     Raises:
-        ConfigError: there is none of this name, or a configuration runs it.
-        SpoolBusy: a query reads it.
+        ConfigError: there is no such subscription, or it belongs to a configuration.
+        SpoolBusy: a query is reading it.
     """
     record = Spool.open(spool).subscription(name)
     if record is None:

@@ -1,9 +1,9 @@
-"""Compares a query's options about its source with those that its spool is written with.
+"""Compares a query's options of START_REPLICATION with those of its spool.
 
-A capture that the query starts uses the query's options. If somebody else's capture writes the
-spool, or none does, a different option would have no effect: a query with ``messages``, for
-example, would wait for messages that never come. So it is refused. A spool belongs to one slot,
-whoever writes it.
+A capture that the query starts uses the query's options. If another capture writes the spool, or
+none does, a different option would have no effect: for example, a query with ``messages`` would
+wait for messages that never arrive. So it is refused. A spool belongs to one slot, regardless of
+its writer.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> Non
 
 
 def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
-    """Refuse a query that names another slot than the spool's.
+    """Refuse a query with another slot than the spool's.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: the query has another slot.
     """
     if options.slot not in (None, identity.slot):
         raise ConfigError(
@@ -48,7 +48,7 @@ def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
 
 
 def _named_by_users(identity: SpoolIdentity) -> set[str]:
-    """The spool's publications, without the second one of each pair that pgsluice has made."""
+    """The spool's publications, without the second one of each managed pair."""
     from pgsluice.catalog.publications.managed import INSERT_SUFFIX
 
     names = {*identity.publications}
@@ -66,5 +66,5 @@ def _refuse(options: SourceOptions, name: str, value: str, key: str, spool_value
 
 
 def _text(value: Any) -> str:
-    """A value in the form in which the spool's identity stores it."""
+    """A value in the form of the spool's identity."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,1 +1,1 @@
-"""The rows of a table at one position, read with a query or ahead of a stream."""
+"""Reads the rows of a table at one position, for a batch query or at the start of a stream."""

@@ -1,14 +1,14 @@
-"""Spark's filters as conditions of the server, so that it sends fewer rows.
+"""Translates Spark's filters to SQL conditions, so that the server sends fewer rows.
 
-Spark looks at each row again. So a condition has to be true of every row that Spark keeps, and may
-be true of others: of a value that Spark's type cannot hold, and that Spark sees as NULL. What may
-be false of a row that Spark keeps is left out:
+Spark evaluates its filters on each row again. So a condition has to be true for every row that
+Spark keeps, and may be true for others, such as rows with a value that does not fit Spark's type
+and is NULL for Spark. Filters that could lose rows are not translated:
 
-- IS NULL of a column with such values.
-- NOT of a condition that is not exact.
-- The order of texts, unless the server keeps them in UTF-8: Spark compares the bytes.
-- Types that are not in :data:`_LITERALS`, domains among them.
-- Days around the change of the calendar: Spark gives others than the query has.
+- IS NULL on a column with such values.
+- NOT of an inexact condition.
+- Comparisons of texts by order, unless the server's encoding is UTF-8: Spark compares bytes.
+- Types that are not in :data:`_LITERALS`, including domains.
+- Days around the change to the Gregorian calendar: Spark passes other days than the query has.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ NUMERIC, UUID = 1700, 2950
 _TEXTS = (TEXT, VARCHAR)
 _ALWAYS_FIT = (BOOL, INT8, INT2, INT4, TEXT, VARCHAR, FLOAT4, FLOAT8, UUID)
 _CALENDAR_CHANGE = date(1582, 10, 4), date(1582, 10, 17)
-"""Java's calendar lacks the ten days before 1582-10-15. Spark passes values of a filter through it,
-and all of these days come as that one; a day more on both sides for other time zones."""
+"""Days around the calendar change. Java's calendar lacks the ten days before 1582-10-15. Spark
+converts a filter's values with it, so all of these days become that one; one more day on both sides
+for other time zones."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _ORDER: Mapping[type[Filter], str] = {
@@ -98,7 +99,7 @@ def _timestamptz(value: Any) -> str | None:
 
 
 def _is_kept(day: date) -> bool:
-    """Whether Spark gives the day that the query has."""
+    """Whether Spark passes the same day that the query has."""
     first, last = _CALENDAR_CHANGE
     return not first <= day <= last
 
@@ -121,13 +122,13 @@ _LITERALS: Mapping[int, Callable[[Any], str | None]] = {
     TIMESTAMPTZ: _timestamptz,
     UUID: _uuid,
 }
-"""By the type's OID: a value as SQL; None for one that is not of the type. Texts are apart: how
-they are written depends on the session."""
+"""By type OID: a function from a value to SQL; it returns None for a value of another type. Texts
+are handled separately: their form depends on the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """The filters of a query; it pickles."""
+    """The filters of a query; picklable."""
 
     filters: tuple[Filter, ...]
 
@@ -138,7 +139,7 @@ class PushedFilters:
         types: Mapping[str, ColumnType],
         content: PublishedContent,
     ) -> str | None:
-        """The SQL condition; None if nothing of the filters can be said."""
+        """The SQL condition; None if no filter can be translated."""
         encoding = connection.info.parameter_status("server_encoding")
         columns = {
             column.name: _Column(
@@ -160,9 +161,9 @@ class _Column:
     """A column of the table.
 
     Attributes:
-        is_utf8: the server keeps texts in UTF-8.
-        is_decimal: its values are decimals for Spark.
-        is_whole: it is read from all leaves.
+        is_utf8: the server's encoding is UTF-8.
+        is_decimal: its values are decimals in Spark.
+        is_whole: it is read from all leaf partitions.
     """
 
     connection: Connection
@@ -178,7 +179,7 @@ class _Column:
 
     @property
     def always_fits(self) -> bool:
-        """Whether Spark sees NULL only where the server does."""
+        """Whether it is NULL in Spark only if it is NULL on the server."""
         return self.type_oid in _ALWAYS_FIT and self.is_whole
 
     def literal(self, value: Any) -> str | None:
@@ -198,7 +199,7 @@ class _Column:
 
 
 def _condition(given: Filter, columns: Mapping[str, _Column]) -> str | None:
-    """A filter as SQL; None if it cannot be said so that every row that Spark keeps fulfils it."""
+    """A filter as SQL; None if no condition is true for every row that Spark keeps."""
     if isinstance(given, Not):
         return _negated(given.child, columns)
     path: tuple[str, ...] = getattr(given, "attribute", ())
@@ -228,7 +229,7 @@ def _condition(given: Filter, columns: Mapping[str, _Column]) -> str | None:
 
 
 def _negated(child: Filter, columns: Mapping[str, _Column]) -> str | None:
-    """NOT of a filter whose condition is true of a value exactly if the filter is."""
+    """NOT of a filter whose condition is exact."""
     match child:
         case EqualNullSafe() | IsNotNull() | Not():
             return None

@@ -1,14 +1,14 @@
 """``spark.read`` with ``snapshot``: the rows of a table at one position.
 
-The snapshot is taken when Spark plans the query, so each action has one of its own, unless Spark
-goes on with a plan that it has. Its position is in ``_commit_version`` of every row.
+The snapshot is taken when Spark plans the query, so each action has a separate one, unless Spark
+reuses a plan. Its position is in ``_commit_version`` of every row.
 
 - A small table is read by one task, which takes the snapshot itself.
-- The portions of a large one are read by several tasks. A process holds their snapshot
-  (:mod:`pgsluice.snapshots.keeper`) until nobody has read under it for a while.
+- A large table is read by several tasks, one for each chunk. A process holds their snapshot
+  (:mod:`pgsluice.snapshots.keeper`) until it has had no readers for a while.
 
-Filters that Spark offers are given to the server as far as its answer lacks no row of Spark's.
-Spark looks at each row again.
+Spark's filters are passed to the server if no row can get lost. Spark evaluates them on each row
+again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SLOT_TIMEOUT_S = 300.0
-"""How long a snapshot waits for the end of open writing transactions."""
+"""How long a snapshot waits for the end of open writing transactions, in seconds."""
 _GONE = (
     f"a snapshot is kept for {FIRST_READER_S:.0f} s until a task reads under it, and for "
     f"{IDLE_S:.0f} s after the last one. Call load() again for a newer snapshot; cache() or write "
@@ -64,11 +64,11 @@ _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass
 class SnapshotPartition(InputPartition):
-    """What one task reads.
+    """The work of one task.
 
     Attributes:
-        number: of the partition.
-        portion: of the table; None: all of it, under a snapshot of the task's own.
+        number: the partition's number.
+        portion: the chunk of the table; None: the whole table, under a snapshot of the task's own.
     """
 
     number: int = 0
@@ -77,7 +77,7 @@ class SnapshotPartition(InputPartition):
 
 
 def snapshot_reader(options: SnapshotOptions, schema: StructType) -> SnapshotReader:
-    """The reader of a query; it takes filters if Spark has asked for that."""
+    """The reader of a query; it accepts filters if Spark's setting allows it."""
     # Spark refuses a reader that takes filters while they are turned off, and says only by the
     # worker that it runs whether they are.
     name = getattr(sys.modules["__main__"].__spec__, "name", "")
@@ -134,7 +134,7 @@ class SnapshotReader(DataSourceReader):
                 yield from partition.rows.read(partition.portion, partition.number)
 
     def _read_alone(self) -> Iterator[pa.RecordBatch]:
-        """The whole table under a snapshot of its own."""
+        """Read the whole table under a separate snapshot."""
         with temporary_snapshot(self._dsn, SLOT_TIMEOUT_S) as snapshot:
             query, portions = self._plan(snapshot)
             (portion,) = gathered(portions, 1)
@@ -170,16 +170,16 @@ class SnapshotReader(DataSourceReader):
 
 
 class FilteringSnapshotReader(SnapshotReader):
-    """A reader that gives Spark's filters to the server, too."""
+    """A reader that also passes Spark's filters to the server."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters, and leave all of them to Spark as well."""
+        """Take the filters, but also leave all of them to Spark."""
         self._selection = replace(self._selection, condition=PushedFilters(tuple(filters)))
         return filters
 
 
 def gathered(portions: Sequence[Portion], most: int) -> list[Portion]:
-    """Neighbouring portions together, so that there are at most ``most``."""
+    """Combine neighbouring chunks, so that there are at most ``most``."""
     count = min(most, len(portions))
     starts = [len(portions) * number // count for number in range(count + 1)]
     return [

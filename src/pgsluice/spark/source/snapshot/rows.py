@@ -1,8 +1,8 @@
-"""Rows that were read under a snapshot, as the stream's change rows.
+"""Converts rows that were read under a snapshot to the stream's change rows.
 
-A row of a table is an insert at the snapshot's position, and becomes a row of the query by the same
-code as one of the stream. It belongs to no transaction, so ``_xid`` and ``_commit_timestamp`` are
-NULL. ``_ordinal`` tells the rows of one snapshot apart.
+A row becomes an insert at the snapshot's position, by the same code as in a stream. It belongs to
+no transaction, so ``_xid`` and ``_commit_timestamp`` are NULL. ``_ordinal`` is unique within one
+snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgsluice.spark.source.schema import CHANGE_COLUMNS
 from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
 
 ORDINALS_OF_A_PORTION = 2**40
-"""More than the rows of any portion."""
+"""A number larger than the rows of any chunk."""
 LOCK_TIMEOUT_S = 30
 _NAMES = [name for name, _ in CHANGE_COLUMNS]
 _WITHOUT_TRANSACTION = ("commit_timestamp", "xid")
@@ -30,10 +30,10 @@ _WITHOUT_TRANSACTION = ("commit_timestamp", "xid")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Reads portions of a table under a snapshot as rows of a query; it pickles.
+    """Reads chunks of a table under a snapshot as rows of a query; picklable.
 
     Attributes:
-        dsn: the server, as the executors reach it.
+        dsn: the server's connection string on the executors.
         declared: the query's schema: the columns of ``query``, then the change columns.
     """
 
@@ -43,10 +43,10 @@ class SnapshotRows:
     declared: pa.Schema
 
     def read(self, portion: Portion, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a portion.
+        """The rows of a chunk.
 
         Args:
-            number: the portion's; each has ordinals of its own.
+            number: the chunk's number, which makes its ordinals unique.
 
         Raises:
             PgsluiceError: as :func:`pgsluice.snapshots.table_reader`.

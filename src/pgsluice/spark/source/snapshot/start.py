@@ -1,13 +1,13 @@
-"""A stream that begins with the rows of its table.
+"""A stream that starts with the rows of its table.
 
-Its offsets say how far it is, beside the position (``snapshot``):
+In addition to the position, its offsets have the progress (``snapshot``):
 
-- ``staging N``: N batches have had tasks write the rows to the spool. Such a batch has no rows, so
-  repeating it is harmless. If its snapshot is lost, or a row could not be read, the next one begins
-  again under a new snapshot.
-- ``rows N``: N files of rows are delivered. The files are complete and do not change, so a batch
-  that is repeated has the same rows.
-- ``read``: all rows are delivered. The stream goes on at the snapshot's position.
+- ``staging N``: in N batches, tasks have written rows to the spool. Such a batch has no rows, so
+  repeating it is harmless. If its snapshot is lost, or a row could not be read, the next batch
+  starts again under a new snapshot.
+- ``rows N``: N files of rows are delivered. The files are complete and do not change, so a repeated
+  batch has the same rows.
+- ``read``: all rows are delivered. The stream continues at the snapshot's position.
 
 Only tasks read rows. The planning process holds the snapshot meanwhile.
 """
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
     from pgsluice.replication.session import SqlSession
 
 MOST_ATTEMPTS = 5
-"""How often a planning process has the rows written, before it gives up."""
+"""How often a planning process tries to have the rows written before it gives up."""
 _STAGING, _ROWS, _READ = "staging", "rows", "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far a stream is with the rows that it begins with, as its offsets have it."""
+    """A stream's progress with its initial rows, as in its offsets."""
 
     kind: str = _STAGING
     number: int = 0
 
     @classmethod
     def of(cls, text: str) -> Stage:
-        """Read an offset's text."""
+        """Parse an offset's text."""
         kind, _, number = text.partition(" ")
         return cls(kind, int(number or 0))
 
@@ -72,12 +72,12 @@ class Stage:
 
     @property
     def is_over(self) -> bool:
-        """All rows are delivered."""
+        """Whether all rows are delivered."""
         return self.kind == _READ
 
     @property
     def delivered(self) -> int:
-        """How many files are delivered."""
+        """The number of delivered files."""
         return self.number if self.kind == _ROWS else 0
 
 
@@ -86,7 +86,7 @@ OVER = Stage(_READ)
 
 @dataclass
 class StagePartition(InputPartition):
-    """The portions that a task writes to the spool; it gives no rows."""
+    """The chunks that a task writes to the spool; it returns no rows."""
 
     attempt: str
     portions: tuple[tuple[int, Portion], ...]
@@ -101,14 +101,14 @@ class RowsPartition(InputPartition):
 
 
 class SnapshotStart:
-    """Plans and reads the batches of the rows.
+    """Plans and reads the batches of the initial rows.
 
-    Planning is done in one process; tasks get a pickled copy, which only reads.
+    One process plans; tasks get a pickled copy, which only reads.
 
     Args:
-        options: the query's.
-        declared: its schema.
-        identity: reads the spool's identity.
+        options: the query's options.
+        declared: the query's schema.
+        identity: returns the spool's identity.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class SnapshotStart:
         """Where the next batch ends.
 
         Args:
-            start: the position of the last one.
-            limits: of a batch, which takes one file at least.
+            start: the end of the last batch.
+            limits: the limits of a batch, which takes at least one file.
         """
         complete = self._complete(registration)
         if complete is None:
@@ -165,7 +165,7 @@ class SnapshotStart:
         return [RowsPartition(file.name) for file in complete.files[before.delivered : last]]
 
     def read(self, partition: StagePartition | RowsPartition) -> Iterator[pa.RecordBatch]:
-        """A partition's rows; those of a portion go to the spool instead."""
+        """A partition's rows; the rows of a chunk are written to the spool instead."""
         if isinstance(partition, RowsPartition):
             yield from self._files.read(partition.name, self._declared)
             return
@@ -178,17 +178,17 @@ class SnapshotStart:
                     return  # the next batch begins again, under a new snapshot
 
     def clear(self) -> None:
-        """Delete the rows, which are delivered."""
+        """Delete the delivered rows."""
         self._files.clear()
 
     def close(self) -> None:
-        """Let the snapshot go."""
+        """Release the snapshot."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
     def _complete(self, registration: str) -> CompleteSnapshot | None:
-        """All rows, if the last batch has written the last of them."""
+        """All rows, if they are completely written."""
         complete = self._files.complete(registration)
         if complete is not None or self._attempt is None:
             return complete
@@ -259,7 +259,7 @@ class SnapshotStart:
 
 
 def table_selection(options: SourceOptions, declared: pa.Schema) -> TableSelection:
-    """What a stream reads of its table."""
+    """The rows and columns that a stream reads of its table."""
     assert options.table is not None
     return TableSelection(
         options.table,

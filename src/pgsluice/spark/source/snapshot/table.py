@@ -1,7 +1,8 @@
-"""A table that a query reads under a snapshot: found by its name, and what is read of it.
+"""A table that a query reads under a snapshot: found by its name, with the columns and rows to
+read.
 
-What the server refuses later, in a task, is refused here in words: a table that does not exist, a
-view, rights that are missing.
+Problems that would fail later, in a task, are reported here with a clear message: a table that does
+not exist, a view, missing privileges.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Connection = psycopg.Connection[Any]
 Condition = Callable[
     [Connection, RelationFacts, Mapping[str, ColumnType], PublishedContent], str | None
 ]
-"""Makes an SQL condition of a table's rows; None for all rows."""
+"""Returns an SQL condition on a table's rows; None for all rows."""
 
 _NOT_TABLES = {
     "v": "a view",
@@ -66,10 +67,10 @@ _HINTS = {
 
 
 def refuse_standby(connection: Connection) -> None:
-    """Refuse a server that cannot make a snapshot with a position.
+    """Refuse a server that cannot create a snapshot with a position.
 
     Raises:
-        SourceRefused: it is a standby.
+        SourceRefused: the server is a standby.
     """
     if server_info(connection).is_standby:
         raise SourceRefused(
@@ -79,10 +80,10 @@ def refuse_standby(connection: Connection) -> None:
 
 
 def find_table(connection: Connection, table: TableName) -> RelationFacts:
-    """The facts of a table, in the connection's snapshot if it has one.
+    """The metadata of a table, in the connection's snapshot if it has one.
 
     Raises:
-        ConfigError: there is no table of this name.
+        ConfigError: there is no table with this name.
         TableError: our role may not read it, or not all of its rows.
     """
     row = connection.execute(_KIND, [table.namespace, table.name]).fetchone()
@@ -122,7 +123,7 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
 
 
 def column_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnType]:
-    """How each column of a table maps to Spark, by name; generated columns as well."""
+    """The mapping of each column of a table to Spark, by name, including generated columns."""
     definitions = facts.type_definitions()
     return {
         column.name: resolve_type(column.type_oid, column.typmod, definitions, types)
@@ -131,9 +132,9 @@ def column_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnTy
 
 
 def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
-    """The columns of a snapshot's table and their Spark types.
+    """The columns of a table, and their Spark types, for a query with a snapshot.
 
-    A generated column is one of them if the option ``columns`` names it, as in the stream.
+    A generated column is included only if the option ``columns`` has it, as in a stream.
 
     Raises:
         ConfigError, TableError: as :func:`find_table`.
@@ -153,12 +154,12 @@ def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class TableSelection:
-    """What a query reads of a table; it pickles.
+    """The rows and columns that a query reads of a table; picklable.
 
     Attributes:
-        columns: their names.
-        publications: of the server: the rows and columns that they send are read; empty: all.
-        condition: makes one more condition of the rows that are read.
+        columns: the columns' names.
+        publications: the server's publications whose rows and columns are read; empty: all.
+        condition: returns one more condition on the rows.
     """
 
     table: TableName
@@ -171,7 +172,7 @@ class TableSelection:
         """The query, in the connection's snapshot.
 
         Raises:
-            ConfigError: the table or a column of it is not there, or is not published.
+            ConfigError: the table or one of its columns does not exist, or is not published.
             TableError: as :func:`find_table`.
         """
         facts = find_table(connection, self.table)
@@ -242,10 +243,10 @@ class TableSelection:
 
 @contextmanager
 def hints_of_a_read(gone: str) -> Iterator[None]:
-    """Say of an error what the user of a query can do; a copy's hints are not for them.
+    """A context that replaces a copy's hints in errors by hints for the user of a query.
 
     Args:
-        gone: what to do when the snapshot is gone.
+        gone: what to do if the snapshot is gone.
     """
     try:
         yield
