@@ -1,4 +1,4 @@
-"""Errors of disks in words: what is wrong with which folder, and what ends it."""
+"""Errors of disks as text: which folder has which problem, and how to solve it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class DiskTrouble(NamedTuple):
-    """An error of a disk.
+    """A problem of a disk, as text for the user.
 
     Attributes:
-        what: a sentence.
-        hint: what ends it.
+        what: the problem, one sentence.
+        hint: how to solve it.
     """
 
     what: str
@@ -25,8 +25,8 @@ _MAKE_ROOM = "make room there"
 _TROUBLES = {
     errno.ENOSPC: ("no room is left on the disk of {}", _MAKE_ROOM),
     errno.EDQUOT: ("the quota on the disk of {} is used up", f"raise it, or {_MAKE_ROOM}"),
-    errno.EACCES: ("{} may not be read or written", "give pgsluice's user the right to do so"),
-    errno.EPERM: ("{} may not be read or written", "give pgsluice's user the right to do so"),
+    errno.EACCES: ("{} cannot be read or written", "give pgsluice's user the permission"),
+    errno.EPERM: ("{} cannot be read or written", "give pgsluice's user the permission"),
     errno.EROFS: ("the disk of {} is mounted read-only", "mount it for writing"),
     errno.ENOTDIR: (
         "{} cannot be there: a part of its path is a file",
@@ -45,10 +45,10 @@ _TROUBLES = {
 
 
 def disk_trouble(error: OSError, place: str | None = None) -> DiskTrouble | None:
-    """What an error of the operating system says about a disk; None: it is about none.
+    """Translate an error of the operating system that concerns a disk; None for any other error.
 
     Args:
-        place: the folder that was read or written, if the error has no name itself.
+        place: the folder that was read or written; used if the error does not name a file.
     """
     trouble = _TROUBLES.get(error.errno or 0)
     if trouble is None:
@@ -59,9 +59,9 @@ def disk_trouble(error: OSError, place: str | None = None) -> DiskTrouble | None
 
 @contextmanager
 def naming(place: PathLike[str] | str) -> Iterator[None]:
-    """Give errors of the operating system the name of a folder, if they have no name.
+    """Add the name of a folder to errors of the operating system that name no file.
 
-    Errors of files that are written, and those of Arrow, have none.
+    Errors of writes, and errors that Arrow raises, name no file.
     """
     try:
         yield

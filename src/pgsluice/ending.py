@@ -1,11 +1,12 @@
-"""A process that is asked to end has ended soon, whatever it waits for.
+"""The deadline for the shutdown of a process: it ends soon after a signal, whatever it waits for.
 
-A server that does not answer, or a file system that hangs, can hold a thread for ever, and Python
-cannot interrupt it. So the end has a deadline: what has not ended by then is left as it is, as by
-SIGKILL. That is safe at any moment, since what is durable is whole (contracts: spool).
+A server that does not answer, or a file system that hangs, can block a thread for ever, and Python
+cannot interrupt it. So the shutdown has a deadline: after it, the process exits without waiting for
+its threads, as by SIGKILL. That is safe at any moment: every durable file is complete (contracts:
+spool).
 
-The deadline is kept by a thread of its own, which a signal reaches through a pipe. So it is kept
-also while the main thread is inside of a call that does not return.
+A separate thread enforces the deadline; a signal reaches it through a pipe. So the deadline holds
+even while the main thread is inside a call that does not return.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
 
 
 def limit_the_end(limit_s: float, end: Callable[[int], object]) -> None:
-    """From now on, SIGINT and SIGTERM leave this process a limited time to end.
+    """Limit the time that this process may take to exit after SIGINT or SIGTERM.
 
-    Both need a handler of Python's; what it does is not changed. To be called once, by the main
+    Both signals need a Python handler, which keeps working as before. Call this once, in the main
     thread.
 
     Args:
-        limit_s: after the first of these signals.
-        end: ends the process at once; gets the signal's number.
+        limit_s: seconds from the first signal to the forced exit.
+        end: called with the signal's number to end the process at once.
     """
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
@@ -44,7 +45,7 @@ def limit_the_end(limit_s: float, end: Callable[[int], object]) -> None:
 
 
 def say_last(text: str, limit_s: float = 0.5) -> None:
-    """Write to stderr, and wait for it no longer than this: it may be a pipe that nobody reads."""
+    """Write a last message to stderr, with a time limit: stderr may be a pipe that nobody reads."""
     thread = threading.Thread(target=os.write, args=(2, text.encode()), daemon=True)
     try:
         thread.start()

@@ -81,30 +81,31 @@ class ParkReason(StrEnum):
     """Reasons of parked tables whose end a catalog refresh can detect."""
 
     KEY = "key"
-    """Its updates and deletes do not say which row they are of."""
+    """Updates and deletes of the table do not identify their row."""
     COLUMNS = "columns"
-    """The target can't have its columns."""
+    """The target table cannot have the columns of the source table."""
     RIGHTS = "rights"
-    """The role may not read it, or not all of its rows."""
+    """The role lacks the privilege to read the table, or row security hides rows from it."""
     REWRITTEN = "rewritten"
-    """It was rewritten, made again or renamed during each attempt of its copy."""
+    """Each attempt to copy the table failed, because it was rewritten, recreated or renamed
+    meanwhile."""
 
 
 class PgsluiceError(Exception):
     """Base of all errors.
 
     Args:
-        what: one sentence: what happened.
+        what: what happened, one sentence.
         details: lines that follow it.
         hint: what to do next, one sentence or a few lines; None when there is nothing to do.
-        remedy: what a subscription does about it, where that is not what its class says.
+        remedy: the recovery action, if it differs from that of the error's class.
         facts: where it happened (``lsn``, ``tag``, ``offset``, ``table``, ``column`` ...).
     """
 
     exit_code = ExitCode.FAILED
     remedy = Remedy.RETRY
     is_lasting = False
-    """What the work needs does not come back: the same work would fail again."""
+    """The same work would fail again: something that it needs is gone for good."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class PgsluiceError(Exception):
 
     @classmethod
     def of_text(cls, text: str, **more: Any) -> Self:
-        """An error that says what another one said: its text, with details and hint."""
+        """Make an error from the text of another one, with its details and its hint."""
         what, *lines = text.split("\n")
         is_indented = all(line.startswith("  ") for line in lines)
         return cls(what, details=[line[2:] for line in lines] if is_indented else lines, **more)
@@ -159,7 +160,7 @@ class ConfigError(PgsluiceError):
 
 
 class ProtocolError(PgsluiceError):
-    """Bytes that are not what the protocol says; facts: ``tag``, ``offset``, ``lsn``."""
+    """The server sent bytes that violate the protocol; facts: ``tag``, ``offset``, ``lsn``."""
 
 
 class ConversionError(PgsluiceError):
@@ -195,13 +196,13 @@ class Gap(SourceRefused):
 
 
 class ForeignSource(SourceRefused):
-    """The server is another system, or the database or slot another, than the spool's."""
+    """The server, database or slot is not the one that the spool belongs to."""
 
 
 class SpoolError(PgsluiceError):
     """The spool cannot be read or written; fact: ``path``.
 
-    A file that cannot be read is to be restored: until then the tables that need it wait.
+    The user has to restore a file that cannot be read. Until then, the tables that need it wait.
     """
 
     remedy = Remedy.WAIT
@@ -279,12 +280,12 @@ class Failure:
         message: the error as text.
         reason: why the table is parked, if a catalog refresh can detect its end.
         details: a traceback for the log, where the error was not expected; None otherwise.
-        is_of_target: it waits for the target's store.
+        is_of_target: the target's store failed, so the table waits for it.
         is_lasting: see :class:`PgsluiceError`.
-        leaves: the partitions whose bounds the task needs to go on.
-        partitions: those whose changes the target cannot follow; empty: the whole table's.
-        reached: the LSN at which the target is, if another writer has overwritten our commits
-            after it.
+        leaves: the partitions whose bounds the task needs before it can continue.
+        partitions: the partitions whose changes cannot be applied to the target; empty: all of the
+            table.
+        reached: the target's LSN after another writer has overwritten later commits of pgsluice.
     """
 
     remedy: Remedy
@@ -299,10 +300,10 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """What any exception means for the table whose task raised it.
+        """The failure of a table whose task raised this exception.
 
-        A disk or a network that fails is waited for, but not a file that is missing. Other errors
-        of other libraries are tried again: nothing is known of them.
+        Errors of disks and networks lead to waiting; a missing file does not. Unknown errors of
+        other libraries lead to another attempt.
         """
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)

@@ -1,8 +1,8 @@
 """Events that capture, copies and subscriptions report while they run, through a callback.
 
-Those rooms do not know who shows the events: ``cli`` connects the callback to a
-:class:`~pgsluice.monitor.live.LiveView`. Events are only shown: nothing is decided by them, so a
-lost event does no harm.
+The rooms that report events do not know who displays them: ``cli`` connects the callback to a
+:class:`~pgsluice.monitor.live.LiveView`. Events are for display only: no decision depends on them,
+so a lost event does no harm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 from pgsluice.lsn import Lsn
 
 INSERTS_ONLY = "inserts only"
-"""How the sentence begins of a table whose updates and deletes are not sent."""
+"""The start of the message about a table whose updates and deletes are not sent."""
 
 
 class CapturePhase(StrEnum):
@@ -37,7 +37,7 @@ class CaptureState:
         frontier: everything up to this LSN is received and durable.
         lag_bytes: the server's flush LSN minus the frontier; None: not known.
         spool_bytes: the size of the spool; None: not known.
-        message: why capture cannot go on, or None.
+        message: why capture cannot continue, or None.
         times: how many connections in a row ended for this reason without receiving more.
     """
 
@@ -60,7 +60,8 @@ class BatchFinished:
         rows: the number of changes, over all tables.
         seconds: from planning to the last table's commit.
         tables: how many tables had changes.
-        lag_bytes: received WAL from the oldest change on that a target lacks; 0: none lacks any.
+        lag_bytes: bytes of received WAL since the oldest change that a target lacks; 0: none lacks
+            any.
         lag_s: the age of that change.
         behind: the tables (schema and name) that lack changes from before the position.
     """
@@ -102,10 +103,10 @@ class TableStateChanged:
     :class:`~pgsluice.spool.records.record.TableState`.
 
     Attributes:
-        state: ``u`` where its target stands still.
+        state: ``u`` if the table is unpublished and its target is no longer updated.
         error: why it is parked.
-        incomplete: what its target does not get, although it is not parked.
-        copy_words: what is copied again now, and why; empty: nothing is.
+        incomplete: which changes its target does not get, although the table is not parked.
+        copy_words: the reason for a new copy of the table, as text; empty: none is needed.
     """
 
     subscription: str
@@ -119,19 +120,19 @@ class TableStateChanged:
 
 _TELLING_BYTES = 64 * 2**20
 _TELLING_SHARE = 0.05
-"""After so much of a copy, its rate tells how long the rest takes."""
+"""The minimum duration of a copy, in seconds, before its rate predicts the remaining time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAmount:
-    """How much is copied, of one table or of several.
+    """The amount of data in copies, of one table or of several.
 
     Attributes:
-        ranges, all_ranges: how many ranges are copied, and in all: a task copies one range.
+        ranges, all_ranges: the copied chunks, and all chunks; a task copies one chunk.
         rows: copied so far.
-        bytes, all_bytes: about how much of the source is read, and is to be read.
-        rows_per_s, bytes_per_s: over the last half minute, or the last ranges if these took longer;
-            0 if none has ended.
+        bytes, all_bytes: approximate bytes of the source read so far, and in all.
+        rows_per_s, bytes_per_s: over the last half minute, or over the last chunks if these took
+            longer; 0 before the first chunk is done.
     """
 
     ranges: int = 0
@@ -144,8 +145,8 @@ class CopyAmount:
 
     @property
     def left_s(self) -> float | None:
-        """How long the rest takes at this rate; None: it is not known, also because small tables
-        come first, and their rate is not that of the large ones."""
+        """The remaining time at this rate, in seconds; None: unknown. It is also unknown while
+        small tables are copied first, because their rate is not that of large tables."""
         if self.ranges >= self.all_ranges:
             return 0.0
         enough_bytes = min(_TELLING_BYTES, self.all_bytes * _TELLING_SHARE)
@@ -172,12 +173,13 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True)
 class CopiesProgress:
-    """The progress of all copies of a subscription that run now, and of those that ended since.
+    """The progress of all running copies of a subscription, with those that ended since they
+    started.
 
     Attributes:
         subscription: its name.
-        tables, all_tables: how many are copied, and in all.
-        waits_for: what tables wait for, each for one of these.
+        tables, all_tables: how many tables are copied, and how many there are.
+        waits_for: the reasons why tables wait.
     """
 
     subscription: str
@@ -189,10 +191,10 @@ class CopiesProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """What a run does, or waits for, before changes are applied.
+    """A step of a run before it applies changes: what it does or waits for.
 
     Attributes:
-        doing: as ``starting Spark``; empty: changes are applied now.
+        doing: for example ``starting Spark``; empty: the run applies changes now.
     """
 
     doing: str

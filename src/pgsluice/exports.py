@@ -1,6 +1,6 @@
-"""Packages that import what they export when one of its names is first used.
+"""Lets a package import a module only when one of the module's exported names is first used.
 
-Some processes are to start fast, and need only a little of a package.
+This speeds up processes that need only a part of a package.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def on_demand(package: str, modules: Sequence[str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package.
+    """Make the ``__getattr__`` of a package.
 
     Args:
-        modules: those that have the names of the package's ``__all__``.
+        modules: the modules that define the names of the package's ``__all__``.
     """
 
     def getattribute(name: str) -> Any:

@@ -1,9 +1,10 @@
-"""Facts of a relation that are not on the wire.
+"""Relation metadata that pgoutput does not send.
 
-pgoutput's Relation message has names, types and the replica identity. What an applier needs
-beyond it (the partition root, the primary key, the value that rows from before an ADD COLUMN
-have, how a user's type is made) is looked up when a relation's OID first comes, and kept in
-the spool beside the messages, so that a segment decodes without the server.
+pgoutput's Relation message has names, types and the replica identity. To apply changes, pgsluice
+also needs the partition root, the primary key, the values of added columns in older rows, and the
+definitions of user-defined types. Capture reads them from the catalog when it first receives a
+relation's OID, and stores them in the spool beside the messages. So a segment can be decoded
+without the server.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from pgsluice.types.definition import TypeDefinition, TypeField
 
 _REMEMBERED = 2000
-"""Relations whose facts a process does not read from JSON again."""
+"""How many relations' parsed metadata a process keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,11 @@ class ColumnFacts:
     """One row of pg_attribute.
 
     Attributes:
-        missing: pg_attribute.attmissingval's one element in text form: what rows from before
-            the column was added have; None when there is none.
+        missing: the element of pg_attribute.attmissingval in text form, which is the value of rows
+            that are older than the column; None if there is none.
         generated: ``""``, ``"s"`` stored, ``"v"`` virtual.
         identity: ``""``, ``"a"`` always, ``"d"`` by default.
-        row_version: xmin of the pg_attribute row: changes when the column's definition does.
+        row_version: xmin of the pg_attribute row; it changes with the column's definition.
     """
 
     name: str
@@ -44,13 +45,13 @@ class ColumnFacts:
 
 
 class LeafBound(NamedTuple):
-    """The bound of a partition among the rows of the partitioned table right above it.
+    """The partition bound of a leaf partition or of a partitioned table above it.
 
     Attributes:
-        parent: the OID of that table.
-        condition: SQL that is true for the partition's rows; empty if that cannot be said, or
-            depends on which other partitions there are.
-        columns: those that the condition names.
+        parent: the OID of the partitioned table directly above it.
+        condition: an SQL condition on rows of the parent that is true for the partition's rows;
+            empty if there is none, or if it depends on other partitions (DEFAULT).
+        columns: the columns in the condition.
         is_only: the partition has had no other bound, as far as the catalog tells.
     """
 
@@ -62,10 +63,10 @@ class LeafBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DroppedColumn:
-    """The row of a dropped column in pg_attribute: its name and its type are gone.
+    """The row of a dropped column in pg_attribute, which has no name and no type any more.
 
     Attributes:
-        length, align: pg_type.typlen and typalign of the type that it had.
+        length, align: pg_type.typlen and typalign of the column's former type.
     """
 
     attnum: int
@@ -75,7 +76,7 @@ class DroppedColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelationFacts:
-    """What the catalog says of one relation.
+    """The metadata of one relation, from the catalog.
 
     Attributes:
         kind: pg_class.relkind: ``r`` table, ``p`` partitioned table.
@@ -86,12 +87,14 @@ class RelationFacts:
             primary key's, ``i``: that index's), else empty.
         replica_identity: pg_class.relreplident: ``d``, ``n``, ``f`` or ``i``.
         filenode: pg_class.relfilenode, 0 for a partitioned table.
-        columns: not dropped ones, in attnum order.
-        dropped: the others, likewise; None: not known, in facts of earlier versions.
-        above: of a leaf, each partitioned table above it, and the attnums that ``columns`` have
+        columns: the columns that are not dropped, in attnum order.
+        dropped: the dropped columns, in attnum order; None: unknown, in metadata of earlier
+            versions.
+        above: of a leaf partition, each partitioned table above it, with the attnums of ``columns``
             there.
-        types: every type that is not built in and that the columns need, also indirectly.
-        bound: of a leaf, as far as it is known: when its rows come, the leaf may be gone.
+        types: all types that are not built in and that the columns use, directly or indirectly.
+        bound: of a leaf partition, if it is known; the partition may be dropped before its rows are
+            applied.
     """
 
     oid: int
@@ -112,11 +115,11 @@ class RelationFacts:
     bound: LeafBound | None = None
 
     def type_definitions(self) -> dict[int, TypeDefinition]:
-        """The types by OID, as the type registry takes them."""
+        """The user-defined types by OID, in the form of the type registry."""
         return {definition.oid: definition for definition in self.types}
 
     def with_published_keys(self, columns: Collection[str]) -> RelationFacts:
-        """Without a primary key or identity of which a column is not among those published."""
+        """These facts without a primary key or replica identity that has an unpublished column."""
         published = frozenset(columns)
         return replace(
             self,
@@ -125,7 +128,7 @@ class RelationFacts:
         )
 
     def without_numbers(self) -> RelationFacts:
-        """Without anything that tells columns apart beside their names."""
+        """These facts without attribute numbers: only names tell columns apart then."""
         columns = tuple(replace(column, attnum=0) for column in self.columns)
         return replace(self, columns=columns, dropped=None, above=())
 
@@ -152,7 +155,7 @@ class RelationFacts:
 
 @lru_cache(_REMEMBERED)
 def _facts_of(text: str) -> RelationFacts:
-    """Facts from JSON; each segment repeats those of its relations."""
+    """Parse facts from JSON, with a cache: each segment repeats the facts of its relations."""
     try:
         raw: dict[str, Any] = json.loads(text)
         columns = tuple(ColumnFacts(**column) for column in raw.pop("columns"))

@@ -1,11 +1,10 @@
-"""Failpoints: named places where a test makes the process die or wait, or the disk fill up.
+"""Failpoints: named places where a test kills the process, blocks it, or fakes a full disk.
 
-``PGSLUICE_FAILPOINTS="spool.before_rename=kill@3,spool.write=enospc"`` arms them for one
-process and its children: ``kill`` is SIGKILL to itself, ``enospc`` and ``eio`` are the
-OSError that a real disk would give, ``@n`` waits for the n-th time that the place is passed
-(the errors then last). ``kill:PATH`` kills one process only: the one that makes the file.
-``wait:PATH`` waits while the file is there.
-Unset, a failpoint costs one attribute lookup.
+``PGSLUICE_FAILPOINTS="spool.before_rename=kill@3,spool.write=enospc"`` arms them for one process
+and its children: ``kill`` sends SIGKILL to the process itself. ``enospc`` and ``eio`` raise the
+OSError of a real disk. ``@n`` takes effect at the n-th pass of the place (errors: from the n-th
+pass on). ``kill:PATH`` kills only the process that creates the file first. ``wait:PATH`` waits
+while the file exists. Without the variable, a failpoint costs one attribute lookup.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _FAILPOINTS: dict[str, _Failpoint] = {}
 
 
 def arm(specification: str) -> None:
-    """Arm this process as the environment variable would; ``""`` disarms it.
+    """Arm this process as the environment variable would; an empty text disarms it.
 
     Raises:
         ValueError: not a list of ``name=action``.
@@ -70,6 +69,6 @@ arm(os.environ.get("PGSLUICE_FAILPOINTS", ""))
 
 
 def failpoint(name: str) -> None:
-    """Do what the environment asks for at the place ``name``; nothing when it asks nothing."""
+    """Run the action that is armed for the place ``name``; do nothing if none is."""
     if _FAILPOINTS and (point := _FAILPOINTS.get(name)) is not None:
         point(name)

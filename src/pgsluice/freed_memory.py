@@ -1,7 +1,7 @@
-"""What a worker keeps of the memory that it has freed.
+"""How much freed memory a worker keeps instead of returning it to the system.
 
-The C library decides that, by limits that its caller may set. Other libraries than GNU's have none
-of these functions: there nothing happens.
+The C library decides that by limits, which this module sets. Only GNU's C library has these
+functions; with others, this module does nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _MIB = 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES, _OWN_MAPPING_BYTES, _ARENAS = 32 * _MIB, 16 * _MIB, 2
 MUCH_BYTES = 384 * _MIB
-"""A process that has more in memory gives back what is free."""
+"""A process with more resident memory than this returns freed pages, in bytes."""
 
 
 def keep_freed_memory() -> None:
-    """Keep some memory that is freed for what is needed next.
+    """Let the C library keep freed memory for the next allocations.
 
-    A copy needs as much for each of its blocks. The C library gives large pieces back to the
-    system, which then has to give each page anew: a fifth of the CPU of copying narrow rows.
+    A copy allocates the same amount for each block of rows. By default, the C library returns large
+    allocations to the system, and the kernel then has to map each page again: a fifth of the CPU
+    time of copying narrow rows.
 
-    Threads share two arenas, which hold what is freed. With one for each thread of the libraries, a
-    worker that merges small batches took 450 MB instead of 260.
+    All threads share two arenas of freed memory. With one arena for each thread, a worker that
+    merges small batches used 450 MB instead of 260.
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         import pyarrow as pa
@@ -42,10 +43,10 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Give free pages back to the system, if this process has much in memory.
+    """Return free pages to the system, if this process uses much memory.
 
-    What one piece of a large batch, or one group of a file's rows, frees lies between what stays,
-    so the next one may not fit into it: the process would grow with them.
+    A piece of a large batch, or a row group of a file, leaves free pages between used ones. The
+    next piece may not fit there, so without this call the process would grow with each piece.
     """
     trim = _function("malloc_trim")
     if trim is not None and _resident_bytes() > MUCH_BYTES:

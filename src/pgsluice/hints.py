@@ -1,7 +1,7 @@
-"""Commands of pgsluice in hints.
+"""Writes the ``pgsluice …`` commands that hints contain.
 
-A room does not know how its user calls the configuration, so hints write CONFIG for it. What
-prints or logs them puts the file's name there: :func:`with_config`, at each way out.
+The code that raises an error does not know the configuration's path, so hints contain the
+placeholder CONFIG. The code that prints or logs a hint replaces it: :func:`with_config`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COPY_ALL_AGAIN = (
     f"`pgsluice drop {CONFIG}`, move the targets' tables away, then start again: pgsluice copies "
     "every table"
 )
-"""What is left when changes are gone: a new spool does not write the tables of an old one."""
+"""The hint for lost changes: start a new spool, which needs new target tables."""
 _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
 
 
@@ -28,7 +28,7 @@ def copy_again(title: str) -> str:
 
 
 def keep_as_text(title: str, columns: Iterable[str]) -> str:
-    """How a table is copied whose columns have values that their types cannot hold."""
+    """The hint for columns with values that their target types cannot hold: copy them as text."""
     types = ", ".join(f'{shown_json(f"{title}.{column}")} = "string"' for column in columns)
     return (
         f"keep PostgreSQL's text of them, types = {{ {types} }} in the subscription, then copy the "
@@ -37,7 +37,7 @@ def keep_as_text(title: str, columns: Iterable[str]) -> str:
 
 
 def for_query(text: str, slot: str, spool: object) -> str:
-    """The text for the user of a Spark query, who has no configuration.
+    """Rewrite a hint for the user of a Spark query, who has no configuration.
 
     Args:
         slot, spool: the query's slot, and the folder of its spool.
@@ -53,28 +53,28 @@ def for_query(text: str, slot: str, spool: object) -> str:
 
 
 class _Named:
-    """How the user of this process calls the configuration."""
+    """The configuration's path, as the user of this process wrote it."""
 
     config = CONFIG
 
 
 def name_config(config: str) -> None:
-    """Say once how the user of this process calls the configuration."""
+    """Store the configuration's path, as the user of this process wrote it; called once."""
     _Named.config = config
 
 
 def with_config(text: str, config: str | None = None) -> str:
-    """The text with the configuration's file in each of its commands.
+    """Replace the placeholder CONFIG by the configuration's path.
 
     Args:
-        config: its name; None: as :func:`name_config` was told.
+        config: the path; None: the one of :func:`name_config`.
     """
     name = shlex.quote(config if config is not None else _Named.config)
     return _COMMAND.sub(lambda match: f"{match[1]} {name}", text)
 
 
 def values_with_config(value: Any) -> Any:
-    """A value for JSON, with the configuration's file in each command of its texts."""
+    """Replace the placeholder CONFIG in all texts of a JSON value."""
     match value:
         case str():
             return with_config(value)

@@ -1,4 +1,4 @@
-"""Log sequence numbers: where something stands in PostgreSQL's write-ahead log.
+"""Log sequence numbers: positions in PostgreSQL's write-ahead log.
 
 An :class:`Lsn` is an ``int``, so it compares, sorts and travels in Arrow and JSON as a
 signed 64-bit number, and prints as PostgreSQL prints it: ``0/16B3748``.

@@ -1,7 +1,7 @@
-"""Which machine a task works on, if it is not the driver's: errors of executors say it.
+"""The name of the machine that runs a task, for the errors of executors.
 
-A folder or a store that the driver sees may be missing on one executor only, and the error comes
-to a user who looks at the driver.
+A folder or a store may be missing on one executor only. The error names that machine, because the
+user reads it on the driver.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import socket
 
 
 class _Here:
-    """What this process knows of itself."""
+    """The machine of this process."""
 
     executor: str | None = None
 
 
 def begin_task(driver: str) -> None:
-    """Say that this process does a task of a driver, by the name of the driver's machine."""
+    """Note that this process runs a task of a driver on the given machine."""
     here = socket.gethostname()
     _Here.executor = None if here == driver else here
 
 
 def executor() -> str | None:
-    """The name of this machine, if it is an executor's; None: this is the driver's."""
+    """The name of this machine if it is an executor's; None on the driver's machine."""
     return _Here.executor
 
 
 def naming_machine(message: str) -> str:
-    """A message with this machine in its first line, if it is an executor's."""
+    """Add this machine's name to the first line of a message, if it is an executor's."""
     if _Here.executor is None or _Here.executor in message:
         return message
     first, *others = message.split("\n")

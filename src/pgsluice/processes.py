@@ -1,9 +1,9 @@
-"""Processes of a run: how one is started, whether one is there, and what is logged when one ends.
+"""Child processes of a run: starts them, checks whether they run, and logs how they ended.
 
-Any process may be killed at any time, and the run goes on by itself. Its user reads why it paused:
-which process ended, how, and what happens next. Each kind of process has its line in :data:`_NEXT`.
-What keeps a process from being started has one in :data:`_NOT_STARTED`; what passes by itself is
-in :data:`_PASSING`.
+Any process may be killed at any time; the run continues without help. The log says which process
+ended, how, and what happens next: :data:`_NEXT` has this for each kind of process.
+:data:`_NOT_STARTED` has the reasons why a process cannot be started; :data:`_PASSING` has those
+that are temporary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Part(StrEnum):
-    """A kind of process, by the words for it."""
+    """The kinds of processes; the values are their names in messages."""
 
     CAPTURE = "capture"
     JVM = "Spark's JVM"
@@ -39,7 +39,7 @@ _NEXT = {
     Part.DAEMON: "Spark starts another one",
     Part.KEEPER: "pgsluice restarts the unfinished copies",
 }
-"""Of those that a run watches."""
+"""The processes that a run watches."""
 _NOT_STARTED = {
     errno.EAGAIN: "the system lets this user start no more processes (ulimit -u, or the container's"
     " limit of processes): raise the limit, or end others",
@@ -52,17 +52,17 @@ _NOT_STARTED = {
 }
 _PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EFAULT, errno.ETXTBSY, errno.EINTR})
 _PAUSES_S = (0.1, 0.4, 1.5)
-"""Before each further attempt to start a process."""
+"""The pauses before each further attempt to start a process, in seconds."""
 
 
 def start(part: Part, begin: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S) -> T:
-    """Start a process: every process of a run is started here.
+    """Start a process; all processes of a run are started here.
 
-    What passes by itself (no memory, no room for another process, a program that is just written)
-    is tried again, a few times, with a line in the log.
+    After a temporary error (out of memory, process limit, program file busy), it logs a line and
+    tries again, a few times.
 
     Args:
-        begin: starts it; it raises OSError if the system starts no process now.
+        begin: starts the process; raises OSError if the system refuses.
 
     Raises:
         OSError: it could not be started.
@@ -80,7 +80,7 @@ def start(part: Part, begin: Callable[[], T], pauses_s: Sequence[float] = _PAUSE
 
 
 def why_not_started(part: Part, error: OSError) -> tuple[str, str | None]:
-    """That a process could not be started, and what to do."""
+    """The message and the hint for a process that could not be started."""
     what = f"{part} could not be started: {error.strerror or error}"
     if error.errno == errno.ENOENT:
         what += f": {error.filename}"
@@ -93,15 +93,15 @@ def say_it_ended(part: Part, pid: int, exit_code: int | None) -> None:
 
 
 def say_next(part: Part, why: str) -> None:
-    """Log what happens next, after a sentence of what has happened."""
+    """Log a sentence about what happened, followed by what happens next."""
     logger.warning("%s: %s", why, _NEXT[part])
 
 
 def has_ended(part: Part, pid: int | None = None, exit_code: int | None = None) -> str:
-    """Which process ended, and how, as ``capture (process 12) has ended by SIGKILL``.
+    """A sentence about the end of a process, such as ``capture (process 12) has ended by SIGKILL``.
 
     Args:
-        exit_code: negative: the signal that ended it; None: it is not known.
+        exit_code: negative for the signal that ended it; None if unknown.
     """
     which = part if pid is None else f"{part} (process {pid})"
     how = "" if exit_code is None else f" {_how(exit_code)}"
@@ -118,7 +118,7 @@ def _how(exit_code: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process with this id; one that has only to be waited for is not there."""
+    """Whether a process with this id runs; a zombie does not count."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

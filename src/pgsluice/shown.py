@@ -1,9 +1,8 @@
-r"""How text from outside is shown: nothing that a server or a file says reaches a terminal raw.
+r"""Makes foreign text safe to print: no control character of it reaches a terminal or a log.
 
-A table can have any name: escape sequences that clear a terminal, a newline and then a line that
-looks like one of ours, marks that turn the direction of reading. Every character that cannot be
-seen is shown as Python writes it (``\x1b``, ``\n``, ``\u202e``). Applying a function of this module
-twice changes nothing.
+A table's name may contain escape sequences that clear a terminal, a newline with a forged log line,
+or marks that reverse the reading direction. Invisible characters are printed as Python's escapes
+(``\x1b``, ``\n``, ``\u202e``). Applying a function of this module twice changes nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def shown(text: str) -> str:
-    """A name or text of others inside a sentence: one line of characters that can be seen."""
+    """Make a foreign name or text safe inside a sentence: one line of visible characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def shown_lines(text: str) -> str:
-    """A whole message: as :func:`shown`, but its own newlines stay.
+    """Make a whole message safe, as :func:`shown` does, but keep its own newlines.
 
     Lines after the first are indented, so that none of them looks like another message.
     """
@@ -37,12 +36,12 @@ def shown_lines(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A message of another library as one line, without its line breaks and colours."""
+    """Turn a message of another library into one line, without line breaks and colours."""
     return shown(" ".join(_COLOUR.sub("", text).split()))
 
 
 def shown_json(value: Any, *, indent: int | None = None) -> str:
-    r"""A value as JSON, with characters that cannot be seen as ``\u`` escapes."""
+    r"""Format a value as JSON, with ``\u`` escapes for invisible characters."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isprintable():
         return text
@@ -52,7 +51,7 @@ def shown_json(value: Any, *, indent: int | None = None) -> str:
 
 
 class _ShownFormatter(logging.Formatter):
-    """Formats a record as :func:`shown_lines` does."""
+    """Formats log records with :func:`shown_lines`."""
 
     def __init__(self, finish: Callable[[str], str]) -> None:
         super().__init__()
@@ -63,7 +62,7 @@ class _ShownFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Prints on what is stderr at the moment: a live view puts lines above what it draws."""
+    """Prints to the current ``sys.stderr``, which a live view replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -71,10 +70,10 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr(finish: Callable[[str], str]) -> None:
-    """Print what this process logs, from warnings on, on stderr: called once by a program.
+    """Print this process's log to stderr, from warnings on; a program calls it once.
 
     Args:
-        finish: puts into each text what only the program knows.
+        finish: completes each text, for example with the configuration's path.
     """
     handler = _StderrHandler()
     handler.setFormatter(_ShownFormatter(finish))

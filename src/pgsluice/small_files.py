@@ -1,6 +1,6 @@
-"""Small files that are replaced as a whole: a reader sees the old one or the new one.
+"""Small files that are replaced as a whole: a reader sees the old content or the new one.
 
-Nothing is synced. So they hold what may be lost, or what another process asks for at once.
+They are not synced to disk. So they hold only what may be lost, or requests to a running process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = ".tmp"
-"""The suffix of a file that is being written."""
+"""The suffix of a file while it is written."""
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A new file, for the block to write; at its end, the file replaces the one of this path.
+    """Open a temporary file for the block to write; it replaces the file of this path at the end.
 
     Raises:
-        OSError: the file is as it was, and no temporary one is left.
+        OSError: the old file is unchanged, and the temporary file is deleted.
     """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{TEMPORARY}")
     try:
@@ -36,7 +36,7 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file that only this user may read.
+    """Replace a file that only this user may read by one with this text.
 
     Raises:
         OSError: as :func:`replacing`.
@@ -46,11 +46,11 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_json(path: Path, content: object) -> None:
-    """The same with JSON."""
+    """Replace a file that only this user may read by one with this value as JSON."""
     replace_text(path, json.dumps(content, ensure_ascii=False))
 
 
 def replace_json_if_possible(path: Path, content: object) -> None:
-    """The same for a file that may be lost: a full disk does not matter."""
+    """As :func:`replace_json`, but ignore errors of the disk: the file may be lost."""
     with suppress(OSError):
         replace_json(path, content)

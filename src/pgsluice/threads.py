@@ -1,4 +1,4 @@
-"""A thread that keeps the error that ended it, and pauses that grow from attempt to attempt."""
+"""Background threads that keep their error, and pauses that grow between attempts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 
 class WorkThread(threading.Thread):
-    """Works in the background of its process, and keeps the error that ended the work.
+    """A background thread that keeps the error that ended its work.
 
     Attributes:
-        error: None while it works, and after work that ended well.
+        error: None while the work runs, and after it succeeded.
     """
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
@@ -25,13 +25,13 @@ class WorkThread(threading.Thread):
             self.error = error
 
     def raise_error(self) -> None:
-        """Raise what ended the work, if it was an error."""
+        """Raise the error that ended the work, if there is one."""
         if self.error is not None:
             raise self.error
 
 
 class Backoff:
-    """Pauses that grow with each failure in a row; the last one repeats."""
+    """Pauses between attempts, which grow with each failure in a row; the last one repeats."""
 
     def __init__(self, pauses_s: Sequence[float]) -> None:
         self._pauses_s = pauses_s
@@ -39,15 +39,15 @@ class Backoff:
 
     @property
     def longest_s(self) -> float:
-        """The pause that repeats."""
+        """The longest pause, in seconds."""
         return self._pauses_s[-1]
 
     def succeeded(self) -> None:
-        """The next failure is the first one in a row."""
+        """Reset after a success: the next failure counts as the first."""
         self._failures = 0
 
     def failed(self) -> float:
-        """Count a failure; how long to wait before the next attempt."""
+        """Count a failure and return the pause before the next attempt, in seconds."""
         pause_s = self._pauses_s[min(self._failures, len(self._pauses_s) - 1)]
         self._failures += 1
         return pause_s
