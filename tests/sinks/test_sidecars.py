@@ -99,8 +99,8 @@ def test_a_search_through_a_large_file_keeps_one_run_of_its_sidecar_in_memory(
 ) -> None:
     path = tmp_path / "file.keys"
     parts = np.random.default_rng(1).permutation(800_000).reshape(4, -1)
-    sidecars.write_sidecar(path, (pa.table({"k": part}) for part in parts))
-    sidecar = sidecars.OpenSidecars().get(path)
+    sidecars.write_sidecar(path, "keys", (pa.table({"k": part}) for part in parts))
+    sidecar = sidecars.OpenSidecars().get(path, "keys")
     assert sidecar is not None
     resident, rows = [], []
     for run in sidecar.runs():
@@ -127,8 +127,8 @@ def test_a_mapped_sidecar_holds_no_file_descriptor(tmp_path: Path) -> None:
     opened = sidecars.OpenSidecars()
     for number in range(20):
         path = tmp_path / f"{number}.keys"
-        sidecars.write_sidecar(path, [pa.table({"k": [number]})])
-        assert opened.get(path) is not None
+        sidecars.write_sidecar(path, "keys", [pa.table({"k": [number]})])
+        assert opened.get(path, "keys") is not None
     with (tmp_path / "open").open("w"):
         assert open_files_in(tmp_path) == ["open"]
 
@@ -149,7 +149,7 @@ def descriptors() -> list[int]:
 
 def test_a_limit_of_open_files_is_not_taken_for_a_damaged_sidecar(tmp_path: Path) -> None:
     path = tmp_path / "one.keys"
-    sidecars.write_sidecar(path, [pa.table({"k": [1]})])
+    sidecars.write_sidecar(path, "keys", [pa.table({"k": [1]})])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     least = max(descriptors()) + 1
     with ExitStack() as files:
@@ -159,15 +159,16 @@ def test_a_limit_of_open_files_is_not_taken_for_a_damaged_sidecar(tmp_path: Path
                 while True:
                     files.enter_context(path.open("rb"))
             with pytest.raises(OSError, match="Too many open files"):
-                sidecars.OpenSidecars().get(path)
+                sidecars.OpenSidecars().get(path, "keys")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_zeros_are_no_sidecar(tmp_path: Path) -> None:
     path = tmp_path / "one.keys"
-    path.write_bytes(bytes(4))
-    assert sidecars.OpenSidecars().get(path) is None
+    for size in (0, 4, 12, 1000):
+        path.write_bytes(bytes(size))
+        assert sidecars.OpenSidecars().get(path, "keys") is None
 
 
 def test_a_damaged_data_file_is_not_taken_for_trouble_of_the_cache(tmp_path: Path) -> None:

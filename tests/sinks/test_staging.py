@@ -129,3 +129,11 @@ def test_a_full_disk_is_said_with_the_table_and_the_folder(
         staged(lake, many_rows(256 * 1024))
     small_disk(lake / "cache", "16m")
     assert staged(lake, many_rows(256 * 1024)).rows == 256 * 1024
+
+
+def test_a_file_has_a_limit_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows may be compressed to nearly nothing, but their keys are in memory until then."""
+    monkeypatch.setattr("pgsluice.sinks.lake.staging._MOST_ROWS", 1000)
+    batches = (batch for _ in range(5) for batch in many_rows(400))
+    files = json.loads(staged(tmp_path, batches).payload)
+    assert [file["stats"]["numRecords"] for file in files] == [1200, 800]

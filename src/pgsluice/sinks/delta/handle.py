@@ -154,11 +154,10 @@ class DeltaHandle(TableHandle):
         batch after the copy does not have to wait for it."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
-        staged = staging.stage(self._snapshot.folder, schema, copied)
-        if self._table.key and self._way_with([staged]) == "on_read":
-            keys = pa.schema([schema.field(name) for name in self._table.key])
-            index = KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
-            index.prepare(file.name for file in staging.staged_files([staged]))
+        index = self._index_with(schema)
+        staged = staging.stage(self._snapshot.folder, schema, copied, index)
+        if index is not None and self._way_with([staged]) != "on_read":
+            index.drop(staging.staged_files([staged]))
         return staged
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
@@ -196,7 +195,7 @@ class DeltaHandle(TableHandle):
             return Applied(version=self.version)
         rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
         copied = CopiedRows(rows, schema, self._table.title)
-        part = staging.stage(old.folder, schema, copied)
+        part = staging.stage(old.folder, schema, copied, self._index_with(schema))
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
 
     @attempt()
@@ -276,6 +275,7 @@ class DeltaHandle(TableHandle):
             bytes_written=self._bytes_written,
             cut_retention_s=self._sink.cut_retention_s,
             history_retention_s=self._sink.history_retention_s,
+            index=self._index if self._is_merged_on_read else None,
         )
         is_done = self.version > before
         if is_done and self._index is not None:
@@ -367,7 +367,16 @@ class DeltaHandle(TableHandle):
         return KeyScan(self._snapshot.folder, keys)
 
     def _index_of(self, key: Sequence[str]) -> KeyIndex:
-        return KeyIndex.of(self._snapshot, self._sink.cache_dir, key)
+        shares = self._is_merged_on_read
+        return KeyIndex.of(self._snapshot, self._sink.cache_dir, key, shares=shares)
+
+    def _index_with(self, schema: pa.Schema) -> KeyIndex | None:
+        """What finds rows when the table has these columns; None: nothing will."""
+        key = {*self._table.key}
+        if self._way == "on_write" or not key or not key <= {*schema.names}:
+            return None
+        keys = pa.schema([schema.field(name) for name in self._table.key])
+        return KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:

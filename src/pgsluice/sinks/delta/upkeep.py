@@ -3,7 +3,7 @@
 After each batch some files are written anew, if that is due (:mod:`pgsluice.sinks.lake.upkeep`).
 After some commits, a checkpoint is written; after more, or many bytes, files that no kept version
 needs are deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's
-skip the folder ``_dv``.
+skip the folder ``_dv``. Sidecars in an object store go with their data files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from pgsluice.sinks.delta.log import remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 from pgsluice.sinks.lake.snapshot import DataFile
-from pgsluice.sinks.lake.upkeep import delete_orphans, files_to_rewrite, rewritten, unneeded
+from pgsluice.sinks.lake.staging import TakesKeys
+from pgsluice.sinks.lake.upkeep import (
+    delete_orphans,
+    files_to_rewrite,
+    rewritten,
+    unneeded,
+    unneeded_sidecars,
+)
 from pgsluice.stores.local import TEMPORARY_FOLDER
 
 CHECKPOINT_EVERY = 20
@@ -38,6 +45,7 @@ def keep_up(
     bytes_written: int,
     cut_retention_s: float,
     history_retention_s: float,
+    index: TakesKeys | None = None,
 ) -> DeltaSnapshot:
     """Do what is due after a batch; nothing, if another commit comes first.
 
@@ -46,6 +54,7 @@ def keep_up(
         bytes_written: bytes of the batch's files.
         keep_versions: whose files stay, however old they are.
         history_retention_s: files that were replaced later than this stay, too.
+        index: gets the keys of files that are written anew.
 
     Returns:
         the newest version afterwards.
@@ -54,7 +63,7 @@ def keep_up(
     hours = maintenance.log_hours(cut_retention_s, history_retention_s)
     with suppress(Overtaken):
         if chosen := files_to_rewrite(snapshot):
-            snapshot = rewrite(snapshot, chosen)
+            snapshot = rewrite(snapshot, chosen, index)
         commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
         sizes = (file.size for file in snapshot.files.values())
         is_due = maintenance.is_due(commits, bytes_written, sizes)
@@ -66,13 +75,18 @@ def keep_up(
     return snapshot
 
 
-def rewrite(snapshot: DeltaSnapshot, files: Sequence[DataFile]) -> DeltaSnapshot:
+def rewrite(
+    snapshot: DeltaSnapshot, files: Sequence[DataFile], index: TakesKeys | None = None
+) -> DeltaSnapshot:
     """Write the live rows of files to new files, in one commit that changes no data.
+
+    Args:
+        index: gets the keys of the new files.
 
     Raises:
         Overtaken: another commit came first.
     """
-    actions, _ = actions_of(snapshot, rewritten(snapshot, files))
+    actions, _ = actions_of(snapshot, rewritten(snapshot, files, index))
     return commit(snapshot, "OPTIMIZE", actions, transactions=_still_ours(snapshot))
 
 
@@ -116,10 +130,10 @@ def _delete_files(
     """Delete the files that no version needs which readers may use."""
     folder = snapshot.folder
     gone, remaining = unneeded(snapshot, keep, history_retention_s)
-    folder.delete(*gone)
+    known = snapshot.live_names() | remaining.keys()
+    folder.delete(*gone, *unneeded_sidecars(folder, gone, known))
     last = snapshot.transaction_version(MAINTAINED) or 0
     if snapshot.version // maintenance.ORPHANS_EVERY > last // maintenance.ORPHANS_EVERY:
-        known = snapshot.live_names() | remaining.keys()
         delete_orphans(folder, known, (f"{FOLDER}/", f"{TEMPORARY_FOLDER}/"))
     done = {MAINTAINED: snapshot.version + 1, **_still_ours(snapshot)}
     made = replace(commit(snapshot, "VACUUM END", [], transactions=done), removed=remaining)

@@ -4,6 +4,11 @@ A data file never changes, so neither does its sidecar (:mod:`.sidecars`): which
 deletion vector says, and which files are live, the log. So a sidecar may be lost at any time, and
 is made again from its data file.
 
+Of a table in an object store, the sidecars of large data files are objects, too, in the folder
+``_keys`` of the table. They are uploaded beside the data files, before the commit. An executor that
+has no sidecar yet fetches the object instead of reading the data file. If the object is missing or
+damaged, it reads the key columns of the data file, as on a disk.
+
 Its figure: merging 500 keys into 1 million rows, at least 50 times less CPU than a MERGE.
 """
 
@@ -11,30 +16,44 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.lake.attempt import ORPHAN_AGE
+from pgsluice.sinks.lake.attempt import ORPHAN_AGE, writes
 from pgsluice.sinks.lake.key_entries import Hits, Wanted
 from pgsluice.sinks.lake.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
     OpenSidecars,
     Sidecar,
+    place_sidecar,
     write_sidecar,
 )
-from pgsluice.sinks.lake.snapshot import DataFile, Snapshot, open_data_file
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
 from pgsluice.stores.contract import Folder
 
+KEYS_FOLDER = "_keys/"
+"""Where the sidecars of a table in an object store lie, inside of the table's folder. Vacuums of
+deltalake and of Delta's jar skip folders whose names begin so."""
+SHARED_BYTES = 2**20
+"""The sidecars of data files of at least so many bytes are objects, too. Of a smaller file, the key
+columns are as cheap: measured with a fetch of either, 500 rows (16 KiB) take 3 ms of CPU from the
+file and 2 ms from the sidecar, 20,000 rows (0.5 MiB) 7 and 3, 60,000 rows (1.5 MiB) 19 and 5,
+800,000 rows (21 MiB) 174 and 58. An object for each small file would be one more write of each
+batch."""
+_SUFFIX = ".keys"
+_FETCHED_AT_ONCE = 4
 _NAMES_KEPT = 4096
 
 
@@ -47,21 +66,28 @@ class KeyIndex:
         folder: the table's. Names of data files never come twice, also not in another table that
             has its place later.
         keys: the key columns in the table's types.
+        shares: in an object store, other executors will want the sidecars that this one makes.
     """
 
-    def __init__(self, cache_dir: str | None, folder: Folder, keys: pa.Schema) -> None:
+    def __init__(
+        self, cache_dir: str | None, folder: Folder, keys: pa.Schema, *, shares: bool = True
+    ) -> None:
         self._table = folder
+        self._shares = shares
         self._keys = keys
         columns = [f"{field.name} {field.type}" for field in keys]
+        self._definition = "\n".join([FORMAT, *columns])
         definition = "\n".join([FORMAT, folder.uri, *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
         self._folder = _cache_folder(cache_dir) / name
 
     @classmethod
-    def of(cls, snapshot: Snapshot, cache_dir: str | None, key: Sequence[str]) -> KeyIndex:
+    def of(
+        cls, snapshot: Snapshot, cache_dir: str | None, key: Sequence[str], *, shares: bool = True
+    ) -> KeyIndex:
         """The sidecars of a table, by the names of its key columns."""
         keys = pa.schema([snapshot.schema.field(name) for name in key])
-        return cls(cache_dir, snapshot.folder, keys)
+        return cls(cache_dir, snapshot.folder, keys, shares=shares)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
         """The rows of each file that have one of the wanted keys; files without any are left out.
@@ -70,35 +96,40 @@ class KeyIndex:
             wanted: the key columns.
         """
         keys = Wanted(wanted, self._keys)
+        files = [*files]
+        self._fetch_missing(files)
         for file in files:
-            found = map(keys.among, self._sidecar(file.name).runs())
+            found = map(keys.among, self._sidecar(file).runs())
             hits = Hits.joined([hits for hits in found if hits is not None])
             if len(hits.rows):
                 yield file, hits
 
-    def prepare(self, names: Iterable[str]) -> None:
-        """Make the sidecars of data files that have just been written, by their paths inside of
-        the table's folder.
+    @property
+    def columns(self) -> Sequence[str]:
+        """The key's."""
+        return list(self._keys.names)
 
-        They are not mapped: a process that makes those of a whole table would grow with it.
-        """
-        for name in names:
-            self._make(name)
-
-    def add(self, name: str, keys: pa.Table) -> None:
+    def add(self, file: DataFile, keys: pa.Table) -> None:
         """Make the sidecar of a data file that has just been written.
 
+        It is not mapped: a process that makes those of a whole table would grow with it.
+
         Args:
-            name: the file's path inside of the table's folder.
             keys: its key columns, in the order of its rows.
         """
-        write_sidecar(self._path(name), [self._in_types(keys)])
+        self._write(file.name, [self._in_types(keys)])
+        self._share(file)
+
+    def drop(self, files: Iterable[DataFile]) -> None:
+        """Delete sidecars of this machine that have just been made, and may not be used."""
+        for file in files:
+            self._path(file.name).unlink(missing_ok=True)
 
     def forget(self, live: Iterable[str]) -> None:
         """Delete the sidecars of files that are not live any more, and what killed processes
         have left."""
         kept = {self._path(name) for name in live}
-        for path in self._folder.glob("*.keys"):
+        for path in self._folder.glob(f"*{_SUFFIX}"):
             if path not in kept:
                 _OPENED.drop(path)
                 path.unlink(missing_ok=True)
@@ -111,12 +142,15 @@ class KeyIndex:
     def _path(self, name: str) -> Path:
         return _sidecar_path(self._folder, name)
 
-    def _sidecar(self, name: str) -> Sidecar:
-        path = self._path(name)
-        if (sidecar := _OPENED.get(path)) is not None:
+    def _subject(self, name: str) -> str:
+        return f"{name}\n{self._definition}"
+
+    def _sidecar(self, file: DataFile) -> Sidecar:
+        path, subject = self._path(file.name), self._subject(file.name)
+        if (sidecar := _OPENED.get(path, subject)) is not None:
             return sidecar
-        self._make(name)
-        if (sidecar := _OPENED.get(path)) is not None:
+        self._make(file)
+        if (sidecar := _OPENED.get(path, subject)) is not None:
             return sidecar
         raise PgsluiceError(
             f"the key file {path} cannot be read, although it has just been written",
@@ -124,14 +158,47 @@ class KeyIndex:
             location=str(path),
         )
 
-    def _make(self, name: str) -> None:
-        """Make the sidecar of a data file from its key columns."""
-        write_sidecar(self._path(name), self._keys_of(name))
+    def _fetch_missing(self, files: Sequence[DataFile]) -> None:
+        """Get several sidecars at a time from an object store, whose answers take a while."""
+        if self._table.path is not None:
+            return
+        paths = ((file, self._path(file.name)) for file in files)
+        missing = [file for file, path in paths if not _OPENED.has(path) and not path.exists()]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
+                for _ in threads.map(self._make, missing):
+                    pass
 
-    def _keys_of(self, name: str) -> Iterator[pa.Table]:
+    def _make(self, file: DataFile) -> None:
+        """Fetch the sidecar of a data file, or make it from its key columns."""
+        if not self._fetch(file):
+            self._write(file.name, self._keys_of(file))
+
+    def _write(self, name: str, keys: Iterable[pa.Table]) -> None:
+        write_sidecar(self._path(name), self._subject(name), keys)
+
+    def _fetch(self, file: DataFile) -> bool:
+        """Get a sidecar from an object store; False: there is no whole one of these columns."""
+        if not _is_shared(self._table, file):
+            return False
+        try:
+            content = self._table.read(_object_name(file.name))
+        except FileNotFoundError:  # another writer's data file has none
+            return False
+        return place_sidecar(self._path(file.name), self._subject(file.name), content)
+
+    def _share(self, file: DataFile) -> None:
+        """Begin to upload a sidecar that has just been made."""
+        if self._shares and _is_shared(self._table, file):
+            name = _object_name(file.name)
+            writes(partial(self._table.delete, name))
+            with self._path(file.name).open("rb") as made, self._table.write(name) as stream:
+                shutil.copyfileobj(made, stream)
+
+    def _keys_of(self, file: DataFile) -> Iterator[pa.Table]:
         """The keys of a data file's rows, some after the others."""
-        columns = list(self._keys.names)
-        with naming(self._table.uri), open_data_file(self._table, name) as parquet:
+        columns = self.columns
+        with naming(self._table.uri), file.open(self._table) as parquet:
             for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=columns, use_threads=False):
                 yield self._in_types(pa.Table.from_batches([batch]))
 
@@ -139,9 +206,29 @@ class KeyIndex:
         return keys.select(self._keys.names).cast(self._keys)
 
 
+def with_sidecars(folder: Folder, files: Iterable[DataFile]) -> list[str]:
+    """The names of data files, and of the objects that their sidecars may be."""
+    files = [*files]
+    shared = [_object_name(file.name) for file in files if _is_shared(folder, file)]
+    return [*(file.name for file in files), *shared]
+
+
+def data_file_of(name: str) -> str:
+    """The name of the data file that a sidecar in an object store belongs to."""
+    return name.removeprefix(KEYS_FOLDER).removesuffix(_SUFFIX)
+
+
+def _object_name(name: str) -> str:
+    return f"{KEYS_FOLDER}{name}{_SUFFIX}"
+
+
+def _is_shared(folder: Folder, file: DataFile) -> bool:
+    return folder.path is None and file.size >= SHARED_BYTES
+
+
 @lru_cache(maxsize=_NAMES_KEPT)
 def _sidecar_path(folder: Path, name: str) -> Path:
-    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.keys"
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}{_SUFFIX}"
 
 
 _OPENED = OpenSidecars()

@@ -6,7 +6,7 @@ finds other files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,13 @@ class KeyScan:
                 if hits is not None:
                     yield file, hits
 
-    def add(self, name: str, keys: pa.Table) -> None:
-        """A file has just been written: there is nothing to keep of it."""
+    @property
+    def columns(self) -> Sequence[str]:
+        """Nothing is kept of a file that has just been written."""
+        return ()
+
+    def add(self, file: DataFile, keys: pa.Table) -> None:
+        """Nothing is kept."""
 
     def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
         """The rows of a file whose keys have the number of a wanted one."""

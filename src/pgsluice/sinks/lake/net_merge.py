@@ -36,15 +36,12 @@ much, all, or none. Where other tasks merge into the same version it must be non
 rows in the old files."""
 
 
-class FindsKeys(Protocol):
+class FindsKeys(staging.TakesKeys, Protocol):
     """Finds the rows of keys."""
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
         """The rows of each file that have one of the wanted keys; files without any are left
         out."""
-
-    def add(self, name: str, keys: pa.Table) -> None:
-        """Take note of a data file that has just been written, with the keys of its rows."""
 
 
 @dataclass(slots=True)
@@ -134,8 +131,8 @@ class NetMerge:
     def append(self, net: NetChanges) -> Merged:
         """Write the files of changes that only add rows; nothing is committed."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
-        rows = _NewRows.of(with_all_columns(net.rows, self._snapshot.schema), net.key)
-        self._append(rows, merged)
+        rows = with_all_columns(net.rows, self._snapshot.schema)
+        self._append(_NewRows(len(rows), rows.to_batches()), merged)
         return merged
 
     def replace(self, net: NetChanges) -> Merged:
@@ -176,10 +173,9 @@ class NetMerge:
         givers = givers.where((takes & is_kept)[givers.wanted]).by_place()
         is_alone = is_kept.copy()
         is_alone[givers.wanted] = False
-        order = np.concatenate([np.flatnonzero(is_alone), givers.wanted])
-        alone = rows.filter(pa.array(is_alone)).to_batches()
-        keys = rows.select(net.key).take(pa.array(order))
-        return _NewRows(len(order), keys, chain(alone, self._filled(rows, lacking, givers)))
+        alone = rows.filter(pa.array(is_alone))
+        count = len(alone) + len(givers.wanted)
+        return _NewRows(count, chain(alone.to_batches(), self._filled(rows, lacking, givers)))
 
     def _filled(
         self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: _Live
@@ -250,10 +246,7 @@ class NetMerge:
         kept = live_batches(folder, rewritten, schema)
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
-        written = staging.write_files(folder, schema, copied)
-        merged.edit.new += written
-        if rows.keys.num_columns and len(written) == 1 and not rewritten:
-            self._index.add(written[0].name, rows.keys)
+        merged.edit.new += staging.write_files(folder, schema, copied, self._index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +255,11 @@ class _NewRows:
 
     Attributes:
         count: how many there are.
-        keys: their key columns; none for a table without a key.
-        batches: the rows in the same order; they can be read once.
+        batches: the rows; they can be read once.
     """
 
     count: int
-    keys: pa.Table
     batches: Iterable[pa.RecordBatch]
-
-    @classmethod
-    def of(cls, rows: pa.Table, key: tuple[str, ...]) -> _NewRows:
-        """Rows that are in memory."""
-        return cls(len(rows), rows.select(key), rows.to_batches())
 
 
 @dataclass(frozen=True, slots=True)

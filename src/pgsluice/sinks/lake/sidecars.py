@@ -7,7 +7,9 @@ numbers are not exact. Runs bound the memory that it takes to make the sidecar o
 Sidecars are mapped. A batch may search those of all files of a table, however large the table is:
 so only some of what is mapped stays in memory.
 
-On the disk, a run is an Arrow IPC stream; a checksum follows the last one.
+In the file, a run is an Arrow IPC stream. The length of all runs and a checksum follow them.
+The checksum begins with the sidecar's subject, the data file and the key columns: a sidecar of
+something else is as useless as a damaged one.
 
 Its figure: merging 500 keys into 1 million rows, at least 50 times less CPU than a MERGE.
 """
@@ -16,11 +18,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import mmap
+import struct
 import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,17 +38,16 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.lake.key_entries import KeyEntries
 from pgsluice.small_files import replacing
 
-FORMAT = "3"
-"""The suffix of a sidecar that is being written."""
+FORMAT = "4"
+"""Of sidecars; a sidecar of another format has another subject."""
 ROWS_IN_A_RUN = 2**20
 """At most so many rows of a data file are one run."""
 RESIDENT_BYTES = 128 * 2**20
 """At most so much of the sidecars that are mapped stays in memory, beside one that is searched."""
 _OPEN_AT_ONCE = 4096
 """Sidecars that a process has mapped at a time."""
-_CHECKSUM_BYTES = 4
-_CHECKSUM_START = 1
-"""Not 0, which a file of zeros would have."""
+_TRAILER = struct.Struct(">QI")
+"""The length of the runs in bytes, and the checksum."""
 _NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _BLOCK_BYTES = 2**20
 
@@ -57,7 +61,7 @@ class Sidecar:
 
     def __init__(self, content: pa.Buffer) -> None:
         self._content = content
-        self._runs = tuple(_runs(content[:-_CHECKSUM_BYTES]))
+        self._runs = tuple(_runs(content[: -_TRAILER.size]))
 
     @property
     def size(self) -> int:
@@ -90,11 +94,15 @@ class OpenSidecars:
         self._resident: OrderedDict[Path, int] = OrderedDict()
         self._resident_bytes = 0  # their sum: a search through thousands of files asks for each
 
-    def get(self, path: Path) -> Sidecar | None:
-        """A sidecar, which is searched next; None: it is missing or damaged."""
+    def has(self, path: Path) -> bool:
+        """Whether one is mapped."""
+        return path in self._by_path
+
+    def get(self, path: Path, subject: str) -> Sidecar | None:
+        """A sidecar, which is searched next; None: it is missing, damaged, or of something else."""
         with self._lock:
             sidecar = self._by_path.get(path)
-        if sidecar is None and (sidecar := _read(path)) is None:
+        if sidecar is None and (sidecar := _read(path, subject)) is None:
             return None
         with self._lock:
             self._by_path[path] = sidecar
@@ -119,19 +127,36 @@ class OpenSidecars:
         self._resident_bytes -= self._resident.pop(path, 0)
 
 
-def write_sidecar(path: Path, keys: Iterable[pa.Table]) -> None:
+def write_sidecar(path: Path, subject: str, keys: Iterable[pa.Table]) -> None:
     """Write a data file's sidecar, by a temporary name.
 
     Args:
         path: of the sidecar; its folder need not exist.
+        subject: the data file, and the key columns with their types.
         keys: the key columns of the data file's rows, in their order.
     """
+    with _placed(path) as file:
+        _write_runs(file, keys)
+        size = file.tell()
+        file.write(_TRAILER.pack(size, _checksum(file, size, subject)))
+    failpoint("delta.written")
+
+
+def place_sidecar(path: Path, subject: str, content: bytes) -> bool:
+    """Write a sidecar that was made elsewhere; False: it is damaged, or of something else."""
+    if not _is_whole(io.BytesIO(content), len(content), subject):
+        return False
+    with _placed(path) as file:
+        file.write(content)
+    return True
+
+
+@contextmanager
+def _placed(path: Path) -> Iterator[BinaryIO]:
     with naming(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, 0o666) as file:
-            _write_runs(file, keys)
-            file.write(_checksum(file, file.tell()))
-    failpoint("delta.written")
+            yield file
 
 
 def _write_runs(file: BinaryIO, keys: Iterable[pa.Table]) -> None:
@@ -173,16 +198,15 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
 
 
-def _read(path: Path) -> Sidecar | None:
-    """Map a sidecar; None: it is missing or damaged.
+def _read(path: Path, subject: str) -> Sidecar | None:
+    """Map a sidecar; None: it is missing, damaged, or of something else.
 
     Raises:
         OSError: the process may open no more files, or has no memory.
     """
     try:
         with path.open("rb") as file:
-            size = path.stat().st_size - _CHECKSUM_BYTES
-            if size < 0 or _checksum(file, size) != file.read(_CHECKSUM_BYTES):
+            if not _is_whole(file, path.stat().st_size, subject):
                 return None
         with pa.memory_map(str(path)) as mapped:
             return Sidecar(mapped.read_buffer())
@@ -192,11 +216,20 @@ def _read(path: Path) -> Sidecar | None:
         return None
 
 
-def _checksum(file: BinaryIO, size: int) -> bytes:
-    """Of the first ``size`` bytes; the file's position is behind them."""
-    checksum = _CHECKSUM_START
+def _is_whole(file: BinaryIO, size: int, subject: str) -> bool:
+    """Whether a file of this size has a whole sidecar of the subject."""
+    runs = size - _TRAILER.size
+    if runs < 0:
+        return False
+    checksum = _checksum(file, runs, subject)
+    return file.read(_TRAILER.size) == _TRAILER.pack(runs, checksum)
+
+
+def _checksum(file: BinaryIO, size: int, subject: str) -> int:
+    """Of the subject and the first ``size`` bytes; the file's position is behind them."""
+    checksum = zlib.crc32(subject.encode())
     file.seek(0)
     while size > 0 and (block := file.read(min(size, _BLOCK_BYTES))):
         checksum = zlib.crc32(block, checksum)
         size -= len(block)
-    return checksum.to_bytes(_CHECKSUM_BYTES, "big")
+    return checksum

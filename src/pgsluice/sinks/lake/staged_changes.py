@@ -22,7 +22,7 @@ from pyroaring import BitMap
 from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import Applied, StagedChanges
 from pgsluice.sinks.lake.edit import Edit, bytes_of
-from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.key_index import KeyIndex, with_sidecars
 from pgsluice.sinks.lake.net_merge import Merged, NetMerge
 from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
 from pgsluice.sinks.lake.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
@@ -51,7 +51,8 @@ def stage_changes(
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
         versions.key = net.key
-        merge = NetMerge(versions.last, index_of(net.key), table, rewrites="nothing")
+        versions.index = index_of(net.key)
+        merge = NetMerge(versions.last, versions.index, table, rewrites="nothing")
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)
     return versions.staged()
@@ -95,7 +96,7 @@ def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
     """
     new = [file for part in staged for file in _Share.decode(part.payload).new]
     with suppress(OSError, StoreError):
-        folder.delete(*(file.name for file in new))
+        folder.delete(*with_sidecars(folder, new))
 
 
 def forget_sidecars(
@@ -144,12 +145,14 @@ class _Versions:
         last: after the pieces that are merged.
         merged: what was counted.
         key: of the changes.
+        index: finds the rows of keys; None: there are no changes.
     """
 
     first: Snapshot
     last: Snapshot
     merged: Merged = field(default_factory=Merged)
     key: tuple[str, ...] = ()
+    index: KeyIndex | None = None
 
     def add(self, merged: Merged) -> None:
         """Make one more version; new files that it does not have any more are deleted."""
@@ -159,7 +162,8 @@ class _Versions:
         self.merged.rows_skipped += merged.rows_skipped
         before, self.last = self.last, merged.edit.applied(self.last)
         unused = before.files.keys() - self.first.files.keys() - self.last.files.keys()
-        self.first.folder.delete(*unused)
+        folder = self.first.folder
+        folder.delete(*with_sidecars(folder, [before.files[name] for name in unused]))
 
     def rewrite(self, share_of_dead: float) -> None:
         """Write new files with more dead rows anew."""
@@ -168,7 +172,7 @@ class _Versions:
             for file in self._new_files()
             if file.vector is not None and file.share_of_dead(self.last.folder) > share_of_dead
         ]
-        self.add(Merged(rewritten(self.last, chosen)))
+        self.add(Merged(rewritten(self.last, chosen, self.index)))
 
     def staged(self) -> StagedChanges:
         """What there is to commit."""

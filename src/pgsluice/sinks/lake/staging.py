@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
+from pgsluice.sinks.lake.key_index import with_sidecars
 from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
 
@@ -30,6 +31,8 @@ TARGET_FILE_BYTES = 16 * 2**20
 """Small, so that a merge of few keys rewrites little of the table."""
 ROWS_IN_A_GROUP = 64 * 1024
 """Rows of one row group: what is read where single rows of a file are wanted."""
+_MOST_ROWS = 4 * 2**20
+"""Rows of one file, however well they are compressed: its keys are in memory meanwhile."""
 _SAMPLED_ROWS = 16 * 1024
 """So many rows of a file's first batch say whether a column's values repeat."""
 _FEW_ROWS = 1024
@@ -52,15 +55,29 @@ property ``dataSkippingNumIndexedCols``), and those of the key. Those of all col
 fifth of the CPU of writing rows of 200 columns."""
 
 
-def stage(folder: Folder, schema: pa.Schema, rows: CopiedRows) -> StagedRows:
+class TakesKeys(Protocol):
+    """Keeps the keys of data files."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that it keeps; none: it keeps nothing."""
+
+    def add(self, file: NewFile, keys: pa.Table) -> None:
+        """Take note of a data file that has just been written, with these columns of its rows."""
+
+
+def stage(
+    folder: Folder, schema: pa.Schema, rows: CopiedRows, index: TakesKeys | None = None
+) -> StagedRows:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
         folder: the table's; it need not exist.
         schema: the rows' columns, in the table's types.
+        index: gets the keys.
     """
     with attempt():
-        files = write_files(folder, schema, rows)
+        files = write_files(folder, schema, rows, index)
         folder.settle()
     return StagedRows(
         rows=rows.rows,
@@ -81,20 +98,30 @@ def discard(folder: Folder, staged: Sequence[StagedRows]) -> None:
     Raises:
         OSError, StoreError: one cannot be deleted.
     """
-    folder.delete(*(file.name for file in staged_files(staged)))
+    folder.delete(*with_sidecars(folder, staged_files(staged)))
 
 
-def write_files(folder: Folder, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> list[NewFile]:
+def write_files(
+    folder: Folder,
+    schema: pa.Schema,
+    rows: Iterable[pa.RecordBatch],
+    index: TakesKeys | None = None,
+) -> list[NewFile]:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
         folder: the table's; the files are durable after its ``settle``.
+        index: gets the keys of each file.
     """
+    columns = index.columns if index is not None else ()
     batches = filter(len, rows)
     written: list[NewFile] = []
     following = list(islice(batches, 1))
     while following:
-        written.append(_write_file(folder, schema, following, batches))
+        file, keys = _write_file(folder, schema, following, batches, columns)
+        if index is not None and keys is not None:
+            index.add(file, keys)
+        written.append(file)
         failpoint("delta.written")
         following = following or list(islice(batches, 1))
     return written
@@ -105,12 +132,17 @@ def _write_file(
     schema: pa.Schema,
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
-) -> NewFile:
+    columns: Sequence[str],
+) -> tuple[NewFile, pa.Table | None]:
     """Write one file until it is large enough.
 
     Args:
+        columns: of the key.
         following: the next batch, which is taken out: its only row may have hundreds of megabytes.
             Afterwards the one that the next file begins with, if it has been read already.
+
+    Returns:
+        the file, and the key columns of its rows; None: there are none.
     """
     row_bytes = _bytes_of_one_row(following[0])
     if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
@@ -119,6 +151,7 @@ def _write_file(
     path = f"part-{uuid.uuid4()}.{codec}.parquet"
     writes(partial(folder.delete, path))
     statistics = _Statistics(schema)
+    keys = []
     with (
         folder.write(path) as stream,
         pq.ParquetWriter(
@@ -133,11 +166,17 @@ def _write_file(
         while following and not is_full:
             writer.write_batch(following[0])
             size += following[0].nbytes
+            if columns:
+                keys.append(following[0].select(columns))
             statistics.add(following.pop())
             if size >= _GIVEN_BACK_BYTES:
                 give_back_freed_memory()
                 size = 0
-            is_full = row_bytes >= _HUGE_ROW_BYTES or stream.tell() >= TARGET_FILE_BYTES
+            is_full = (
+                row_bytes >= _HUGE_ROW_BYTES
+                or stream.tell() >= TARGET_FILE_BYTES
+                or statistics.rows >= _MOST_ROWS
+            )
             if not is_full:
                 following += islice(batches, 1)
                 is_full = bool(following) and _bytes_of_one_row(following[0]) >= _HUGE_ROW_BYTES
@@ -145,7 +184,8 @@ def _write_file(
         size = stream.tell()
         # A metadata_collector would raise an error of its own in the place of a disk's.
         metadata = writer.writer.metadata
-    return NewFile(path, size, recorded_rows=statistics.rows, known=statistics.as_json(metadata))
+    file = NewFile(path, size, recorded_rows=statistics.rows, known=statistics.as_json(metadata))
+    return file, pa.Table.from_batches(keys) if keys else None
 
 
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:

@@ -15,6 +15,7 @@ from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.key_index import KEYS_FOLDER, data_file_of
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
@@ -26,16 +27,28 @@ SHARE_OF_DEAD = 0.2
 _SMALLEST_BYTES = 32 * 1024
 
 
-def rewritten(snapshot: Snapshot, files: Sequence[DataFile]) -> Edit:
-    """Write the live rows of files to new files; what exchanges them."""
+def rewritten(
+    snapshot: Snapshot, files: Sequence[DataFile], index: staging.TakesKeys | None = None
+) -> Edit:
+    """Write the live rows of files to new files; what exchanges them.
+
+    Args:
+        index: gets the keys of the new files.
+    """
     names = [file.name for file in files]
-    return Edit(names, new=write_live_rows(snapshot, files), changes_data=False)
+    return Edit(names, new=write_live_rows(snapshot, files, index), changes_data=False)
 
 
-def write_live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> list[NewFile]:
-    """Write the live rows of files to new files."""
+def write_live_rows(
+    snapshot: Snapshot, files: Iterable[DataFile], index: staging.TakesKeys | None = None
+) -> list[NewFile]:
+    """Write the live rows of files to new files.
+
+    Args:
+        index: gets the keys of the new files.
+    """
     rows = live_rows(snapshot, files)
-    return staging.write_files(snapshot.folder, snapshot.schema, rows)
+    return staging.write_files(snapshot.folder, snapshot.schema, rows, index)
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -101,6 +114,27 @@ def unneeded(
         else:
             gone.append(name)
     return gone, remaining
+
+
+def unneeded_sidecars(folder: Folder, gone: Iterable[str], known: set[str]) -> list[str]:
+    """The sidecars in an object store whose data files are not there any more.
+
+    Args:
+        folder: the table's.
+        gone: data files that are about to be deleted.
+        known: those that versions need. Young sidecars of others stay: an attempt may be running
+            that has written both.
+    """
+    if folder.path is not None:
+        return []
+    oldest = time.time() - ORPHAN_AGE.total_seconds()
+    gone = {*gone}
+    found = ((file, data_file_of(file.name)) for file in folder.entries(KEYS_FOLDER))
+    return [
+        file.name
+        for file, data_file in found
+        if data_file in gone or (data_file not in known and file.written_at < oldest)
+    ]
 
 
 def delete_orphans(folder: Folder, known: set[str], others: Iterable[str]) -> None:
