@@ -198,8 +198,8 @@ class SubscriptionConfig(Section):
         copy_data: whether a table begins with an initial copy. Without one, changes of rows that
             are older than the subscription are skipped.
         adopt: a table that was never copied into this spool takes over a target that pgsluice wrote
-            before, from whatever spool: it is compared with the source, and copied only if it
-            differs.
+            before, from whatever spool: it is compared with the source, and only the ranges of
+            keys that differ are read again.
         copy_workers: the most connections that copies read with.
         copy_cores: the most tasks of copies that run beside a stream; default: half of those that
             Spark runs at once.

@@ -8,7 +8,7 @@ changes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pgsluice.copy.partition_rows import StagedPartitionRows, stage_partition_rows
 from pgsluice.copy.priority import stand_back
-from pgsluice.errors import Failure, ParkReason, Remedy, TableError
+from pgsluice.errors import Failure, ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
@@ -30,6 +30,7 @@ from pgsluice.spark.jobs.tasks import attempt
 
 if TYPE_CHECKING:
     from pgsluice.snapshots import Snapshot, TableQuery, TableReader
+    from pgsluice.verification import KeyRanges
 
 _TABLE_S = 2.0
 """After this time, in seconds, a task starts no other chunk of a table, to give its core to other
@@ -197,6 +198,37 @@ class CopyTables:
         else:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
+
+    def stage_ranges(
+        self,
+        work: CopyWork,
+        writer: TableWriter,
+        ranges: KeyRanges,
+        portions: Sequence[Portion],
+        is_stopping: Callable[[], bool],
+    ) -> StagedChanges:
+        """Read the rows of some ranges of keys, and stage them in place of those of the target.
+
+        Args:
+            writer: of the target, open at the version in which the ranges were found.
+            portions: all of the table.
+            is_stopping: it ends with an error soon after this is true.
+
+        Raises:
+            Exception: as :meth:`commit`.
+        """
+        from pgsluice.copy.key_ranges import portions_in, stage_ranges
+        from pgsluice.snapshots import table_reader
+
+        def until_stop() -> Iterator[Portion]:
+            for portion in read:
+                if is_stopping():
+                    raise PgsluiceError("asked to stop")
+                yield portion
+
+        table, read = self._table(work), portions_in(ranges, portions)
+        with table_reader(self.dsn, self.snapshot, self._query(work, table), read) as reader:
+            return stage_ranges(writer, table, ranges, reader, until_stop())
 
     def writer(self, work: CopyWork) -> TableWriter:
         """The writer of a table's target.

@@ -9,9 +9,10 @@ alone, so no other task changes the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,17 @@ from pgsluice.sinks.fence import TableWriter
 
 _DELETES = 500_000
 """How many keys to delete at a time: each time, the target's files are searched for them."""
+
+
+class KeyCondition(Protocol):
+    """A condition on keys of the target."""
+
+    @property
+    def columns(self) -> Iterable[str]:
+        """The columns that it needs."""
+
+    def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:
+        """Which rows it is true for; shape (rows,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +81,7 @@ def stage_partition_rows(
 
 
 def deletes_of_rows(
-    writer: TableWriter, table: TargetTable, conditions: Sequence[FilterEvaluator]
+    writer: TableWriter, table: TargetTable, conditions: Sequence[KeyCondition]
 ) -> Iterator[NetChanges]:
     """Net changes that delete the target's rows for which one of some conditions is true.
 
@@ -94,7 +106,7 @@ def deletes_of_rows(
 
 
 def _fulfilling(
-    keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[FilterEvaluator]
+    keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[KeyCondition]
 ) -> Mask:
     """The keys for which one of the conditions is true."""
     chosen = np.zeros(len(keys), np.bool_)

@@ -90,8 +90,8 @@ class TableWriter:
         return self._opened.handle.schema()
 
     def adoptable(self) -> TargetContent | None:
-        """The target's rows, if they may be those of a copy: pgsluice wrote them, perhaps from
-        another spool, and its columns are those of the table. None: they are not.
+        """The target's rows, if pgsluice wrote them, perhaps from another spool, and its columns
+        are those of a copy; else None.
 
         Raises:
             TableError: the target cannot be opened.
@@ -99,24 +99,40 @@ class TableWriter:
         self._opened.close()
         handle = self._opened.handle
         with self._opened.naming_disk_trouble():
-            if handle.version < 0 or handle.marker() is None or not self._table.is_key_proved:
+            is_proved = self._table.is_key_proved or not self._table.key
+            if handle.version < 0 or handle.marker() is None or not is_proved:
                 return None
             existing, wanted = handle.schema(), handle.target_types(self._table.schema)
             if existing is None or set(existing) != set(wanted):
                 return None
             return handle.content(handle.version)
 
-    def take_over(self, position: Lsn) -> Applied:
+    def content(self) -> TargetContent:
+        """The rows of :meth:`adoptable` once more; PgsluiceError: they cannot be read any more."""
+        if (content := self._opened.handle.content(self.version())) is None:
+            raise PgsluiceError(f"the target of {self._table.title} cannot be read")
+        return content
+
+    def stage_differences(self, pieces: Iterable[NetChanges]) -> StagedChanges:
+        """Stage what turns the rows of :meth:`adoptable` into those of the identity's copy."""
+        with self._opened.naming_disk_trouble():
+            return self._opened.handle.stage_changes(pieces)
+
+    def take_over(self, position: Lsn, staged: Sequence[StagedChanges] = ()) -> Applied:
         """Make the rows of :meth:`adoptable` those of the identity's copy, in one commit.
 
         Args:
             position: at which the source has these rows.
+            staged: of :meth:`stage_differences`; deleted if another commit came since.
 
         Raises:
             Overtaken: another commit came since.
-            TableError: the target cannot be altered.
         """
-        return self._opened.write(lambda handle: handle.alter((), (), position))
+        if not staged:
+            return self._opened.write(lambda handle: handle.alter((), (), position))
+        handle = self._opened.handle
+        with handle.whole_attempt(lambda: handle.discard_changes(staged)):
+            return self._opened.write(lambda handle: handle.commit_changes(staged, position))
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         """Replace the whole content by a copy, in one commit with its position.

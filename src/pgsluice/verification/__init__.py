@@ -8,6 +8,7 @@ hash; :func:`compare` returns whether both sides are equal, and the keys that di
 
 from pgsluice.verification.compare import Comparison, compare
 from pgsluice.verification.digest import Digest
+from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.source import ComparedColumn, ComparedTable, one_snapshot
 from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows
 
@@ -18,6 +19,7 @@ __all__ = [
     "Comparison",
     "DeltaRows",
     "Digest",
+    "KeyRanges",
     "TargetRows",
     "compare",
     "one_snapshot",

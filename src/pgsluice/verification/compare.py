@@ -8,25 +8,30 @@ and further ones only while fewer keys were found than may be listed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digest, Key, Side
+from pgsluice.verification.digest import Digest, Digests, Int64s, Key, Mask, Side
+from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.postgres_text import TextForm
 from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot
 from pgsluice.verification.target import DeltaRows, TargetRows, TargetSide
 
 BUCKETS = 8192
 """So few that the server groups them within its smallest usual work_mem (4 MB)."""
+SMALL_BUCKETS = 128 * BUCKETS
+"""For rows of :data:`BUCKETS` that differ: this process holds 24 bytes for each, of each side."""
 _ROWS_A_PASS = 200_000
-_EMPTY = Digest()
+_ROWS_OF_RANGES = 200_000
+"""If ranges that differ have more rows, smaller ones are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Comparison:
         differing_keys: keys whose rows have other values at the target.
         has_more: more keys differ than are listed.
         has_key: the keys are the table's; otherwise they are hashes of rows.
+        ranges: the ranges of keys that differ, if they were asked for and are few.
     """
 
     table: str
@@ -55,6 +61,7 @@ class Comparison:
     differing_keys: tuple[Key, ...] = field(default=())
     has_more: bool = False
     has_key: bool = True
+    ranges: KeyRanges | None = None
 
     @property
     def equal(self) -> bool:
@@ -94,6 +101,7 @@ def compare(
     key: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     max_keys: int = 10,
+    most_in_ranges: float = 0.0,
     helpers: Sequence[psycopg.Connection[Any]] = (),
 ) -> Comparison:
     """Compare one table with its target.
@@ -111,6 +119,8 @@ def compare(
         columns: the columns to compare; None: all of ``table``.
         max_keys: how many keys of each kind are listed; 0: none are looked for, so that both
             sides are read only once.
+        most_in_ranges: the ranges of keys that differ are found, if they have at most this part of
+            the table's rows; 0.0: they are not looked for.
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
             ``connection``.
 
@@ -140,40 +150,66 @@ def compare(
         ours = SourceSide(sessions, facts, rows.schema, names, key_names)
         theirs = TargetSide(rows, names, key_names, forms)
         # The server works while the target's rows are hashed here.
-        with ThreadPoolExecutor(1) as source_thread:
-            source_buckets = source_thread.submit(ours.buckets, BUCKETS)
-            target_buckets = theirs.buckets(BUCKETS)
-            buckets = source_buckets.result(), target_buckets
+        buckets = _side_by_side(ours, theirs, BUCKETS)
         differences = _differences(ours, theirs, *buckets, max_keys)
-        source, target_digest = (sum(side.values(), _EMPTY) for side in buckets)
-        return Comparison(facts.title, source, target_digest, *differences, has_key=bool(key_names))
+        ranges = None
+        if most_in_ranges and key_names:
+            form_of_key = [(name, forms[name]) for name in key_names]
+            ranges = _differing_ranges(ours, theirs, buckets, most_in_ranges, form_of_key)
+        source, target_digest = (side.total() for side in buckets)
+        return Comparison(facts.title, source, target_digest, *differences, bool(key_names), ranges)
+
+
+def _side_by_side(
+    source: SourceSide, target: TargetSide, count: int, within: Mask | None = None
+) -> tuple[Digests, Digests]:
+    """The digests of both sides' buckets: the server works while this process does."""
+    with ThreadPoolExecutor(1) as source_thread:
+        ours = source_thread.submit(source.buckets, count, within)
+        theirs = target.buckets(count, within)
+        return ours.result(), theirs
+
+
+def _differing_ranges(
+    source: SourceSide,
+    target: TargetSide,
+    digests: tuple[Digests, Digests],
+    most: float,
+    key: Sequence[tuple[str, TextForm]],
+) -> KeyRanges | None:
+    """The ranges of keys that differ; None: they have a larger part of the rows than ``most``.
+
+    Where many rows differ, some in each range, both sides are read once more by smaller ranges.
+    """
+    total = max(int(side.rows.sum()) for side in digests)
+
+    def rows_of(ours: Digests, theirs: Digests, chosen: Mask) -> int:
+        return int(np.maximum(ours.rows, theirs.rows)[chosen].sum())
+
+    differing = digests[0].differs_from(digests[1])
+    rows = rows_of(*digests, differing)
+    at_least = int(np.abs(digests[0].rows - digests[1].rows).sum())
+    if rows > _ROWS_OF_RANGES and at_least <= most * total:
+        digests = _side_by_side(source, target, SMALL_BUCKETS, differing)
+        differing = digests[0].differs_from(digests[1])
+        rows = rows_of(*digests, differing)
+    if rows > most * total:
+        return None
+    return KeyRanges(tuple(key), differing, rows, source.condition(differing))
 
 
 def _differences(
-    source: Side,
-    target: Side,
-    ours: Mapping[int, Digest],
-    theirs: Mapping[int, Digest],
-    max_keys: int,
+    source: Side, target: Side, ours: Digests, theirs: Digests, max_keys: int
 ) -> tuple[tuple[Key, ...], tuple[Key, ...], tuple[Key, ...], bool]:
     """The missing, extra and differing keys, and whether there are more."""
-    differing = [
-        bucket
-        for bucket in sorted(ours.keys() | theirs.keys())
-        if ours.get(bucket, _EMPTY) != theirs.get(bucket, _EMPTY)
-    ]
-    sizes = {
-        bucket: max(ours.get(bucket, _EMPTY).rows, theirs.get(bucket, _EMPTY).rows)
-        for bucket in differing
-    }
+    differing = ours.differs_from(theirs)
     if not max_keys:
-        return (), (), (), bool(differing)
+        return (), (), (), bool(differing.any())
     missing: list[Key] = []
     extra: list[Key] = []
     changed: list[Key] = []
-    for chosen in _passes(differing, sizes):
-        there = source.rows(BUCKETS, chosen)
-        here = target.rows(BUCKETS, chosen)
+    for chosen in _passes(differing, np.maximum(ours.rows, theirs.rows)):
+        there, here = source.rows(chosen), target.rows(chosen)
         for key in sorted(there.keys() | here.keys(), key=_order):
             at_source, at_target = Counter(there.get(key, ())), Counter(here.get(key, ()))
             surplus = at_target.total() - at_source.total()
@@ -188,18 +224,17 @@ def _differences(
     return tuple(missing[cut]), tuple(extra[cut]), tuple(changed[cut]), has_more
 
 
-def _passes(differing: Sequence[int], sizes: dict[int, int]) -> Iterator[frozenset[int]]:
+def _passes(differing: Mask, sizes: Int64s) -> Iterator[Mask]:
     """Group the buckets, so that the rows of a group fit into memory."""
-    chosen: list[int] = []
-    held = 0
-    for bucket in differing:
-        if chosen and held + sizes[bucket] > _ROWS_A_PASS:
-            yield frozenset(chosen)
-            chosen, held = [], 0
-        chosen.append(bucket)
-        held += sizes[bucket]
-    if chosen:
-        yield frozenset(chosen)
+    chosen, held = np.zeros_like(differing), 0
+    for bucket in np.flatnonzero(differing):
+        if chosen.any() and held + sizes[bucket] > _ROWS_A_PASS:
+            yield chosen
+            chosen, held = np.zeros_like(differing), 0
+        chosen[bucket] = True
+        held += int(sizes[bucket])
+    if chosen.any():
+        yield chosen
 
 
 def _order(key: Key) -> tuple[tuple[int, str], ...]:

@@ -15,10 +15,18 @@ bits of the MD5 of their key's text, or of the row's text if there is no key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 _MODULUS = 1 << 64
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Uint64s = npt.NDArray[np.uint64]
 
 Key = tuple[str | None, ...]
 
@@ -51,14 +59,58 @@ class Digest:
         return f"{self.high:016x}{self.low:016x}"
 
 
+class Digests:
+    """The digests of a number of buckets, as arrays: their size does not depend on the rows.
+
+    Attributes:
+        rows: how many rows each bucket has, shape (count,).
+    """
+
+    def __init__(self, count: int) -> None:
+        self.rows: Int64s = np.zeros(count, np.int64)
+        self._sums: Uint64s = np.zeros((2, count), np.uint64)
+
+    def add(self, buckets: Int64s, rows: Int64s, high: Uint64s, low: Uint64s) -> None:
+        """Add groups of rows: the bucket, number and sums of hashes of each."""
+        np.add.at(self.rows, buckets, rows)
+        for total, numbers in zip(self._sums, (high, low), strict=True):
+            np.add.at(total, buckets, numbers)
+
+    def add_sums(self, groups: Iterable[Sequence[Any]]) -> None:
+        """Add (bucket, rows, high, low) of groups of rows, with sums of any size and sign."""
+        columns = [*zip(*groups, strict=True)]
+        if not columns:
+            return
+        buckets, rows = (np.array(numbers, np.int64) for numbers in columns[:2])
+        high, low = (
+            np.array([int(number) % _MODULUS for number in numbers], np.uint64)
+            for numbers in columns[2:]
+        )
+        self.add(buckets, rows, high, low)
+
+    def differs_from(self, other: Digests) -> Mask:
+        """Which buckets are not equal."""
+        different: Mask = (self.rows != other.rows) | (self._sums != other._sums).any(axis=0)
+        return different
+
+    def total(self) -> Digest:
+        """The digest of all buckets."""
+        high, low = self._sums.sum(axis=1, dtype=np.uint64)  # modulo 2^64
+        return Digest(int(self.rows.sum()), int(high), int(low))
+
+
 class Side(Protocol):
     """The rows of the source or of the target."""
 
-    def buckets(self, count: int) -> dict[int, Digest]:
-        """The digest of each of ``count`` buckets; empty ones may be left out."""
+    def buckets(self, count: int, within: Mask | None = None) -> Digests:
+        """The digests of ``count`` buckets.
 
-    def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
-        """The hashes of the rows of some of ``count`` buckets, by key.
+        Args:
+            within: only rows whose buckets of ``len(within)`` are chosen there; None: all rows.
+        """
+
+    def rows(self, chosen: Mask) -> dict[Key, list[str]]:
+        """The hashes of the rows of those of ``len(chosen)`` buckets that are chosen, by key.
 
         The key of a row of a table without key is the row's hash.
         """

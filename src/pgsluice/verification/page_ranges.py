@@ -7,12 +7,13 @@ together they have every page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import pairwise
+from contextlib import closing, suppress
+from itertools import islice, pairwise
 from queue import Empty, SimpleQueue
-from typing import Any
+from threading import Lock
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -22,6 +23,7 @@ _LEAST_PAGES = 256
 """Pages of a range, at least: 2 MB of a server's usual pages."""
 _RANGES_A_SESSION = 4
 """More ranges than sessions, so that none waits long for another at the end."""
+_ROWS_AT_ONCE = 8192
 
 Connection = psycopg.Connection[Any]
 
@@ -71,34 +73,39 @@ def read_ranges(
     connections: Sequence[Connection],
     ranges: Sequence[sql.Composed],
     query: Callable[[sql.Composed], sql.Composed],
-) -> list[tuple[Any, ...]]:
-    """The rows of a query over all ranges, in any order.
+    take: Callable[[Sequence[tuple[Any, ...]]], object],
+) -> None:
+    """Read the rows of a query over all ranges, in any order, some thousand at a time.
 
     Args:
         connections: of one snapshot; each reads one range after another.
         ranges: of :func:`page_ranges`.
         query: makes the query of a range.
+        take: is called with rows, by one thread at a time.
 
     Raises:
         psycopg.Error: of the first query that failed; the others end with their range.
     """
-    waiting = SimpleQueue[sql.Composed]()
+    waiting, taking = SimpleQueue[sql.Composed](), Lock()
     for condition in ranges:
         waiting.put(condition)
 
-    def read(connection: Connection) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
+    def read(connection: Connection) -> None:
         with suppress(Empty):
             while True:
                 try:
-                    rows += connection.execute(query(waiting.get_nowait())).fetchall()
-                except psycopg.Error:
+                    rows = connection.cursor().stream(query(waiting.get_nowait()))
+                    with closing(cast("Generator[tuple[Any, ...]]", rows)):  # as it is documented
+                        while some := [*islice(rows, _ROWS_AT_ONCE)]:
+                            with taking:
+                                take(some)
+                except BaseException:
                     _empty(waiting)
                     raise
-        return rows
 
     with ThreadPoolExecutor(len(connections)) as threads:
-        return [row for rows in threads.map(read, connections) for row in rows]
+        for _ in threads.map(read, connections):
+            pass
 
 
 def _empty(waiting: SimpleQueue[sql.Composed]) -> None:

@@ -7,18 +7,18 @@ read with. If row-level security would hide rows, that is an error.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digest, Key
+from pgsluice.verification.digest import Digests, Key, Mask
 from pgsluice.verification.page_ranges import page_ranges, read_ranges
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {
@@ -207,42 +207,104 @@ class SourceSide:
         self._connections = connections
         name = sql.Identifier(table.namespace, table.name)
         self._ranges = page_ranges(connections[0], name, len(connections))
+        self._texts = _Texts(table, target_schema)
+        self._columns = tuple(columns)
+        self._key = tuple(key)
 
-        def hashes(pages: sql.Composed) -> sql.Composable:
-            condition = pages
-            if table.row_filter is not None:
-                condition += sql.SQL(f" AND ({table.row_filter})")
-            return _hashes(table, target_schema, columns, key, condition)
+    def buckets(self, count: int, within: Mask | None = None) -> Digests:
+        """The digests of ``count`` buckets; see :class:`pgsluice.verification.digest.Side`."""
+        digests = Digests(count)
+        query = sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1")
+        self._read(query, _bucket(_KEY_HASH, count), _SUMS, within, digests.add_sums)
+        return digests
 
-        self._hashes = hashes
-
-    def buckets(self, count: int) -> dict[int, Digest]:
-        """The digest of each bucket that has rows."""
-
-        def query(pages: sql.Composed) -> sql.Composed:
-            return sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1").format(
-                _bucket(count), _SUMS, self._hashes(pages)
-            )
-
-        digests: defaultdict[int, Digest] = defaultdict(Digest)
-        for bucket, *sums in read_ranges(self._connections, self._ranges, query):
-            digests[bucket] += Digest.of(*(int(number) for number in sums))
-        return dict(digests)
-
-    def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
+    def rows(self, chosen: Mask) -> dict[Key, list[str]]:
         """The hashes of the rows of some buckets, by key."""
-        # No parameters: with them, a % in a column's name would be taken for a placeholder.
-        buckets = sql.Literal("{" + ",".join(map(str, sorted(chosen))) + "}")
-
-        def query(pages: sql.Composed) -> sql.Composed:
-            return sql.SQL("SELECT key, hash FROM {} AS hashes WHERE {} = ANY({}::int[])").format(
-                self._hashes(pages), _bucket(count), buckets
-            )
-
         rows: dict[Key, list[str]] = {}
-        for key, row_hash in read_ranges(self._connections, self._ranges, query):
-            rows.setdefault(tuple(key), []).append(row_hash)
+
+        def take(some: Iterable[tuple[Any, ...]]) -> None:
+            for key, row_hash in some:
+                rows.setdefault(tuple(key), []).append(row_hash)
+
+        query = sql.SQL("SELECT {}, {} FROM {} AS hashes")
+        self._read(query, sql.SQL("key"), sql.SQL("hash"), chosen, take)
         return rows
+
+    def condition(self, chosen: Mask) -> str:
+        """The SQL condition of the rows in some of ``len(chosen)`` buckets of keys."""
+        return self._condition(chosen).as_string(self._connections[0])
+
+    def _condition(self, chosen: Mask) -> sql.Composable:
+        return _is_in(_md5_of([self._texts.of(name) for name in self._key]), chosen)
+
+    def _read(
+        self,
+        query: sql.SQL,
+        first: sql.Composable,
+        others: sql.Composable,
+        chosen: Mask | None,
+        take: Callable[[Sequence[tuple[Any, ...]]], object],
+    ) -> None:
+        # No parameters: with them, a % in a column's name would be taken for a placeholder.
+        def of_pages(pages: sql.Composed) -> sql.Composed:
+            return query.format(first, others, self._hashes(pages, chosen))
+
+        read_ranges(self._connections, self._ranges, of_pages, take)
+
+    def _hashes(self, pages: sql.Composed, chosen: Mask | None) -> sql.Composable:
+        """The subquery (hash, key, key_hash) of the rows of some pages and buckets."""
+        table, condition = self._texts.table, pages
+        if table.row_filter is not None:
+            condition += sql.SQL(f" AND ({table.row_filter})")
+        if chosen is None:
+            return self._hashes_where(condition)
+        if self._key:  # of the other rows, no column but the key's is read
+            return self._hashes_where(condition + sql.SQL(" AND ") + self._condition(chosen))
+        return sql.SQL("(SELECT * FROM {} AS every WHERE {})").format(
+            self._hashes_where(condition), _is_in(_KEY_HASH, chosen)
+        )
+
+    def _hashes_where(self, condition: sql.Composable) -> sql.Composable:
+        table, columns = self._texts.table, self._columns
+        # An alias for each column, independent of its name.
+        alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
+        texts: list[sql.Composable] = [
+            sql.SQL("{} AS {}").format(self._texts.of(name), alias[name]) for name in columns
+        ]
+        # OFFSET 0 keeps the planner from evaluating each text's expression twice.
+        rows = sql.SQL("(SELECT {} FROM {} {} WHERE {} OFFSET 0) AS texts").format(
+            sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
+            sql.SQL("" if table.is_partitioned else "ONLY"),
+            sql.Identifier(table.namespace, table.name),
+            condition,
+        )
+        row_hash = _md5_of([alias[name] for name in columns])
+        if not self._key:
+            return sql.SQL(
+                "(SELECT hash, ARRAY[hash] AS key, hash AS key_hash"
+                " FROM (SELECT {} AS hash FROM {}) AS bare)"
+            ).format(row_hash, rows)
+        names = [alias[name] for name in self._key]
+        return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
+            row_hash, sql.SQL(", ").join(names), _md5_of(names), rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The text forms of a table's columns, as expressions of SQL."""
+
+    table: ComparedTable
+    target_schema: pa.Schema
+
+    def of(self, name: str) -> sql.Composable:
+        """The text of a column; NULL where the target has NULL."""
+        (column,) = (column for column in self.table.columns if column.name == name)
+        return sql.SQL("CASE WHEN num_nulls({}) = 0 {} THEN concat({}) END").format(
+            sql.Identifier(name),
+            _outside(self.table.unlisted.get(name, ())),
+            column.expression(_type_of(self.target_schema, name)),
+        )
 
 
 _SUMS = sql.SQL(
@@ -251,48 +313,21 @@ _SUMS = sql.SQL(
 )
 
 
-def _bucket(count: int) -> sql.Composable:
-    return sql.SQL("mod(('x' || left(key_hash, 8))::bit(32)::bigint, {})::int").format(
-        sql.Literal(count)
+_KEY_HASH = sql.SQL("key_hash")
+
+
+def _bucket(key_hash: sql.Composable, count: int) -> sql.Composable:
+    return sql.SQL("mod(('x' || left({}, 8))::bit(32)::bigint, {})::int").format(
+        key_hash, sql.Literal(count)
     )
 
 
-def _hashes(
-    table: ComparedTable,
-    target_schema: pa.Schema,
-    columns: Sequence[str],
-    key: Sequence[str],
-    condition: sql.Composable,
-) -> sql.Composable:
-    """The subquery (hash, key, key_hash) of the rows that meet a condition."""
-    by_name = {column.name: column for column in table.columns}
-    # An alias for each column, independent of its name.
-    alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
-    texts: list[sql.Composable] = [
-        sql.SQL("CASE WHEN num_nulls({0}) = 0 {1} THEN concat({2}) END AS {3}").format(
-            sql.Identifier(name),
-            _outside(table.unlisted.get(name, ())),
-            by_name[name].expression(_type_of(target_schema, name)),
-            alias[name],
-        )
-        for name in columns
-    ]
-    # OFFSET 0 keeps the planner from evaluating each text's expression twice.
-    rows = sql.SQL("(SELECT {} FROM {} {} WHERE {} OFFSET 0) AS texts").format(
-        sql.SQL(", ").join(texts or [sql.SQL("NULL AS c0")]),
-        sql.SQL("" if table.is_partitioned else "ONLY"),
-        sql.Identifier(table.namespace, table.name),
-        condition,
-    )
-    row_hash = _md5_of([alias[name] for name in columns])
-    if not key:
-        return sql.SQL(
-            "(SELECT hash, ARRAY[hash] AS key, hash AS key_hash"
-            " FROM (SELECT {} AS hash FROM {}) AS bare)"
-        ).format(row_hash, rows)
-    names = [alias[name] for name in key]
-    return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
-        row_hash, sql.SQL(", ").join(names), _md5_of(names), rows
+def _is_in(key_hash: sql.Composable, chosen: Mask) -> sql.Composable:
+    """The condition that a key is in one of some buckets: a bit for each of all buckets, so that
+    its cost does not depend on how many are chosen."""
+    bits = sql.Literal(np.packbits(chosen, bitorder="little").tobytes().hex())
+    return sql.SQL("get_bit(decode({}, 'hex'), {}) = 1").format(
+        bits, _bucket(key_hash, len(chosen))
     )
 
 

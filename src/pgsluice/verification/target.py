@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digest, Key
+from pgsluice.verification.digest import Digests, Int64s, Key, Mask, Uint64s
 from pgsluice.verification.postgres_text import TextForm, postgres_text
 
 _BATCH_ROWS = 32_768
 
 Hashes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.uint64]
 
 
 class TargetRows(Protocol):
@@ -124,26 +123,23 @@ class TargetSide:
         self._key = tuple(key)
         self._forms = forms or {}
 
-    def buckets(self, count: int) -> dict[int, Digest]:
-        """The digest of each bucket that has rows."""
-        rows = np.zeros(count, np.int64)
-        sums = np.zeros((2, count), np.uint64)
+    def buckets(self, count: int, within: Mask | None = None) -> Digests:
+        """The digests of ``count`` buckets; see :class:`pgsluice.verification.digest.Side`."""
+        digests = Digests(count)
         for batch in self._batches():
-            bucket = _bucket(batch.key_hashes, count)
-            rows += np.bincount(bucket, minlength=count)
-            for total, numbers in zip(sums, _numbers(batch.hashes), strict=True):
-                np.add.at(total, bucket, numbers)
-        return {
-            int(bucket): Digest.of(int(rows[bucket]), int(sums[0, bucket]), int(sums[1, bucket]))
-            for bucket in np.flatnonzero(rows)
-        }
+            hashes, key_hashes = batch.hashes, batch.key_hashes
+            if within is not None:
+                places = np.flatnonzero(within[bucket_of(key_hashes, len(within))])
+                hashes, key_hashes = hashes[places], key_hashes[places]
+            ones = np.ones(len(hashes), np.int64)
+            digests.add(bucket_of(key_hashes, count), ones, *_numbers(hashes))
+        return digests
 
-    def rows(self, count: int, chosen: frozenset[int]) -> dict[Key, list[str]]:
+    def rows(self, chosen: Mask) -> dict[Key, list[str]]:
         """The hashes of the rows of some buckets, by key."""
-        wanted = np.array(sorted(chosen), np.int64)
         hashes_by_key: dict[Key, list[str]] = {}
         for batch in self._batches():
-            places = np.flatnonzero(np.isin(_bucket(batch.key_hashes, count), wanted))
+            places = np.flatnonzero(chosen[bucket_of(batch.key_hashes, len(chosen))])
             hashes = [bytes(row).hex() for row in batch.hashes[places]]
             if self._key:
                 texts = [batch.texts[name].take(places).to_pylist() for name in self._key]
@@ -170,14 +166,14 @@ class TargetSide:
             else pa.nulls(batch.num_rows, pa.large_string())
             for name in self._columns
         }
-        hashes = _md5_of(list(texts.values()), batch.num_rows)
+        hashes = md5_of(list(texts.values()), batch.num_rows)
         if not self._key:
             return _Batch(texts, hashes, hashes)
-        key_hashes = _md5_of([texts[name] for name in self._key], batch.num_rows)
+        key_hashes = md5_of([texts[name] for name in self._key], batch.num_rows)
         return _Batch(texts, hashes, key_hashes)
 
 
-def _md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
+def md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
     """The MD5 of each row's text; shape (rows, 16)."""
     parts = []
     for text in texts:
@@ -196,12 +192,14 @@ def _md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
     return np.frombuffer(b"".join(digests), np.uint8).reshape(rows, 16)
 
 
-def _numbers(hashes: Hashes) -> tuple[Numbers, Numbers]:
+def _numbers(hashes: Hashes) -> tuple[Uint64s, Uint64s]:
     """The first and the last 64 bits of each hash."""
     halves = np.ascontiguousarray(hashes).view(">u8").astype(np.uint64)
     return halves[:, 0], halves[:, 1]
 
 
-def _bucket(key_hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
+def bucket_of(key_hashes: Hashes, count: int) -> Int64s:
+    """The bucket of each key."""
     first = np.ascontiguousarray(key_hashes[:, :4]).view(">u4")[:, 0].astype(np.int64)
-    return first % count
+    buckets: Int64s = first % count
+    return buckets

@@ -28,6 +28,7 @@ def compare_standing(
     options: TableOptions,
     *,
     max_keys: int,
+    most_in_ranges: float = 0.0,
     helpers: Sequence[Session] = (),
 ) -> Comparison:
     """Compare a table with its target, which is at the snapshot's position.
@@ -37,7 +38,7 @@ def compare_standing(
         source: the table, as the snapshot sees it.
         rows: the rows of the target.
         options: the subscription's options for tables.
-        max_keys: how many differing keys of each kind to list; 0: none.
+        max_keys, most_in_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
 
     Raises:
@@ -59,6 +60,7 @@ def compare_standing(
             key=target.key,
             columns=target.schema.names,
             max_keys=max_keys,
+            most_in_ranges=most_in_ranges,
             helpers=helpers,
         )
 

@@ -1,8 +1,11 @@
-"""Targets that pgsluice wrote before, from another spool perhaps, and that need no copy.
+"""Targets that pgsluice wrote before, perhaps from another spool, and that it takes over.
 
-A table whose target has exactly the rows of the copies' snapshot is taken over by one commit, which
-has the new spool's marker and the snapshot's position. The comparison is that of ``verify``: the
-server and this process hash all rows. Whatever is not equal, or cannot be compared, is copied.
+A target is compared with the source under the copies' snapshot, as ``verify`` does: the server and
+this process hash all rows, by ranges of keys. Of the ranges that differ, the rows are read again,
+and replace those of the target. One commit has them, the new spool's marker and the snapshot's
+position. It succeeds only at the version that was compared: if another program commits in between,
+the comparison begins again. A table of which too much differs, or that cannot be compared, is
+copied. After a kill before the commit, the next run compares again.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -23,9 +27,10 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import connect_sql
-from pgsluice.sinks.contract import Overtaken, TargetContent
+from pgsluice.sinks.contract import Overtaken, StagedChanges
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.snapshots import Snapshot, import_snapshot
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.copies.plan import adopts
@@ -37,40 +42,46 @@ from pgsluice.threads import WorkThread
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+_MOST_DIFFERING = 0.25
+"""If ranges that differ have a larger part of the rows, a copy is made: tasks read it side by side,
+and this process reads alone."""
+_ATTEMPTS = 3
+"""If other programs commit each time, the table is copied."""
 
 
 @dataclass(frozen=True, slots=True)
-class EqualTarget:
-    """A target with the snapshot's rows, open at the version that was compared.
+class ComparedTarget:
+    """A target that was compared, open at that version.
 
     Attributes:
-        rows: how many it has.
-        position: the snapshot's.
+        rows: how many the source has.
+        staged: what replaces the rows of ranges that differ.
+        outcome: of the comparison, for the log.
     """
 
-    title: str
     rows: int
-    position: Lsn
     writer: TableWriter
+    staged: tuple[StagedChanges, ...]
+    outcome: str
 
-    def take_over(self) -> CopyResult | None:
-        """Commit it under the new spool's name; None: that failed, and the table is copied."""
-        try:
-            applied = self.writer.take_over(self.position)
-        except Overtaken:
-            logger.warning("%s is copied: another program wrote into its target", self.title)
-            return None
-        except PgsluiceError as error:
-            logger.warning("%s is copied: its target cannot be taken over: %s", self.title, error)
-            return None
+    def take_over(self, position: Lsn) -> CopyResult:
+        """Commit it under the new spool's name.
+
+        Args:
+            position: the snapshot's.
+
+        Raises:
+            Overtaken: another program has committed since.
+            PgsluiceError: the target cannot be written.
+        """
+        applied = self.writer.take_over(position, self.staged)
         failpoint("copy.adopted")
-        logger.info(
-            "%s: its target is equal to the source at %s, %s rows, and taken over without a copy",
-            self.title,
-            self.position,
-            self.rows,
-        )
         return CopyResult(self.rows, applied.version)
+
+    def discard(self) -> None:
+        """Delete what was staged: no commit follows."""
+        if self.staged:
+            attempt(self.writer.discard_changes, self.staged)
 
 
 class Adoption:
@@ -79,7 +90,7 @@ class Adoption:
     Args:
         config: the whole configuration.
         task: the copies under a snapshot that somebody holds.
-        counts: say what the tables wait for meanwhile.
+        counts: report what the tables wait for meanwhile.
         is_stopping: a comparison ends soon after it is true.
     """
 
@@ -105,7 +116,7 @@ class Adoption:
         waits_for: Callable[[CopyWork, Snapshot], bool],
         finish: Callable[[CopyTables, TableCopy, CopyResult], object],
     ) -> list[TableCopy]:
-        """Take over the targets that are equal; the copies that have to be made.
+        """Take over targets; the copies that have to be made.
 
         Args:
             published: the tables that are sent.
@@ -114,52 +125,102 @@ class Adoption:
         """
         left = []
         for copy in copies:
-            oid, target = copy.work.facts.oid, None
+            oid = copy.work.facts.oid
             record = tables.get(oid)
-            if record is not None and adopts(record, self._subscription):
-                target = self._equal_target(copy.work, published[oid])
-            with tables.lock:
-                is_wanted = target is not None and waits_for(copy.work, self._task.snapshot)
-                result = target.take_over() if target is not None and is_wanted else None
-                if result is None:
-                    left.append(copy)
-                else:
-                    finish(self._task, copy, result)
+            may_adopt = record is not None and adopts(record, self._subscription)
+            is_wanted = partial(waits_for, copy.work, self._task.snapshot)
+            done = partial(finish, self._task, copy)
+            if not may_adopt or not self._takes_over(
+                copy, published[oid], tables.lock, is_wanted, done
+            ):
+                left.append(copy)
         return left
 
-    def _equal_target(self, work: CopyWork, source: ReplicatedTable) -> EqualTarget | None:
-        """The table's target, if it has the snapshot's rows; None: the table is copied."""
-        is_stopping = self._is_stopping
-        title = f"{work.namespace}.{work.name}"
-        oids = [work.facts.oid]
+    def _takes_over(
+        self,
+        copy: TableCopy,
+        source: ReplicatedTable,
+        lock: AbstractContextManager[object],
+        is_wanted: Callable[[], bool],
+        finish: Callable[[CopyResult], object],
+    ) -> bool:
+        """Take over the table's target, if it needs no copy.
+
+        Args:
+            lock: nobody else changes the table's record meanwhile.
+        """
+        title = _title(copy)
+        for _ in range(_ATTEMPTS):
+            target = self._matching(copy, source)
+            if target is None:
+                return False
+            with lock:
+                if not is_wanted():
+                    target.discard()
+                    return False
+                try:
+                    result = target.take_over(self._task.snapshot.position)
+                except Overtaken:
+                    logger.warning("%s: another program wrote into its target meanwhile", title)
+                    continue
+                except PgsluiceError as error:
+                    logger.warning("%s is copied: its target is not taken over: %s", title, error)
+                    return False
+                logger.info("%s: its target %s", title, target.outcome)
+                finish(result)
+                return True
+        logger.warning("%s is copied: other programs keep writing into its target", title)
+        return False
+
+    def _matching(self, copy: TableCopy, source: ReplicatedTable) -> ComparedTarget | None:
+        """The table's target, with what makes it equal to the snapshot; None: it is copied."""
+        oids = [copy.work.facts.oid]
         self._counts.wait(oids, "the comparison with the target that is there")
         try:
-            writer = self._task.writer(work)
-            content = writer.adoptable()
-            if content is None:
-                if writer.version() >= 0:
-                    logger.info("%s is copied: no copy would make its target as it is", title)
-                return None
-            with self._sessions() as (session, *helpers):
-                comparison = compare_standing(
-                    session,
-                    source,
-                    _Rows(content, is_stopping),
-                    table_options(self._subscription),
-                    max_keys=0,
-                    helpers=helpers,
-                )
+            return self._compared(copy, source)
         except Exception as error:  # a damaged target, say: the copy replaces it
-            if not is_stopping():
+            if not self._is_stopping():
                 reason = failure_reason(error)
-                logger.warning("%s is copied: its target is not compared: %s", title, reason)
+                logger.warning("%s is copied: its target is not compared: %s", _title(copy), reason)
             return None
         finally:
             self._counts.wait(oids, "")
-        if not comparison.equal:
+
+    def _compared(self, copy: TableCopy, source: ReplicatedTable) -> ComparedTarget | None:
+        title, position = _title(copy), self._task.snapshot.position
+        writer = self._task.writer(copy.work)
+        content = writer.adoptable()
+        if content is None:
+            if writer.version() >= 0:
+                logger.info("%s is copied: no copy would make its target as it is", title)
+            return None
+        with self._sessions() as (session, *helpers):
+            comparison = compare_standing(
+                session,
+                source,
+                _Rows(writer, content.schema, self._is_stopping),
+                table_options(self._subscription),
+                max_keys=0,
+                most_in_ranges=_MOST_DIFFERING if writer.can_stage_changes() else 0.0,
+                helpers=helpers,
+            )
+        rows, ranges = comparison.source_rows, comparison.ranges
+        if comparison.equal:
+            outcome = f"is equal to the source at {position}, {rows} rows"
+            return ComparedTarget(rows, writer, (), f"{outcome}, and taken over without a copy")
+        if ranges is None:
             logger.info("%s is copied: its target differs: %s", title, comparison.differences)
             return None
-        return EqualTarget(title, comparison.source_rows, self._task.snapshot.position, writer)
+        self._counts.wait([copy.work.facts.oid], "the rows of its target that differ")
+        staged = self._task.stage_ranges(
+            copy.work, writer, ranges, copy.portions, self._is_stopping
+        )
+        failpoint("copy.ranges_staged")
+        outcome = (
+            f"is taken over at {position}: {ranges} differed, and {staged.rows_inserted} of"
+            f" {rows} rows were read again"
+        )
+        return ComparedTarget(rows, writer, (staged,), outcome)
 
     @contextmanager
     def _sessions(self) -> Iterator[Sequence[Session]]:
@@ -189,19 +250,20 @@ class Adoption:
             yield sessions
 
 
+def _title(copy: TableCopy) -> str:
+    return f"{copy.work.namespace}.{copy.work.name}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A target's rows, read once; a stop ends that."""
+    """A target's rows at the version that is open; a stop ends reading them."""
 
-    content: TargetContent
+    writer: TableWriter
+    schema: pa.Schema
     is_stopping: Callable[[], bool]
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self.content.schema
-
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in self.content.rows:
+        for batch in self.writer.content().rows:
             if self.is_stopping():
                 raise PgsluiceError("asked to stop")
             yield batch.select(list(columns))
