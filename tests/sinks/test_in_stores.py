@@ -169,6 +169,27 @@ def test_an_executor_without_a_cache_reads_sidecars_instead_of_data_files(
     assert_updated(copied)
 
 
+def test_an_executor_without_a_cache_asks_for_several_things_at_a_time(copied: Executors) -> None:
+    """The store answers no commit before it is asked for three, and no sidecar before it is asked
+    for both. The vectors of both data files are one request."""
+    known, _ = copied.new()
+    for position in (200, 300, 400):
+        known().apply(updated(1, 2 * ROWS - 2), Lsn(position))
+    executor, proxy = copied.new()
+    commits, sidecars = threading.Barrier(3), threading.Barrier(2)
+
+    def meet(request: Request) -> None:
+        if request.method == "GET" and request.path.endswith(
+            (".keys", "1.json", "2.json", "3.json")
+        ):
+            (sidecars if request.path.endswith(".keys") else commits).wait(HANGS_S)
+
+    proxy.choose = meet
+    assert executor().apply(updated(*IDS), Lsn(500)).rows_updated == len(IDS)
+    read = [request.path for request in proxy.requests if request.method == "GET"]
+    assert sum("/_dv/" in path for path in read) == 1
+
+
 def _of_other_columns(folder: Folder, name: str, _: bytes, tmp_path: Path) -> None:
     keys = pa.table({"a": pa.array(np.arange(ROWS, dtype=np.int32))})
     index = KeyIndex(f"{tmp_path}/other", folder, keys.schema)

@@ -98,6 +98,12 @@ class Descriptor:
             )
         return _inside(self.path, folder) if self.storage == "p" else None
 
+    def place(self, folder: Folder) -> tuple[str, Span] | None:
+        """The same with the part of the file."""
+        name = self.name(folder)
+        span = Span(self.offset or 0, self.size + FRAME_BYTES)
+        return None if name is None else (name, span)
+
     def read(self, folder: Folder) -> BitMap:
         """The dead rows, as :func:`read_vector` reads them."""
         return read_vector(folder, self)
@@ -120,10 +126,10 @@ def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
     try:
         if descriptor.storage == "i":
             return decoded(from_base85(descriptor.path)[: descriptor.size])
-        name = descriptor.name(folder)
-        if name is None:
+        place = descriptor.place(folder)
+        if place is None:
             raise ValueError("it lies outside of the table's folder")
-        span = Span(descriptor.offset or 0, descriptor.size + FRAME_BYTES)
+        name, span = place
         (stored,) = folder.read_spans(name, [span])
         return decoded_blob(stored, descriptor.size)
     except (OSError, ValueError, struct.error) as error:

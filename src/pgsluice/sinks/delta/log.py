@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +28,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
 from pgsluice.sinks.lake.snapshot import Removed
+from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Stored
 
 _LOG = "_delta_log/"
@@ -144,9 +146,11 @@ def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
     newest = listed.newest
     if snapshot.version >= newest:
         return snapshot
-    building = _Building.of(snapshot)
-    for version in range(snapshot.version + 1, newest + 1):
-        building.applied(_commit(snapshot.folder, version), version)
+    building, folder = _Building.of(snapshot), snapshot.folder
+    versions = range(snapshot.version + 1, newest + 1)
+    commits = at_once(folder, partial(_commit, folder), versions)
+    for version, actions in zip(versions, commits, strict=True):
+        building.applied(actions, version)
     return building.snapshot(newest, listed.tags.get(newest))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
@@ -15,7 +17,8 @@ from pyroaring import BitMap
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import with_all_columns
 from pgsluice.sinks.lake.snapshot import DataFile
-from pgsluice.stores.contract import Folder
+from pgsluice.stores.at_once import at_once
+from pgsluice.stores.contract import Folder, Span
 
 _HELD_BYTES = 16 * 2**20
 """Batches that are larger are not joined, and not held beside others."""
@@ -98,6 +101,19 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
 def dead_rows(folder: Folder, file: DataFile) -> BitMap:
     """The numbers of a file's dead rows."""
     return BitMap() if file.vector is None else file.vector.read(folder)
+
+
+def fetch_vectors(folder: Folder, files: Iterable[DataFile]) -> None:
+    """Get the dead rows of several files from an object store, those in one file by one request:
+    the store's client keeps them for :func:`dead_rows`."""
+    if folder.path is not None:
+        return
+    spans: dict[str, list[Span]] = {}
+    with suppress(OSError, ValueError):  # dead_rows says which is missing or damaged
+        for file in files:
+            if file.vector is not None and (place := file.vector.place(folder)) is not None:
+                spans.setdefault(place[0], []).append(place[1])
+        deque(at_once(folder, lambda name: folder.read_spans(name, spans[name]), spans), 0)
 
 
 def live_batches(

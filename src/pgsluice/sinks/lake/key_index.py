@@ -19,8 +19,8 @@ import os
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from pgsluice.sinks.lake.sidecars import (
 )
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
+from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder
 
 KEYS_FOLDER = "_keys/"
@@ -164,10 +165,7 @@ class KeyIndex:
             return
         paths = ((file, self._path(file.name)) for file in files)
         missing = [file for file, path in paths if not _OPENED.has(path) and not path.exists()]
-        if len(missing) > 1:
-            with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
-                for _ in threads.map(self._make, missing):
-                    pass
+        deque(at_once(self._table, self._make, missing, _FETCHED_AT_ONCE), 0)
 
     def _make(self, file: DataFile) -> None:
         """Fetch the sidecar of a data file, or make it from its key columns."""

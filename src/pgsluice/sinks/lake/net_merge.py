@@ -22,7 +22,13 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, with_values
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
-from pgsluice.sinks.lake.data_files import dead_rows, live_batches, rows_at, whole_groups
+from pgsluice.sinks.lake.data_files import (
+    dead_rows,
+    fetch_vectors,
+    live_batches,
+    rows_at,
+    whole_groups,
+)
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.key_entries import Hits, Indexes
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
@@ -144,7 +150,10 @@ class NetMerge:
     def _live(self, keys: pa.Table) -> _Live:
         """The live rows with these keys."""
         parts = []
-        for file, hits in self._index.find(self._snapshot.files.values(), keys):
+        found = [*self._index.find(self._snapshot.files.values(), keys)]
+        unread = (file for file, _ in found if file.name not in self._dead)
+        fetch_vectors(self._snapshot.folder, unread)
+        for file, hits in found:
             if file.vector is not None:
                 hits = _without_dead(hits, self._dead_rows(file))
             if len(hits.rows):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pyroaring import BitMap
 
-from pgsluice.stores.contract import Folder
+from pgsluice.stores.contract import Folder, Span
 
 FRAME_BYTES = 8
 """What a blob has besides the set: its size before it, and a checksum after it."""
@@ -32,6 +32,10 @@ class Vector(Protocol):
 
     def name(self, folder: Folder) -> str | None:
         """The path of the file with the set inside of the table's folder; None: there is none."""
+
+    def place(self, folder: Folder) -> tuple[str, Span] | None:
+        """The file with the set inside of the table's folder, and which part of it; None: there is
+        none."""
 
     def read(self, folder: Folder) -> BitMap:
         """The row numbers.
@@ -60,6 +64,9 @@ class DeadRows:
         return len(self.rows)
 
     def name(self, folder: Folder) -> None:
+        """No file has it."""
+
+    def place(self, folder: Folder) -> None:
         """No file has it."""
 
     def read(self, folder: Folder) -> BitMap:
