@@ -46,6 +46,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Before the first import: a failed assertion of a helper shows its values too.
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.clusters import CopiedServer, share_templates  # noqa: E402
 from tests.support.databases import (  # noqa: E402
     Database,
     MakeDatabase,
@@ -80,10 +81,12 @@ _COMPARE = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put temporary files into memory; soaks are larger, and measure what the disk does, too."""
+    """Put temporary files into memory; soaks are larger, and measure what the disk does, too.
+    Workers share the clusters that servers are copied from."""
     if "TMPDIR" not in os.environ and config.option.markexpr == "not soak" and _has_memory():
         os.environ["TMPDIR"] = str(_MEMORY)  # also that of workers and programs
         tempfile.tempdir = None
+    share_templates(config)
 
 
 def _has_memory() -> bool:
@@ -146,7 +149,7 @@ def servers() -> Iterator[Servers]:
         if version not in running:
             if version not in WHEEL_VERSIONS:
                 _fetch_or_skip(version)
-            server = EmbeddedServer(version, settings=_TEST_SETTINGS)
+            server = CopiedServer(version, settings=_TEST_SETTINGS)
             server.start()
             running[version] = server
         return running[version]

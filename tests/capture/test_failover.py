@@ -27,6 +27,7 @@ from tests.support.capturing import (
     running,
 )
 from tests.support.children import CHILDREN
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 from tests.support.standby import Standby
 from tests.support.threads import beside
@@ -146,7 +147,7 @@ def make_pair() -> Iterator[MakePair]:
     with ExitStack() as stack:
 
         def make(version: int) -> Pair:
-            primary = stack.enter_context(EmbeddedServer(version, settings=_SETTINGS))
+            primary = stack.enter_context(CopiedServer(version, settings=_SETTINGS))
             Database(primary, "postgres").execute("CREATE DATABASE shop")
             standby = stack.enter_context(Standby(primary))
             pair = Pair(primary, standby, "shop")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.capturing import configure, insert, inserted, numbers
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 
 from pgsluice.capture import run_capture
@@ -57,7 +58,7 @@ def _with_table(db: Database) -> Database:
 @pytest.fixture
 def original(each_server: EmbeddedServer) -> Iterator[EmbeddedServer]:
     """A server of its own."""
-    with EmbeddedServer(each_server.programs.major, settings=_SETTINGS) as server:
+    with CopiedServer(each_server.programs.major, settings=_SETTINGS) as server:
         yield server
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.capturing import configure, confirmed, insert, inserted, numbers
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 
 from pgsluice.capture import run_capture
@@ -198,7 +199,7 @@ def cases(
     version, path = request.param, tmp_path_factory.mktemp("restored")
     if version == 12 and (reason := npm.why_not(version)):
         pytest.skip(reason)
-    with EmbeddedServer(version, settings=_SETTINGS) as server:
+    with CopiedServer(version, settings=_SETTINGS) as server:
         cases = _begin(server, path)
         _crash(server, cases, path)
         _restore(server, cases, path / "copied")

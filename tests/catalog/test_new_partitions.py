@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.catalog import inspect_new_partitions
@@ -114,7 +115,7 @@ def test_nothing_is_proven_of_a_partition_that_was_published_later(database: Mak
 def test_after_a_crash_nothing_is_proven() -> None:
     """The same on a standby: WAL does not have the numbers, so that all commands look like the
     first."""
-    with EmbeddedServer(18, settings={"fsync": "off"}) as server:
+    with CopiedServer(18, settings={"fsync": "off"}) as server:
         shop = Database(server, "postgres")
         # The first change of a page after it is written with the whole page: then the row of
         # pg_inherits has its number, and those of the columns lose theirs.

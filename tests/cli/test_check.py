@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.support.clusters import CopiedServer
 from tests.support.commands import Command, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 from tests.support.rights import printed_rights
@@ -58,7 +59,7 @@ def replica() -> Iterator[EmbeddedServer]:
         "synchronous_standby_names": "*",
         "synchronous_commit": "local",
     }
-    with EmbeddedServer(18, settings=settings) as server:
+    with CopiedServer(18, settings=settings) as server:
         yield server
 
 
@@ -75,7 +76,7 @@ def test_a_source_that_is_ready(
 
 
 def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: WriteConfig) -> None:
-    with EmbeddedServer(18, settings={"idle_replication_slot_timeout": "1s"}) as server:
+    with CopiedServer(18, settings={"idle_replication_slot_timeout": "1s"}) as server:
         database = Database(server, "postgres")
         database.execute("CREATE TABLE t (id int PRIMARY KEY)")
         path = write_config(database.dsn)

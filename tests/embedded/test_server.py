@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 from tests.support.waiting import await_that
 
@@ -53,7 +54,7 @@ def test_it_accepts_connections_when_started_and_ends_with_the_block() -> None:
 
 
 def test_a_restart_keeps_port_and_data_and_applies_settings() -> None:
-    with EmbeddedServer(settings=NO_FSYNC) as server:
+    with CopiedServer(settings=NO_FSYNC) as server:
         dsn = server.dsn()
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("CREATE TABLE t AS SELECT 42 AS answer")
@@ -66,7 +67,7 @@ def test_a_restart_keeps_port_and_data_and_applies_settings() -> None:
 
 @pytest.mark.parametrize("crash", ["kill", "immediate"])
 def test_it_recovers_from_a_crash(crash: str) -> None:
-    with EmbeddedServer(settings=NO_FSYNC) as server:
+    with CopiedServer(settings=NO_FSYNC) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute("CREATE TABLE t AS SELECT 42 AS answer")
             if crash == "kill":
@@ -99,7 +100,7 @@ def test_a_named_folder_is_kept_and_opened_again(open_folder: Path) -> None:
 
 
 def test_a_failed_start_shows_the_log() -> None:
-    server = EmbeddedServer(settings={"shared_buffers": "nonsense"})
+    server = CopiedServer(settings={"shared_buffers": "nonsense"})
     with pytest.raises(ConfigError, match="shared_buffers"):
         server.start()
     server.close()
@@ -107,8 +108,8 @@ def test_a_failed_start_shows_the_log() -> None:
 
 
 def test_the_first_start_chooses_another_port_if_it_is_taken() -> None:
-    with EmbeddedServer(settings=NO_FSYNC) as first:
-        second = EmbeddedServer(settings=NO_FSYNC)
+    with CopiedServer(settings=NO_FSYNC) as first:
+        second = CopiedServer(settings=NO_FSYNC)
         second.port = first.port
         with second:
             assert second.port != first.port
@@ -178,7 +179,7 @@ def test_a_temporary_folder_that_only_root_may_enter_is_skipped(
 ) -> None:
     tmp_path.chmod(0o700)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with EmbeddedServer(settings=NO_FSYNC) as server:
+    with CopiedServer(settings=NO_FSYNC) as server:
         assert not server.directory.is_relative_to(tmp_path)
         assert _ask(server.dsn(), "SELECT 1") == "1"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 from tests.support.standby import Standby
 
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ConfigError
 
 NO_FSYNC = {"fsync": "off"}
 
 
 def test_a_standby_follows_its_primary_and_can_be_promoted() -> None:
-    with EmbeddedServer(settings=NO_FSYNC) as primary, Standby(primary) as standby:
+    with CopiedServer(settings=NO_FSYNC) as primary, Standby(primary) as standby:
         assert standby.version == primary.version
         ((end,),) = Database(primary, "postgres").execute(
             "CREATE TABLE t AS SELECT 1 AS i", "SELECT pg_current_wal_flush_lsn()::text"
@@ -36,7 +36,7 @@ def test_a_standby_follows_its_primary_and_can_be_promoted() -> None:
 
 
 def test_a_stopped_primary_cannot_be_copied() -> None:
-    with EmbeddedServer(settings=NO_FSYNC) as primary:
+    with CopiedServer(settings=NO_FSYNC) as primary:
         primary.stop()
         with pytest.raises(ConfigError, match=r"pg_basebackup of PostgreSQL \S+ failed"):
             Standby(primary)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database, MakeDatabase
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.threads import beside
 
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolBusy
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -32,7 +32,7 @@ def is_ready(one: Pipeline, name: str) -> bool:
 
 
 def test_tables_come_and_go_while_it_runs(pipeline: MakePipeline) -> None:
-    with EmbeddedServer(settings={"fsync": "off"}) as server:
+    with CopiedServer(settings={"fsync": "off"}) as server:
         shop = Database(server, "postgres")
         shop.execute(
             "CREATE TABLE t (id int PRIMARY KEY, v text)",

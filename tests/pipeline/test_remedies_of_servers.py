@@ -14,14 +14,13 @@ from collections.abc import Iterator
 
 import pytest
 from tests.pipeline.remedies import find
+from tests.support.clusters import CopiedServer
 from tests.support.commands import Command
 from tests.support.commands import pgsluice as pgsluice
 from tests.support.databases import Database, fresh_database
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.rights import printed_statements
-
-from pgsluice.embedded import EmbeddedServer
 
 _NEAREST = re.compile(r'did you mean "(\w+)"')
 _SLOT = re.compile(r'(slot = "\w+")')
@@ -33,7 +32,7 @@ _DROP = re.compile(r"`pgsluice (drop .*?)`, move the targets' tables away, then 
 @pytest.fixture
 def shop() -> Iterator[Database]:
     settings = {"wal_level": "replica", "max_replication_slots": "1"}
-    with EmbeddedServer(settings=settings) as server, fresh_database(server) as made:
+    with CopiedServer(settings=settings) as server, fresh_database(server) as made:
         made.execute("CREATE TABLE t (id serial PRIMARY KEY, v text)")
         made.execute("INSERT INTO t (v) VALUES ('first')")
         yield made

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
@@ -51,7 +52,7 @@ def refused(one: Pipeline, capfd: pytest.CaptureFixture[str], code: int, says: s
 @pytest.fixture(scope="module")
 def other_server() -> Iterator[EmbeddedServer]:
     """A server with one slot and other settings than the tests' own."""
-    with EmbeddedServer(settings={"max_replication_slots": "1", "fsync": "off"}) as server:
+    with CopiedServer(settings={"max_replication_slots": "1", "fsync": "off"}) as server:
         yield server
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from tests.support.clusters import CopiedServer
 
 from pgsluice.embedded import EmbeddedServer
 
@@ -14,7 +15,7 @@ from pgsluice.embedded import EmbeddedServer
 def _own_server(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
     """Of the version under test."""
     version = int(server.version.partition(".")[0])
-    own = EmbeddedServer(version, settings={"fsync": "off", "max_prepared_transactions": "5"})
+    own = CopiedServer(version, settings={"fsync": "off", "max_prepared_transactions": "5"})
     own.start()
     yield own
     own.close()

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.spark.source.snapshot.test_start import Stream
 from tests.support.capturing import configure, phase, running
+from tests.support.clusters import CopiedServer
 from tests.support.databases import Database
 from tests.support.spools import SCHEMA
 from tests.support.standby import Standby
 from tests.support.waiting import await_that
 
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceRefused
 from pgsluice.spark.source.data_source import PgoutputDataSource
 
@@ -20,7 +20,7 @@ _WORDS = "the server is a standby"
 
 
 def test_a_read_and_a_stream_that_begins_with_rows_refuse_a_standby(tmp_path: Path) -> None:
-    with EmbeddedServer(18, settings={"fsync": "off"}) as primary:
+    with CopiedServer(18, settings={"fsync": "off"}) as primary:
         shop = Database(primary, "postgres")
         shop.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
         with Standby(primary) as standby:
