@@ -1,4 +1,4 @@
-"""Takes the targets out of the catalog of Spark's session, for ``pgsluice drop --unregister``."""
+"""Removes the targets from the catalog of Spark's session, for ``pgsluice drop --unregister``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pgsluice.spool import find_record
 
 
 def unregister_targets(config: Config, subscription: str | None) -> None:
-    """Take the tables out of the catalog that a run has registered; their files stay.
+    """Remove the tables that a run has registered from the catalog; their files stay.
 
-    Nothing is to be done without ``register`` in a sink.
+    Without ``register`` in a sink, it does nothing.
 
     Args:
-        subscription: only its targets; None: those of all.
+        subscription: only the targets of this subscription; None: all targets.
 
     Raises:
         ConfigError: Spark cannot be started.
-        Exception: Spark's; nothing has been dropped on the server then.
+        Exception: an error of Spark; nothing has been dropped on the server then.
     """
     entries = list(_entries(config, subscription))
     if not entries:

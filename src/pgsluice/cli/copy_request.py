@@ -50,10 +50,10 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
 
 
 def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
-    """Have the user agree to the loss of rows that another spool wrote into a table's target.
+    """Ask the user before a copy replaces rows that another spool wrote into a table's target.
 
     Raises:
-        ConfigError: there is nobody to ask.
+        ConfigError: there is no terminal to ask on.
         typer.Exit: the user does not agree.
     """
     for name, oid in oids.items():
@@ -73,7 +73,7 @@ def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
 
 
 def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None:
-    """That a table's target has rows of another spool, if it can be read now."""
+    """The error that a table's target has rows of another spool, if that can be found out now."""
     record = find_record(config.spool.path, name)
     table = None if record is None else record.tables.get(oid)
     if table is None or table.is_active:
@@ -99,7 +99,8 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
 
 
 def _report_other_settings(config: Config, name: str) -> bool:
-    """Say what the active run does not have of the file; whether it can take something over."""
+    """Report the settings in the file that the active run does not use yet; returns whether it can
+    take over some."""
     running = read_run_settings(config.spool.path, name)
     if running is None or config.path is None or running.path != str(config.path):
         return False
@@ -116,8 +117,8 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     """Request a copy of the subscription's table.
 
     Returns:
-        True if an active run accepted the request; False if none is active, and the request
-        was noted in the subscription's record.
+        True if an active run accepted the request; False if none is active, and the request was
+        written to the subscription's record.
 
     Raises:
         PgsluiceError: an active run did not accept the request in time.

@@ -1,4 +1,5 @@
-"""What the exit code of each command means: the one table, and the source of docs/exit-codes.md."""
+"""The meaning of each command's exit codes: the only table of them, and the source of
+docs/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ GENERAL: Mapping[ExitCode, str] = {
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C) stopped the command. The next start resumes.",
     ExitCode.TERMINATED: "SIGTERM stopped the command. The next start resumes.",
 }
-"""Of all commands, where :data:`COMMANDS` has nothing more exact."""
+"""The default meanings, if :data:`COMMANDS` has nothing more exact."""
 COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
     "init": {
         ExitCode.DONE: "The configuration file is written.",
@@ -66,4 +67,4 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
         "may not drop everything.",
     },
 }
-"""Of a command, what an exit code means there."""
+"""For each command, its exit codes with their meanings."""

@@ -11,7 +11,7 @@ from pgsluice.hints import name_config
 
 
 class Invocation:
-    """One call of the program: what its error messages depend on."""
+    """One call of the program, on which its error messages depend."""
 
     def __init__(self) -> None:
         self.debug = False

@@ -1,4 +1,4 @@
-"""What commands print on stdout: every text passes here, and no name is printed raw."""
+"""Prints everything that commands write to stdout, and makes foreign names safe."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def say(text: str) -> None:
 
 
 def say_picture(text: str) -> None:
-    """Print text of several lines that is aligned already; each of its names is one line."""
+    """Print aligned text of several lines; names in it have no line breaks."""
     for line in text.split("\n"):
         typer.echo(shown_lines(line))
 
 
 def say_block(lines: Iterable[str]) -> None:
-    """Print lines that belong together, such as statements to paste, indented."""
+    """Print lines that belong together, such as statements to paste, with an indent."""
     for line in lines:
         typer.echo(f"  {shown(line)}")
 

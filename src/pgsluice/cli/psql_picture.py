@@ -1,4 +1,4 @@
-"""Publications and tables as psql 18 draws them: ``\\dRp+`` and ``\\d``.
+"""Draws publications and tables like psql 18: ``\\dRp+`` and ``\\d``.
 
 Source: src/bin/psql/describe.c (describePublications, describeOneTableDetails);
 src/fe_utils/print.c (print_aligned_text, border 1).
@@ -25,7 +25,7 @@ _NEWEST = 180000
 
 
 def publication_picture(owned: OwnedPublication, server_version: int = _NEWEST) -> str:
-    """What ``\\dRp+`` shows of one publication, with the columns of this server version."""
+    """One publication as ``\\dRp+`` prints it, with the columns of this server version."""
     publication = owned.publication
     cells = [
         ("Owner", owned.owner, 0),
@@ -52,7 +52,7 @@ def publication_picture(owned: OwnedPublication, server_version: int = _NEWEST) 
 
 
 def table_picture(table: SourceTable, publications: Iterable[Publication]) -> str:
-    """The columns that ``\\d`` shows of a table, and its ``Publications:`` lines."""
+    """The columns of a table as ``\\d`` prints them, and its ``Publications:`` lines."""
     title = f'{_KINDS.get(table.kind, "Relation")} "{table.namespace}.{table.name}"'
     headers = ("Column", "Type", "Collation", "Nullable", "Default")
     rows = [
@@ -106,7 +106,7 @@ def _default(column: SourceColumn) -> str:
 def aligned(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], footers: Sequence[str]
 ) -> str:
-    """A table as psql aligns it, with title, footers and a final empty line."""
+    """A table aligned like psql's, with title, footers and a final empty line."""
     title, headers, footers = shown(title), tuple(map(shown, headers)), list(map(shown, footers))
     rows = [tuple(map(shown, row)) for row in rows]
     widths = [

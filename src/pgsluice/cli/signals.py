@@ -1,9 +1,9 @@
 """How commands react to SIGINT, SIGTERM and SIGHUP.
 
 Short commands end at once. Long ones (``run``, ``capture``) get a :class:`StopRequest` and end
-cleanly; a second signal ends them at once. What then waits for a server or a disk that does not
-answer is given up after :data:`END_S`. SIGHUP makes ``run`` read its configuration again, as it
-makes a server read its configuration.
+cleanly; a second signal ends them at once. After :data:`END_S`, the exit is forced, even if a
+server or disk does not respond. SIGHUP makes ``run`` read its configuration again, as it makes a
+server read its configuration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgsluice.ending import limit_the_end, say_last
 from pgsluice.errors import ExitCode, PgsluiceError
 
 END_S = 8.0
-"""How long a command may take to end after a signal."""
+"""How long a command may take to end after a signal, in seconds."""
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -32,7 +32,7 @@ class StopRequest:
 
     Attributes:
         event: set by the first signal.
-        signal_number: of the first signal; None before it.
+        signal_number: the first signal; None before it.
     """
 
     event: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +59,7 @@ def end_on_signals() -> None:
 
 
 def _end_now(number: int) -> None:
-    """End the process without its clean-up; its children end with the pipes to them."""
+    """End the process without clean-up; its children end when their pipes close."""
     say_last(
         f"pgsluice: forced exit: a server or disk did not respond within {END_S:g} s\n"
         "  → no data is lost; the next start resumes\n"
@@ -73,8 +73,8 @@ def _end_now(number: int) -> None:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Within this context, the first SIGINT or SIGTERM only sets the request.
 
-    Whatever the stop cuts off fails in its own way: after a signal, an error ends the command
-    with the signal's exit code.
+    Interrupted work may fail with any error: after a signal, an error ends the command with the
+    signal's exit code.
     """
     request = StopRequest()
 
@@ -100,7 +100,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def event_on_sighup() -> Iterator[threading.Event]:
-    """Within this context, SIGHUP sets the event; nothing does on systems without SIGHUP."""
+    """Within this context, SIGHUP sets the event; without effect on systems without SIGHUP."""
     event = threading.Event()
     number = getattr(signal, "SIGHUP", None)
     if number is None:

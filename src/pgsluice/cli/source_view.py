@@ -1,4 +1,4 @@
-"""What ``describe`` and ``explain`` read: the source's tables, its publications, and our own."""
+"""The input of ``describe`` and ``explain``: the source's tables, its publications, and our own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgsluice.sql import SqlRefused
 
 _KINDS = ("r", "p")
 OWNER = "pgsluice"
-"""The owner that is shown for our own publications."""
+"""The displayed owner of our own publications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class SourceView:
         return [*self.server, *(OwnedPublication(publication, OWNER) for publication in self.own)]
 
     def server_named(self, names: Iterable[str]) -> list[Publication]:
-        """The server's publications of these names, as far as they exist."""
+        """The server's publications with these names, if they exist."""
         wanted = frozenset(names)
         return [owned.publication for owned in self.server if owned.publication.name in wanted]
 
     def table(self, name: str) -> SourceTable:
-        """A table by its name, as every command reads it.
+        """A table by its name; all commands parse it by the same rules.
 
         Raises:
             ConfigError: no table has the name; the hint has the nearest one.
@@ -76,7 +76,7 @@ def read_source(config: Config) -> SourceView:
     """Read everything from the source.
 
     Raises:
-        SourceUnreachable, SourceRefused: it cannot be asked.
+        SourceUnreachable, SourceRefused: it cannot be queried.
         ConfigError: a statement of our own publications is refused.
     """
     timeout_s = config.source.connect_timeout_s

@@ -29,11 +29,11 @@ from pgsluice.spool import TableRecord
 
 _RECENT_S = 60.0
 _NAMED = 5
-"""How many tables a line names."""
+"""The largest number of table names in a line."""
 
 
 def show(status: Status, console: Console, config: str) -> None:
-    """Print the status, why tables are parked, and what targets do not get.
+    """Print the status, with the reasons of parked tables and the changes that targets do not get.
 
     Args:
         config: the configuration's path, for commands in hints.
@@ -88,7 +88,7 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
 
 
 def _waiting(subscription: SubscriptionStatus) -> Iterator[Text]:
-    """The tables that wait without an error, those with one reason together."""
+    """The tables that wait without an error, grouped by reason."""
     waiting: dict[str, list[TableRecord]] = {}
     for table in subscription.tables:
         lag = subscription.lag_of(table)
@@ -144,7 +144,8 @@ def _spool_line(spool: SpoolStatus, config: str) -> Text:
 
 
 def held_line(held: HeldSpool | None) -> Text | None:
-    """Who needs the oldest changes of the spool; None if these are of the last minute."""
+    """The subscription or table that needs the spool's oldest changes; None if these are of the
+    last minute."""
     if held is None or time.time() - held.since < _RECENT_S:
         return None
     of_table = f", table {held.table}" if held.table is not None else ""
@@ -158,7 +159,7 @@ def held_line(held: HeldSpool | None) -> Text | None:
 
 
 def _capture_line(status: Status, config: str) -> Text | None:
-    """What is in capture's way, or that it does not run; None if it runs, or never ran."""
+    """Capture's problem, or that it does not run; None if it runs, or never ran."""
     capture, text = status.capture, Text("capture ", style="bold")
     if capture.message is not None:
         often = f", {capture.times} times in a row" if capture.times > 1 else ""
@@ -193,7 +194,7 @@ def _subscription_line(subscription: SubscriptionStatus, *, is_known: bool) -> T
 
 
 def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
-    """How far the subscription is behind, and whether a run is active."""
+    """Append how far the subscription is behind, and whether a run is active."""
     lag_bytes, lag_s = subscription.lag_bytes, subscription.lag_s
     uncopied = sum(table.is_to_copy for table in subscription.tables)
     if lag_s:
@@ -216,7 +217,7 @@ def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
 
 
 def _copies_line(copies: CopiesStatus) -> Text | None:
-    """How far all copies are; None if there are none, or none is planned."""
+    """The progress of all copies; None if there are none, or none is planned yet."""
     if not copies.tables or not copies.all_tables:
         return None
     tables = f"{format_count(copies.done)} of {tables_of(copies.all_tables)}"
@@ -224,7 +225,7 @@ def _copies_line(copies: CopiesStatus) -> Text | None:
 
 
 def _copy_words(copy: TableCopyStatus) -> str:
-    """How far a table's copy is, what it waits for, and what it keeps."""
+    """The progress of a table's copy, why it waits, and what the spool keeps for it."""
     parts = [] if copy.amount is None else [format_amount(copy.amount)]
     parts += [f"waits for {copy.waits_for}"] if copy.waits_for else []
     if copy.held_bytes:

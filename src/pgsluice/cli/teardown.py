@@ -1,6 +1,6 @@
 """The steps of ``pgsluice drop``, on the server and in the spool's folder.
 
-An interrupted drop can be repeated: the spool's identity, by which everything else is found,
+An interrupted drop can be repeated: the spool's identity, which is needed to find everything else,
 is removed last.
 """
 
@@ -38,7 +38,7 @@ def drop_subscription(
     """Remove one subscription's record and checkpoint.
 
     Args:
-        before: called once the user agrees, while the record is there.
+        before: called when the user has agreed, while the record still exists.
     """
     # Compared as a name, not opened as a path: ".." is no subscription.
     if name not in _names_in(config.spool.path / SUBSCRIPTIONS):
@@ -59,10 +59,10 @@ def _names_in(folder: Path) -> set[str]:
 def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: None) -> int:
     """Drop the slot and our publications, and remove the whole spool.
 
-    What our role may not drop is said before it begins, with the SQL for somebody who may.
+    If our role lacks privileges for a part, this is reported first, with the SQL for a superuser.
 
     Args:
-        before: called once the user agrees, while all state is there.
+        before: called when the user has agreed, while all state still exists.
 
     Returns:
         the exit code: 1 if something is left on the server.
@@ -115,11 +115,11 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
 
 
 def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> list[str]:
-    """The statements for what our role may not drop.
+    """The statements for what our role lacks the privileges to drop.
 
     Args:
-        slot: ours, if our role may not drop it.
-        publications: those that our role may not drop.
+        slot: our slot, if our role may not drop it.
+        publications: the publications that our role may not drop.
     """
     statements = []
     if slot is not None:
@@ -155,5 +155,5 @@ def _ask(question: str, *, yes: bool) -> None:
 
 
 def no_capture(path: Path) -> AbstractContextManager[object]:
-    """The lock of the spool's writer, if there is a spool: no capture runs while it is held."""
+    """The lock of the spool's writer, if there is a spool: while it is held, no capture can run."""
     return writer_lock(path) if path.is_dir() else nullcontext()

@@ -8,13 +8,13 @@ from typer.core import TyperCommand
 
 
 class Command(TyperCommand):
-    """A command whose usage line has the usual form: ``pgsluice describe CONFIG [PUB]``.
+    """A command with the usual usage line: ``pgsluice describe CONFIG [PUB]``.
 
     Versions of typer write arguments differently; some write required ones in braces.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What follows the command's name: ``[OPTIONS]``, then the arguments."""
+        """The parts after the command's name: ``[OPTIONS]``, then the arguments."""
         arguments = (param for param in self.params if param.param_type_name == "argument")
         return ["[OPTIONS]", *(_usage_of(argument) for argument in arguments)]
 

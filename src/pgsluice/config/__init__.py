@@ -1,7 +1,7 @@
 """The configuration: a TOML file, validated as a whole before anything starts.
 
-:func:`load_config` reads it; :class:`Config` and its sections are frozen. All mistakes are
-reported together, each as a sentence. Settings that this version does not support are refused
+:func:`load_config` reads it; :class:`Config` and its sections are frozen. All errors are reported
+together, each as a sentence. Settings that this version does not support are refused
 (:mod:`pgsluice.config.unsupported`). No message has a password (:func:`mask_dsn`).
 """
 

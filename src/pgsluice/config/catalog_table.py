@@ -15,12 +15,12 @@ _PARTS = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A table as a catalog has it.
+    """A table in a catalog.
 
     Attributes:
-        name: its schema and its name, perhaps after a catalog.
-        provider: the format, as ``USING`` names it.
-        location: where it lies.
+        name: its schema and name, optionally with a catalog before them.
+        provider: the format, as in ``USING``.
+        location: the path of its files.
     """
 
     name: tuple[str, ...]
@@ -29,17 +29,17 @@ class CatalogTable:
 
     @property
     def sql_name(self) -> str:
-        """The name for a statement."""
+        """The quoted name for a statement."""
         return ".".join(_quoted(part) for part in self.name)
 
     @property
     def sql_schema(self) -> str:
-        """The schema for a statement, perhaps after a catalog."""
+        """The quoted schema for a statement, with the catalog if there is one."""
         return ".".join(_quoted(part) for part in self.name[:-1])
 
 
 def why_no_catalog_name(template: str) -> str | None:
-    """Why a template makes no names; it continues a sentence about its key. None: it does."""
+    """Why a template is invalid, as the rest of a sentence about its key; None: it is valid."""
     parts = template.split(".")
     bare = _FIELD.sub("", template)
     if len(parts) not in _PARTS or not all(part.strip() for part in parts) or "{" in bare:
@@ -50,10 +50,10 @@ def why_no_catalog_name(template: str) -> str | None:
 
 
 def catalog_name(template: str, namespace: str, name: str) -> tuple[str, ...]:
-    """The parts of a table's name; dots in names of the source make no parts.
+    """The parts of a table's name; dots in the source's names do not separate parts.
 
     Args:
-        namespace, name: the target's.
+        namespace, name: the target's schema and name.
     """
     values = {"schema": namespace, "table": name}
     return tuple(_FIELD.sub(lambda field: values[field[1]], part) for part in template.split("."))

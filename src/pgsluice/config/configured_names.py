@@ -1,7 +1,7 @@
-"""Names of tables and columns in a subscription's settings that no table has.
+"""Finds names in a subscription's settings that match no table or column.
 
-Such a setting does nothing. It may be a typo, or be meant for a table that is made later: so it is
-a warning, by ``pgsluice check`` and at a run's looks at the catalog, and no error.
+Such a setting has no effect. It may be a typo, or be meant for a future table. So it is a warning
+of ``pgsluice check`` and of a run's catalog refreshes, and no error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pgsluice.config.validation_errors import near_or_known
 
 @dataclass(frozen=True, slots=True)
 class UnknownName:
-    """A name in a setting that no table or column has.
+    """A name in a setting that matches no table or column.
 
     Attributes:
-        what: a sentence: which setting has which name.
-        hint: the nearest name, or some of those that exist.
+        what: a sentence with the setting and the name.
+        hint: the nearest name, or some of the existing ones.
     """
 
     what: str
@@ -33,11 +33,11 @@ class UnknownName:
 def unknown_names(
     subscription: SubscriptionConfig, tables: Mapping[str, Collection[str]]
 ) -> Iterator[UnknownName]:
-    """The names in ``key``, ``types`` and the sink's settings that no table or column has.
+    """The names in ``key``, ``types`` and the sink's settings that match no table or column.
 
     Args:
-        tables: ``schema.table`` of each table that is sent -> its columns. Without any, something
-            else is wrong, and nothing is unknown.
+        tables: ``schema.table`` of each published table -> its columns. If it is empty, something
+            else is wrong, and no name counts as unknown.
     """
     if not tables:
         return
@@ -53,7 +53,7 @@ def unknown_names(
 def _named(
     subscription: SubscriptionConfig, tables: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Each name, once: the setting, the table, and the column if it names one."""
+    """The names, each once: the setting, the table, and the column if there is one."""
     for title, columns in subscription.key.items():
         for column in columns:
             yield "key", title, column
@@ -64,7 +64,7 @@ def _named(
 
 
 def _table_and_column(name: str, tables: Mapping[str, Collection[str]]) -> tuple[str, str]:
-    """Divide ``schema.table.column``; each of these names may have dots itself."""
+    """Split ``schema.table.column``; each of these names may contain dots."""
     places = [index for index, character in enumerate(name) if character == "."]
     ways = [(name[:index], name[index + 1 :]) for index in places]
     has_table = [way for way in ways if way[0] in tables]

@@ -11,7 +11,7 @@ import re
 MASK = "***"
 _PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
 _URI_PATH = re.compile(r"\A[^:]*://[^/?]*")
-"""What stands before the database."""
+"""The part of a URI before the database."""
 
 _SECRETS = r"(?:password|sslpassword|oauth_client_secret|scram_client_key|scram_server_key)"
 _IS_URI = re.compile(r"\A\s*postgres(?:ql)?://", re.IGNORECASE)
@@ -31,10 +31,10 @@ def mask_dsn(dsn: str) -> str:
 
 
 def why_no_dsn(dsn: str) -> str | None:
-    """Why libpq can do nothing with the connection string; nothing is connected.
+    """Why libpq cannot use the connection string; this does not connect.
 
     Returns:
-        None: it can be used.
+        None if it can be used.
     """
     import psycopg  # imported late: only validation needs libpq this early
 

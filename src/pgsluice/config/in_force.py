@@ -1,8 +1,8 @@
-"""Which settings of a changed file a run takes over while it works, and which need a new start.
+"""Decides which settings of a changed file an active run takes over, and which need a restart.
 
-A run reads the file at its start, on SIGHUP, and when ``pgsluice copy`` asks it to. It takes over
-the settings in :data:`TAKEN_OVER`. Of what was read it leaves one digest for each setting, so that
-other commands can say what the run does not have yet; a digest shows no value.
+A run reads the file at its start, on SIGHUP, and when ``pgsluice copy`` requests it. It takes over
+the settings in :data:`TAKEN_OVER`. It writes a digest of each setting to a file, so that other
+commands can report settings that the run does not use yet; a digest reveals no value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TAKEN_OVER = frozenset(
         "sink",
     }
 )
-"""Settings of a subscription that a run takes over. So it does the statements of [publications]."""
+"""Settings of a subscription that a run takes over, as well as the statements of [publications]."""
 _STATEMENTS = "[publications]"
 _TARGET = "sink target"
 _NOTHING = ""
@@ -40,11 +40,11 @@ _NOTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a file has other than a run, by the settings' names.
+    """The names of settings that differ between a file and a run.
 
     Attributes:
         taken: settings that the run can take over.
-        left: settings that it reads at its next start only.
+        left: settings that the run reads only at its next start.
     """
 
     taken: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Difference:
 
 
 def digests(config: Config) -> dict[str, str]:
-    """A digest of each setting, by its name, as ``[subscription] "lake" types``."""
+    """A digest of each setting, by its name, such as ``[subscription] "lake" types``."""
     sections: dict[str, Mapping[str, Any]] = {
         "[source]": config.source.model_dump(mode="json", by_alias=True),
         "[spool]": config.spool.model_dump(mode="json", by_alias=True),
@@ -71,7 +71,7 @@ def digests(config: Config) -> dict[str, str]:
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
-    """What has changed between two files, by the digests of their settings."""
+    """The difference between two files, by the digests of their settings."""
     changed = {
         name
         for name in before.keys() | after.keys()
@@ -89,7 +89,7 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> Differenc
 
 
 def taken_over(before: Config, after: Config) -> Config:
-    """The configuration with those settings of another one that a run takes over."""
+    """The configuration with the settings of another one that a run takes over."""
     others = {subscription.name: subscription for subscription in after.subscriptions}
     update: dict[str, Any] = {
         "subscriptions": tuple(
@@ -128,7 +128,7 @@ def _place(subscription: SubscriptionConfig) -> str:
 
 
 def _statements(config: Config) -> str | None:
-    """The statements of pgsluice's own publications; None: there is no such section."""
+    """The statements of pgsluice's own publications; None if there is no such section."""
     if config.publications is None:
         return None
     if config.publications.file is None:

@@ -1,7 +1,7 @@
 """Reads the TOML file into a :class:`~pgsluice.config.model.Config`.
 
-All mistakes are reported together, so that a file can be corrected in one go. No message has
-a value that could be a secret.
+All errors are reported together, so that a file can be corrected at once. No message has a value
+that could be a secret.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse_config(text: str, path: Path) -> Config:
 
 
 class _Reader:
-    """Collects mistakes, and builds the configuration if there are none."""
+    """Collects errors, and builds the configuration if there are none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -220,7 +220,7 @@ def _heading(name: str) -> str:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples at every depth, as frozen models need them."""
+    """Convert lists to tuples at every depth, for frozen models."""
     if isinstance(value, dict):
         return {key: _tuples(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -133,7 +133,7 @@ class SourceConfig(Section):
 
     @property
     def silence_s(self) -> float | None:
-        """``silence_timeout_s``; None: for ever."""
+        """``silence_timeout_s``; None: no limit."""
         return self.silence_timeout_s or None
 
     @property

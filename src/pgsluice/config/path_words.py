@@ -1,7 +1,7 @@
-"""What looks like a path on a disk, and means something else: it must not become a local folder.
+"""Refuses texts that look like a path but mean something else: they must not become local folders.
 
-A name that another program understands (a Databricks path, a catalog's table, a Windows drive, a
-shell's variable) would be made as a folder beside the configuration, and every check would be ok.
+A name for another program (a Databricks path, a catalog's table, a Windows drive, a shell variable)
+would be created as a folder beside the configuration, and every check would pass.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _UNSET_HOME = re.compile(r"\A~[^/]*")
 
 
 def why_no_path(value: str) -> str | None:
-    """What a text that is no URL means instead of a path; it continues a sentence about its key.
+    """Why a text without a URL's scheme is not a path, as the rest of a sentence about its key.
 
     Returns:
-        None: it is a path.
+        None if it is a path.
     """
     if value != value.strip():
         return "begins or ends with a blank"
@@ -33,14 +33,14 @@ def why_no_path(value: str) -> str | None:
 
 
 def why_no_home(value: str) -> str:
-    """That the home folder in a path does not exist."""
+    """Why the home folder in a path cannot be found."""
     match = _UNSET_HOME.match(value)
     home = match[0] if match else value
     return f"begins with {home}, and this machine knows no such user: write the whole path"
 
 
 def why_no_folders(template: str) -> str | None:
-    """Why a template without a URL's scheme names no folders; None: it does."""
+    """Why a template without a URL's scheme does not name folders; None: it does."""
     if _CATALOG_NAME.match(template):
         return (
             "looks like the name of a catalog's table, and is to be a folder or URL: write "

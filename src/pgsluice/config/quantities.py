@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: ``"16 MiB"``, ``"10m"``.
+"""Parses sizes and durations such as ``"16 MiB"`` and ``"10m"``.
 
 Only binary units are accepted (KiB, MiB, GiB, TiB). ``MB`` is ambiguous: 1024 x 1024 bytes in
 PostgreSQL, a million almost everywhere else.
@@ -16,10 +16,10 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as ``"16 MiB"`` or ``"4096"``.
+    """Parse a size such as ``"16 MiB"`` or ``"4096"`` to bytes.
 
     Raises:
-        ValueError: the text is not a size; the message is what follows a key in a sentence.
+        ValueError: the text is not a size; the message is the rest of a sentence about a key.
     """
     match = _SIZE.match(text)
     factor = _SIZE_UNITS.get((match[2] or "b").lower()) if match else None
@@ -29,10 +29,10 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``"10m"``, ``"0s"`` or ``"1h 30m"``.
+    """Parse a duration such as ``"10m"``, ``"0s"`` or ``"1h 30m"`` to seconds.
 
     Raises:
-        ValueError: the text is not a duration; the message is what follows a key in a sentence.
+        ValueError: the text is not a duration; the message is the rest of a sentence about a key.
     """
     if _DURATION.match(text) is None:
         raise ValueError('has to be seconds, or text such as "10m" (ms, s, m, h, d)')

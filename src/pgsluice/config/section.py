@@ -1,4 +1,4 @@
-"""The base of all sections, and values that depend on where the file lies."""
+"""The base class of all sections, and values that depend on the file's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgsluice.config.quantities import parse_duration
 
 
 class Section(BaseModel):
-    """The base of all sections: frozen, strict, no unknown keys, no values in errors."""
+    """The base class of all sections: frozen, strict, no unknown keys, no values in errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, populate_by_name=True
@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 def base_folder(info: ValidationInfo) -> Path:
-    """The folder that relative paths start from: the file's folder, or the current one."""
+    """The folder for relative paths: the file's folder, or the current one."""
     base = (info.context or {}).get("base_dir")
     return base if isinstance(base, Path) else Path.cwd()
 
@@ -39,7 +39,7 @@ def home_expanded(value: str) -> Path:
 
 
 def target_template(value: str) -> str:
-    """Validate a path or name that contains {table}, and perhaps {schema}."""
+    """Validate a path or name that contains {table}, and maybe {schema}."""
     try:
         fields = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
     except ValueError as error:
@@ -73,4 +73,4 @@ Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 """A duration: a number of seconds, or text such as ``10m``."""
 
 TargetPath = Annotated[str, BeforeValidator(_target_path)]
-"""Where tables lie: a folder or URL that contains {table}, and perhaps {schema}."""
+"""The location of tables: a folder or URL that contains {table}, and maybe {schema}."""

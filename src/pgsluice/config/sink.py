@@ -1,4 +1,4 @@
-"""``sink = { type = "…", … }``: each type of sink brings its own model, also from elsewhere.
+"""``sink = { type = "…", … }``: each type of sink has its own model, maybe in another package.
 
 A package adds a type by an entry point in the group ``pgsluice.sinks``. The entry point's name
 is the type, its object a subclass of :class:`SinkConfig`::
@@ -36,7 +36,7 @@ _PLANNED = ("postgres", "iceberg")
 
 
 class SinkConfig(Section):
-    """The base of all sinks' models; it knows how the sink is made.
+    """The base class of all sinks' models, which also creates the sink.
 
     Attributes:
         type: the entry point's name.
@@ -50,79 +50,82 @@ class SinkConfig(Section):
         """Where the sink writes, without secrets. No two subscriptions may have the same."""
 
     def why_unreachable(self) -> str | None:
-        """Why the targets cannot be reached, as one sentence; None: nothing is known against it.
+        """Why the targets cannot be reached, as one sentence; None: no problem is known.
 
-        ``pgsluice check`` asks. For a folder on a disk it asks only if the folder can be written.
+        ``pgsluice check`` calls this. For a folder on a disk, it first checks that the folder is
+        writable.
         """
         return None
 
     @property
     def default_apply_interval_s(self) -> float:
-        """The least time between two merges of a table where the configuration names none."""
+        """The least time between two merges of a table if the configuration has none, in
+        seconds."""
         return 0.0
 
     @property
     def confirms_after_s(self) -> float:
-        """Seconds after which a commit is looked at once more, because other programs may overwrite
-        it in the sink's store; the spool keeps its changes so long. 0: nobody can."""
+        """Seconds after which to check a commit again, because other programs may overwrite it in
+        the sink's store; until then, the spool keeps its changes. 0: no program can."""
         return 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
-        """Whether another program has overwritten our commit that made a table's version."""
+        """Whether another program has overwritten pgsluice's commit of a table's version."""
         return False
 
     def reading_options(self) -> dict[str, str]:
-        """How deltalake reads the targets where they lie in an object store; it has secrets.
+        """deltalake's options for reading the targets in an object store, including secrets.
 
         Raises:
-            StoreError: what they refer to is not on this machine.
+            StoreError: this machine lacks something that they refer to.
         """
         return {}
 
     def table_names(self) -> tuple[str, ...]:
-        """The tables, as ``schema.table``, that settings of the sink name.
+        """The tables in the sink's settings, as ``schema.table``.
 
-        ``pgsluice check`` and ``run`` say which of them are not sent.
+        ``pgsluice check`` and ``run`` warn about those that are not published.
         """
         return ()
 
     def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
-        """How the catalog of Spark's session is to have a target; None: it is not registered.
+        """The entry of a target in the catalog of Spark's session; None: it is not registered.
 
         Args:
-            namespace, name: the target's.
+            namespace, name: the target's schema and name.
         """
         return None
 
     def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """What the session's settings lack to register the targets, each with what to do.
+        """Missing Spark settings for registering the targets, each with what to do.
 
-        ``pgsluice check`` asks.
+        ``pgsluice check`` calls this.
         """
         return ()
 
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
-        """What another setting of the sink would gain for a table; None: nothing is known of that.
+        """The gain of another setting of the sink for a table; None: no gain is known.
 
-        ``pgsluice status`` asks. The sentence ends with a line that begins with an arrow and says
+        ``pgsluice status`` calls this. The text ends with a line that starts with an arrow and says
         what to do.
 
         Args:
-            namespace, name: of the table.
-            merge_s: how long its last merge took.
+            namespace, name: the table's schema and name.
+            merge_s: the duration of its last merge.
         """
         return None
 
     @abstractmethod
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> object:
-        """The sink: a :class:`pgsluice.sinks.contract.Sink`.
+        """Create the sink: a :class:`pgsluice.sinks.contract.Sink`.
 
         Args:
             foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
-            cut_retention_s: how long readers may use a version that a cut names.
+            cut_retention_s: how long readers may use a version of a consistent checkpoint, in
+                seconds.
 
         Raises:
-            ConfigError: what the sink needs is not installed.
+            ConfigError: a required package is not installed.
         """
 
 

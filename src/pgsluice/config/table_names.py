@@ -1,4 +1,4 @@
-"""Names of tables as users type them: every command reads them here, by the same rules."""
+"""Parses the names of tables that users type, by the same rules for all commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".\s]+)')
 def table_named(given: str, tables: Collection[TableName], missing: str) -> TableName:
     """The table that a user means by ``orders``, ``sales.orders``, ``"Order Lines"`` or ``ORDERS``.
 
-    A name as messages print it comes first, then one as SQL reads it, then one without regard to
-    case or schema if only one table has it. Without a schema, ``public`` comes first.
+    A name as in messages has priority, then a name as in SQL, then a name in any case or schema if
+    only one table matches. Without a schema, ``public`` has priority.
 
     Args:
-        missing: the sentence of the error.
+        missing: the error's sentence if no table matches.
 
     Raises:
-        ConfigError: no table has the name, or several have; the hint names those that are near.
+        ConfigError: no table matches, or several do; the hint has the nearest ones.
     """
     for means in _readings(given):
         if found := sorted(filter(means, tables)):
@@ -38,7 +38,7 @@ def table_named(given: str, tables: Collection[TableName], missing: str) -> Tabl
 
 
 def _readings(given: str) -> Iterator[Callable[[TableName], bool]]:
-    """What the name may mean, the likeliest first."""
+    """The possible meanings of the name, the likeliest first."""
     yield lambda table: given in (".".join(table), _title(table))
     yield lambda table: table[0] == _PUBLIC and given in (table[1], shown(table[1]))
     if parts := sql_parts(given):
@@ -53,7 +53,7 @@ def _readings(given: str) -> Iterator[Callable[[TableName], bool]]:
 
 
 def sql_parts(given: str) -> list[str] | None:
-    """One or two names as SQL reads them: in quotes as they are, else in lower case."""
+    """Parse one or two names as in SQL: quoted names unchanged, others in lower case."""
     parts, at = [], 0
     while match := _PART.match(given, at):
         quoted, plain = match.groups()
@@ -67,7 +67,7 @@ def sql_parts(given: str) -> list[str] | None:
 
 
 def publication_named(given: str, names: Collection[str]) -> str | None:
-    """The publication that a user means, by the rules of tables' names."""
+    """The publication that a user means, by the same rules as for tables."""
     parts = sql_parts(given) or [given]
     same = [name for name in names if name.lower() == given.lower()]
     known = (name for name in (given, parts[0]) if name in names)
@@ -79,7 +79,7 @@ def _title(table: TableName) -> str:
 
 
 def nearest_table(name: str, titles: Collection[str]) -> str:
-    """A hint for a name that no table has: the nearest one, or the first of those that exist."""
+    """A hint for a name that matches no table: the nearest one, or the first existing ones."""
     by_name = {title.partition(".")[2]: title for title in titles}
     bare = name.rpartition(".")[2]
     if close := nearest(bare, by_name):

@@ -1,4 +1,4 @@
-"""Whether the target paths of two subscriptions lead to the same folders, or into each other's."""
+"""Whether the target paths of two subscriptions are the same, or one is inside the other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _FIELD = re.compile(r"\{(?:schema|table)\}")
 
 
 def are_entangled(first: str, second: str) -> bool:
-    """Whether a table's folder by one template is the same as by the other one, or inside of it.
+    """Whether a table's folder by one template is the same as by the other one, or inside it.
 
-    Links, ``..`` and ``file://`` are resolved. A fixed name is not compared with ``{table}``: a
-    table may never be called so.
+    Links, ``..`` and ``file://`` are resolved. A fixed name is not compared with ``{table}``,
+    because no table may ever have this name.
 
     Args:
-        first, second: what :attr:`pgsluice.config.SinkConfig.target` says; only paths and URLs with
+        first, second: values of :attr:`pgsluice.config.SinkConfig.target`; only paths and URLs with
             ``{table}`` are compared.
     """
     if "{table}" not in first or "{table}" not in second:

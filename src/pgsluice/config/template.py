@@ -63,7 +63,7 @@ sink = {{ type = "delta", path = {target} }}
 
 
 def render_config(*, dsn: str, slot: str, spool: str, target: str, name: str) -> str:
-    """The file's text. Values are quoted, not checked."""
+    """The file's text. Values are quoted, but not checked."""
     return _TEMPLATE.format(
         dsn=_quoted(dsn),
         slot=_quoted(slot),
@@ -75,5 +75,5 @@ def render_config(*, dsn: str, slot: str, spool: str, target: str, name: str) ->
 
 
 def _quoted(value: str) -> str:
-    """A TOML basic string. TOML knows all of JSON's escapes; only DEL has to be added."""
+    """A TOML basic string. TOML has all of JSON's escapes; only DEL has to be added."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,7 +1,7 @@
 """Settings that are planned but not supported yet: refused by name, never ignored.
 
-Refusing a setting is better than accepting it without effect. Whoever implements one deletes
-its line here; nothing else has to change.
+A refused setting is better than one without effect. To implement a setting, delete its line here;
+nothing else has to change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pgsluice.config.model import SubscriptionConfig
 _NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
 
 Rule = tuple[str, Callable[[Any], bool], str]
-"""A key as written in the file, whether its value is unsupported, and a sentence about it."""
+"""A key as in the file, a function that tells whether a value is unsupported, and a sentence about
+it."""
 
 
 def _always(_: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into sentences: the section, the key, and what is wrong with it."""
+"""Turns pydantic's errors into sentences: the section, the key, and the problem."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to a misspelt one; None if none is close."""
+    """The known name that is closest to a misspelt one; None if none is close."""
     by_lower_name = {known_name.lower(): known_name for known_name in known}
     matches = difflib.get_close_matches(name.lower(), by_lower_name, n=1, cutoff=0.6)
     return by_lower_name[matches[0]] if matches else None
@@ -56,9 +56,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def sentences(error: ValidationError, model: type[BaseModel], place: str) -> list[str]:
-    """Each mistake in a section, as ``place: what is wrong``.
+    """Each error in a section, as ``place: problem``.
 
-    A value is shown only if its key takes one of a few words, so that no secret is printed.
+    The message has the value only if the key accepts a few fixed words, so that no secret is
+    printed.
     """
     found: list[str] = []
     for details in error.errors(include_url=False):

@@ -1,1 +1,1 @@
-"""Status and the live view: what pgsluice reports about itself, for people and programs."""
+"""Status and the live view: what pgsluice reports about itself, for users and programs."""

@@ -1,4 +1,5 @@
-"""What ``status`` says of a subscription's copies: how far they are, and what they hold."""
+"""The copies of a subscription for ``status``: their progress, and the changes that the spool keeps
+for them."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ class TableCopyStatus:
     """A table that is being copied (state ``d``).
 
     Attributes:
-        amount: None before its ranges are planned.
-        waits_for: for people; empty: it does not wait.
-        held_bytes: of the spool's segments with the changes that follow its snapshot.
+        amount: the progress; None before its chunks are planned.
+        waits_for: why it waits, as text for the user; empty: it does not wait.
+        held_bytes: the size of the spool's segments with changes after its snapshot.
     """
 
     amount: CopyAmount | None
@@ -43,10 +44,10 @@ class CopiesStatus:
     """The copies of a subscription.
 
     Attributes:
-        tables: those that are being copied, by their targets' names.
-        done, all_tables: how many tables are copied since the first of these copies began, and in
-            all; 0 of 0 before ranges are planned.
-        amount: of all of them.
+        tables: the tables that are being copied, by their targets' names.
+        done, all_tables: how many tables are copied since the first of these copies started, and
+            how many there are; 0 of 0 before chunks are planned.
+        amount: the progress of all of them.
     """
 
     tables: Mapping[TargetName, TableCopyStatus] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class CopiesStatus:
     amount: CopyAmount = field(default_factory=CopyAmount)
 
     def to_json(self) -> dict[str, Any] | None:
-        """None if no table is being copied."""
+        """The copies as JSON; None if no table is being copied."""
         if not self.tables:
             return None
         amount = amount_json(self.amount)
@@ -63,7 +64,7 @@ class CopiesStatus:
 
 
 def read_copies(reader: SpoolReader, record: SubscriptionRecord) -> CopiesStatus:
-    """How far the copies of a subscription are."""
+    """The progress of a subscription's copies."""
     status = read_copy_status(reader.spool.path, record)
     held = _HeldBytes(reader)
     tables = {
@@ -77,7 +78,7 @@ def read_copies(reader: SpoolReader, record: SubscriptionRecord) -> CopiesStatus
 
 
 class _HeldBytes:
-    """How much of the spool follows a position."""
+    """The size of the spool's segments after a position."""
 
     def __init__(self, reader: SpoolReader) -> None:
         sizes = []

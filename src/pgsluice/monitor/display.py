@@ -1,4 +1,4 @@
-"""What a terminal shows: redrawn in place by rich. Elsewhere nothing is drawn."""
+"""Draws on a terminal, in place, with rich. Without a terminal, nothing is drawn."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _REFRESH_PER_SECOND = 4
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """A console that takes text as it is: ``[/b]`` and ``:smile:`` may be names of tables."""
+    """A console that prints text unchanged: ``[/b]`` and ``:smile:`` may be names of tables."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 class Display(ABC):
-    """A context manager that shows what :meth:`render` returns, if the console is a terminal.
+    """A context manager that draws the result of :meth:`render`, if the console is a terminal.
 
     Args:
-        console: where to; None for stdout.
+        console: the console; None: stdout.
         config: the configuration's path, for commands in hints.
     """
 
@@ -37,7 +37,7 @@ class Display(ABC):
 
     @abstractmethod
     def render(self) -> RenderableType:
-        """What the terminal shows; called by rich's thread."""
+        """The content of the terminal; called by rich's thread."""
 
     @property
     def is_drawn(self) -> bool:
@@ -66,6 +66,6 @@ class Display(ABC):
             self._live.stop()
 
     def note(self, text: str) -> None:
-        """Print a sentence; on a terminal it stays above what is drawn."""
+        """Print a sentence; on a terminal, above the drawing."""
         text = shown_lines(with_config(text, self._config_path))
         self._console.print(Text(text), soft_wrap=True)

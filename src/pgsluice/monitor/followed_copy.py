@@ -1,6 +1,6 @@
-"""Follows the copy of one table that another process makes, by the files of the spool.
+"""Follows a table's copy in another process, by the files of the spool.
 
-It reports the events that the run itself reports, so a live view shows the copy as a run's does.
+It reports the same events as the run, so the live view is the same.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def follow_copy(
     report: MetricsCallback,
     pause: Callable[[], None] = lambda: time.sleep(_POLL_S),
 ) -> None:
-    """Report how far a copy is, until the table is copied.
+    """Report the progress of a copy until the table is copied.
 
     Args:
-        spool_path, name: the subscription. A run of it has accepted the request for the copy.
-        oid: the table's.
-        report: gets the events.
-        pause: waits a moment, between two looks at the files.
+        spool_path, name: the subscription, whose run has accepted the request for the copy.
+        oid: the table's OID.
+        report: receives the events.
+        pause: waits a moment between two reads of the files.
 
     Raises:
-        TableError: the table is parked, or it is not published any more.
+        TableError: the table is parked, or no longer published.
         PgsluiceError: the run ended before the table was copied.
     """
     lock, reader = subscription_lock(spool_path, name), RecordReader(spool_path, name)

@@ -1,7 +1,7 @@
-"""How far each subscription and table is behind, since when, and what it waits for.
+"""How far each subscription and table is behind, since when, and why.
 
-What a target lacks is found in one place (:mod:`pgsluice.subscription.batches.lacking`). Here it
-becomes bytes and seconds, with what the server and capture say of changes that were not received.
+:mod:`pgsluice.subscription.batches.lacking` finds the changes that a target lacks. This module
+turns them into bytes and seconds, including changes that capture has not received yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableSt
 from pgsluice.subscription.batches.lacking import Lacking, LackingChanges
 
 _MOST_SEGMENTS = 10_000
-"""Reading so many headers takes about two seconds; a spool that nobody reads may have more."""
+"""How many headers of segments to read, at most: they take about two seconds, and a spool may have
+more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,14 @@ class TableLag:
     """How far a table's target is behind.
 
     Attributes:
-        bytes: the server's flush LSN minus the position that the target equals; None: not known,
-            as while the server does not answer.
-        seconds: the age of the oldest change that the target lacks; 0: it has all that was
-            received; None: not known, as of a table that waits for a copy and has no changes in
-            the spool, or after 10,000 segments without any.
-        since: when that change was committed, in seconds since 1970; None: nothing is known to
-            wait.
-        waits_for: what keeps it back, for people; empty: nothing.
+        bytes: the server's flush LSN minus the target's position; None: unknown, for example while
+            the server does not answer.
+        seconds: the age of the oldest change that the target lacks; 0: it has everything that was
+            received; None: unknown, as for a table that waits for a copy and has no changes in the
+            spool, or after 10,000 segments without any.
+        since: when that change was committed, in seconds since 1970; None: no waiting change is
+            known.
+        waits_for: why it waits, as text for the user; empty: it does not wait.
     """
 
     bytes: int | None = None
@@ -53,10 +54,10 @@ class TableLag:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionLag:
-    """How far a subscription is behind: as far as the last of its tables.
+    """How far a subscription is behind: the maximum of its tables.
 
     Attributes:
-        bytes: see :class:`TableLag`; None: the server did not say where it is.
+        bytes: see :class:`TableLag`; None: the server's position is unknown.
         seconds: see :class:`TableLag`.
         tables: by relation OID.
         behind: the tables that lack changes from before the subscription's position.
@@ -72,11 +73,11 @@ class Lags:
     """Measures lags.
 
     Args:
-        flushed: the server's flush LSN; None: not known.
-        spool: its state.
-        reader: of the spool.
-        server_end: up to where capture knows the server to have sent everything; None: it does not
-            stream.
+        flushed: the server's flush LSN; None: unknown.
+        spool: the spool's state.
+        reader: reads the spool.
+        server_end: the LSN up to which the server has sent everything, as capture knows; None: it
+            does not stream.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Lags:
         """The lag of a subscription and of each of its tables.
 
         Args:
-            stopped: why no table is applied now, for people; empty: a run is active.
+            stopped: why no table is applied now, as text for the user; empty: a run is active.
         """
         changes = LackingChanges(self._reader, _MOST_SEGMENTS)
         lacking = changes.of(record)
@@ -131,13 +132,14 @@ class Lags:
         )
 
     def _in_bytes(self, position: Lsn, *, lacks: bool = False) -> int | None:
-        """The server's flush LSN minus the position, or minus the frontier if all is applied.
+        """The server's flush LSN minus the position, or minus the received-through LSN if
+        everything is applied.
 
-        While capture streams, it knows up to where the server has sent everything of ours. WAL
-        of other databases before that is not our lag.
+        While capture streams, it knows the LSN up to which the server has sent all of our changes.
+        Earlier WAL of other databases does not count as lag.
 
         Args:
-            lacks: a change past the position is in the spool.
+            lacks: whether the spool has a change after the position.
         """
         flushed, received = self._flushed, self._spool.position
         if flushed is None:
@@ -157,7 +159,7 @@ class Lags:
 
 
 def _reason(table: TableRecord, stopped: str) -> str:
-    """What keeps a table back, the nearest cause first."""
+    """Why a table waits; the most direct cause first."""
     if table.error:
         return table.error
     if stopped:
@@ -170,5 +172,5 @@ def _reason(table: TableRecord, stopped: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """A time for people; seconds since 1970."""
+    """A time for the user, from seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

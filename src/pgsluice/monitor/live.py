@@ -1,10 +1,10 @@
 """The live view: a table on a terminal, plain lines everywhere else.
 
-A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
-thread. On a terminal it redraws one display (:mod:`pgsluice.monitor.live_picture`). Elsewhere it
-prints lines for a log: what a run does at its start; each batch that applied rows, at most one
-line per second and subscription; a copy's beginning and end, and every ten seconds how far it is;
-and each table that is parked or has to be copied.
+A :class:`LiveView` is a metrics callback and a context manager. Events may come from any thread. On
+a terminal it redraws one display (:mod:`pgsluice.monitor.live_picture`). Elsewhere it prints lines
+for a log: the steps of a run's start; each batch that applied rows, at most one line for each
+second and subscription; a copy's start and end, and its progress every ten seconds; and each table
+that is parked or has to be copied.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pgsluice.shown import shown
 
 _LINE_EVERY_S = 1.0
 _PROGRESS_EVERY_S = 10.0
-"""How often lines say how far a copy is."""
+"""How often to print the progress of a copy, in seconds."""
 _SAID_TIMES = tuple(10**power for power in range(1, 10))
 
 
@@ -93,7 +93,7 @@ class LiveView(Display):
         self._pending: dict[str, _Pending] = {}
         self._events = 0
         self._said: tuple[CapturePhase, str | None, int] | None = None
-        """Of capture: what the last line was about."""
+        """The subject of the last line about capture."""
         self._trouble: CaptureState | None = None
         self._progress_at: dict[str, float] = {}
         """When the last line about the progress of a copy, or of all, was printed."""
@@ -110,7 +110,7 @@ class LiveView(Display):
                 self._flush(name)
 
     def __call__(self, event: MetricsEvent) -> None:
-        """Process one event; safe from any thread."""
+        """Process one event; thread-safe."""
         with self._lock:
             self._events += 1
             match event:
@@ -134,7 +134,7 @@ class LiveView(Display):
                     assert_never(event)
 
     def render(self) -> RenderableType:
-        """What a terminal shows; also called by rich's thread."""
+        """The content of a terminal; also called by rich's thread."""
         with self._lock:
             return picture(self._view, self._console)
 
@@ -153,9 +153,10 @@ class LiveView(Display):
         self._line(f"capture {event.phase}{often}{reason}")
 
     def _is_repetition(self, event: CaptureState) -> bool:
-        """Whether this only repeats a trouble that was said, or is a moment between two of them.
+        """Whether this event only repeats a reported problem, or is a moment between two
+        repetitions.
 
-        A trouble is said the first, the tenth, the hundredth time and so on.
+        A problem is reported the first, the tenth, the hundredth time and so on.
         """
         if event.phase is CapturePhase.RECONNECTING:
             self._trouble = event

@@ -1,7 +1,7 @@
-"""What the live view shows on a terminal: a pure function of the latest values and the size.
+"""Draws the live view on a terminal: a pure function of the latest values and the size.
 
-Problems come first, and have their lines also if there are more tables than lines. Of the
-tables, those that are not ready or that changed last are shown; the others are counted.
+Problems come first, even if there are more tables than lines. Then come the tables that are not
+ready and those that changed last; the others are counted.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FEWEST_LINES = 12
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _LEAST_NAME_WIDTH = 12
 _BAR_AND_TIME_WIDTH = 36
-"""A short bar and the time that is left; a longer title is cut off."""
+"""The width of a short bar with the remaining time; longer titles are truncated."""
 _COLUMNS = {"rows": 0, "position": 90, "lag": 50, "batch": 100}
-"""The columns with values of a batch, and how wide a terminal has to be for each."""
+"""The columns with values of a batch, and the minimum width of the terminal for each."""
 
 TableName = tuple[str, str, str]
-"""Subscription, schema, table."""
+"""The columns for subscription, schema and table."""
 
 
 @dataclass(slots=True)
@@ -52,9 +52,9 @@ class TableView:
     """The latest values of one table.
 
     Attributes:
-        rows: copied, and changes applied since.
-        copy: the progress of the copy that runs; None while none does.
-        changed: rises with each event, over all tables.
+        rows: the number of copied rows, and of changes applied since.
+        copy: the progress of the running copy; None if there is none.
+        changed: a counter of events over all tables, at the table's last event.
         copy_words: see :class:`pgsluice.events.TableStateChanged`.
         is_behind: it lacks changes from before the subscription's position.
     """
@@ -76,7 +76,7 @@ class RunView:
     """The latest values of a run.
 
     Attributes:
-        step: what the run does before changes are applied, or what it waits for; may be empty.
+        step: the run's step before changes are applied, or what it waits for; may be empty.
         copies: the progress of all copies of a subscription that copies tables.
     """
 
@@ -107,7 +107,7 @@ def _lines(parts: Sequence[RenderableType], console: Console) -> int:
 
 
 def _fitting(parts: list[RenderableType], console: Console, limit: int) -> list[RenderableType]:
-    """The first parts that have at most so many lines, and how many are left out."""
+    """The first parts that fit into so many lines, and the number of the remaining ones."""
     fitting: list[RenderableType] = []
     left = max(limit, 2)
     for number, part in enumerate(parts):
@@ -121,7 +121,7 @@ def _fitting(parts: list[RenderableType], console: Console, limit: int) -> list[
 
 
 def _problems(view: RunView) -> Iterator[RenderableType]:
-    """Why tables are parked, then what targets do not get."""
+    """Why tables are parked, then the changes that targets do not get."""
     for key, table in view.tables.items():
         if table.error:
             yield _reason(key, table.error, "red")
@@ -137,7 +137,7 @@ def _reason(key: TableName, why: str, style: str) -> RenderableType:
 
 
 def _copies(view: RunView, width: int) -> Iterator[RenderableType]:
-    """A bar for all copies of a subscription, and one for each copy that runs."""
+    """A bar for all copies of a subscription, and one for each running copy."""
     for name, copies in view.copies.items():
         if copies.all_tables:
             tables = f"{format_count(copies.tables)} of {tables_of(copies.all_tables)}"
@@ -150,7 +150,7 @@ def _copies(view: RunView, width: int) -> Iterator[RenderableType]:
 
 
 def _bar(title: str, amount: CopyAmount, width: int) -> Table:
-    """A bar in one line, with as much of the amount as there is room for.
+    """A bar in one line, with as many figures as fit.
 
     Args:
         width: of the terminal, in characters.
@@ -168,7 +168,7 @@ def _bar(title: str, amount: CopyAmount, width: int) -> Table:
 
 
 def _table(view: RunView, width: int, limit: int) -> Table:
-    """The subscriptions and their tables, at most so many lines below the header."""
+    """The subscriptions and their tables, with at most so many lines below the header."""
     table = Table(box=None, pad_edge=False)
     table.add_column("table", min_width=_LEAST_NAME_WIDTH)  # longer names are cut off
     table.add_column("state", no_wrap=True)
@@ -203,7 +203,7 @@ def _add_batch(add: Callable[..., None], name: str, batch: BatchFinished | None)
 
 
 def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limit: int) -> int:
-    """Add a subscription's tables; returns how many lines they have."""
+    """Add a subscription's tables; returns the number of their lines."""
     mine = [(key, row) for key, row in view.tables.items() if key[0] == subscription]
     chosen = mine
     if len(mine) > limit:
@@ -226,7 +226,8 @@ def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limi
 
 
 def _interest(entry: tuple[TableName, TableView]) -> tuple[bool, bool, int]:
-    """Sorts first what a reader looks for: parked, not ready yet, changed last."""
+    """A sort key: parked tables first, then those that are not ready, then the last changed
+    ones."""
     row = entry[1]
     return row.state != "p", _state(row) == "r" and not row.incomplete, -row.changed
 
@@ -236,9 +237,10 @@ def _words(row: TableView) -> str:
 
 
 def _state(row: TableView) -> str:
-    """A run does not report the state of a table that is copied: its progress says it.
+    """The state of a table. A run does not report that a table is being copied; its progress shows
+    it.
 
-    One that was ready and lacks changes is not: see
+    A ready table that lacks changes does not count as ready: see
     :meth:`pgsluice.monitor.status.SubscriptionStatus.state_of`.
     """
     if row.copy is not None:

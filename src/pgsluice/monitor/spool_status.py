@@ -1,4 +1,4 @@
-"""What ``status`` says of the spool, and of who keeps its oldest changes."""
+"""The spool for ``status``, and which subscription or table keeps its oldest changes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pgsluice.spool.segments.retention import ALL_TABLES, Hold
 
 @dataclass(frozen=True, slots=True)
 class HeldSpool:
-    """Who needs the oldest changes of the spool, which are kept because of it.
+    """The subscription or table that needs the spool's oldest changes.
 
     Attributes:
         subscription: its name.
         table: the table that needs them; None: the subscription as a whole.
-        position: the changes after it are kept.
+        position: changes after this LSN are kept.
         since: when the oldest of them was committed, in seconds since 1970.
-        bytes: of the segments that are kept.
+        bytes: the size of the kept segments.
     """
 
     subscription: str
@@ -46,9 +46,9 @@ class SpoolStatus:
     """The spool's side. Positions are None without a spool, or if it cannot be read (``error``).
 
     Attributes:
-        bytes: of the segments.
-        open_bytes: of the parts of transactions whose end was not received yet.
-        held: who needs the oldest changes; None if nobody needs any.
+        bytes: the size of the segments.
+        open_bytes: the size of the parts of transactions whose end was not received yet.
+        held: the subscription or table that needs the oldest changes; None if none does.
     """
 
     position: Lsn | None = None
@@ -75,7 +75,7 @@ def read_spool(reader: SpoolReader, holds: Sequence[Hold]) -> SpoolStatus:
     """The state of a spool that exists.
 
     Args:
-        holds: all that are in effect.
+        holds: all retention pins.
 
     Raises:
         SpoolError: a state file cannot be read.
@@ -116,7 +116,7 @@ def _held(
 
 
 def _open_bytes(reader: SpoolReader, segments: Sequence[SegmentInfo]) -> int:
-    """The size of the parts that no reference names yet."""
+    """The size of the parts without a reference."""
     sizes = reader.parts()
     try:
         named = {part.name for segment in segments for part in segment.parts}

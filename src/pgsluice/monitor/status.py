@@ -42,7 +42,8 @@ from pgsluice.spool.segments.retention import find_holds
 _TIMEOUT_S = 5.0
 _POLL_S = 0.1
 _SILENT_S = 60.0
-"""Capture writes its state each second; while it connects, less often."""
+"""The age, in seconds, at which capture's state is too old: it writes its state each second, and
+less often while it connects."""
 _SILENT = (
     "process {} has reported nothing since {}: it is stopped, or hangs\n"
     "  → kill it; an active run restarts it"
@@ -54,9 +55,9 @@ class SourceStatus:
     """The server's side. If it did not answer, ``error`` says why and the other fields are None.
 
     Attributes:
-        flush_lsn: up to where the server's WAL is durable.
+        flush_lsn: the LSN up to which the server's WAL is durable.
         slot: None also if the slot does not exist.
-        left: statements of others that new tables wait for, to be published and copied.
+        left: statements for other roles that new tables need in order to be published and copied.
     """
 
     slot_name: str
@@ -82,15 +83,15 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class CaptureStatus:
-    """What capture said last of itself.
+    """The last state that capture reported.
 
     Attributes:
         is_running: its process exists on this machine.
-        phase: what it does, or how it ended.
-        server_end: how far it knows the server to have sent everything; None if it does not stream.
-        message: what is in its way; None if nothing is.
-        times: how often in a row it was so.
-        reported_at: when it last said anything, in seconds since 1970; None: it never did.
+        phase: what it is doing, or how it ended.
+        server_end: the LSN up to which the server has sent everything; None if it does not stream.
+        message: its problem; None if there is none.
+        times: how many times in a row the problem occurred.
+        reported_at: when it last reported, in seconds since 1970; None: never.
     """
 
     is_running: bool = False
@@ -102,7 +103,7 @@ class CaptureStatus:
 
     @classmethod
     def read(cls, config: Config) -> CaptureStatus:
-        """From capture's file in the spool; empty without one."""
+        """Read capture's file in the spool; empty without one."""
         health = read_health(config.spool.path)
         if health is None:
             return cls()
@@ -135,16 +136,15 @@ class SubscriptionStatus:
     """One subscription.
 
     Attributes:
-        position: None before its first start.
+        position: the subscription's position; None before its first start.
         lag_bytes: None if the server's position is unknown.
-        lag_s: the age of the oldest change that a target lacks; 0: all that was received is
+        lag_s: the age of the oldest change that a target lacks; 0: everything that was received is
             applied.
-        is_running: a run applies it; None: not known, as of a stream of Spark.
-        former: targets that stand still, because a renamed table left them.
-        advice: by the tables' ``schema.table``: what another setting of the sink would gain.
-        unregistered: by the tables' ``schema.table``: why the catalog does not have them as
-            configured.
-        copies: how far the copies are.
+        is_running: a run is active; None: unknown, as for a stream of Spark.
+        former: targets that are no longer updated, because a renamed table left them.
+        advice: by ``schema.table``: the gain of another setting of the sink.
+        unregistered: by ``schema.table``: why the table is not in the catalog as configured.
+        copies: the progress of the copies.
         lags: how far each table is behind, by its target's name.
         behind: the tables that lack changes from before the subscription's position.
     """
@@ -167,7 +167,7 @@ class SubscriptionStatus:
     is_running: bool | None = None
 
     def state_of(self, table: TableRecord, state: TableState) -> str:
-        """A table's state as PostgreSQL has it (pg_subscription_rel.srsubstate).
+        """A table's state in PostgreSQL's terms (pg_subscription_rel.srsubstate).
 
         A copied table (``f``) is ``s`` while its position is past the subscription's: it waits for
         the stream to reach it. A table that was ready (``r``) is ``f`` while it lacks changes from
@@ -223,7 +223,7 @@ class Status:
     capture: CaptureStatus = field(default_factory=CaptureStatus)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``pgsluice status --json`` prints."""
+        """The object that ``pgsluice status --json`` prints."""
         return {
             "source": self.source.to_json(),
             "spool": self.spool.to_json(),
@@ -233,12 +233,12 @@ class Status:
 
 
 def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
-    """Read the status from server and spool; never raises for the state of either.
+    """Read the status from server and spool; never raises because of the state of either.
 
     Args:
-        config: which server and spool.
-        patience_s: how long a capture that streams may need to get to where the server is now.
-            Only then is it known that nothing of ours waits: the rest may be WAL of others.
+        config: the configuration of server and spool.
+        patience_s: how long to wait for an active capture to reach the server's current position.
+            Only then is it known that no change waits: the remaining WAL may not concern us.
     """
     source = _read_source(config.source)
     capture = _received(config, source.flush_lsn, patience_s)
@@ -257,7 +257,7 @@ def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
 
 
 def _received(config: Config, flushed: Lsn | None, patience_s: float) -> CaptureStatus:
-    """What capture says, once it is where the server was, or after so many seconds."""
+    """Capture's state, once capture has reached the server's position, or after so many seconds."""
     deadline = time.monotonic() + patience_s
     while True:
         capture = CaptureStatus.read(config)
@@ -288,7 +288,7 @@ def _read_source(source: SourceConfig) -> SourceStatus:
 def _subscriptions(
     config: Config, records: list[SubscriptionRecord], reader: SpoolReader, lags: Lags
 ) -> tuple[SubscriptionStatus, ...]:
-    """The configured subscriptions in their order, then others that the spool knows."""
+    """The configured subscriptions in their order, then the others in the spool."""
     known = {record.name: record for record in records}
     subscriptions = []
     for configured, subscription in zip(_unstarted(config), config.subscriptions, strict=True):
@@ -308,7 +308,7 @@ def _subscriptions(
 
 
 def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
-    """The configured subscriptions as they are before their first start."""
+    """The configured subscriptions before their first start."""
     return tuple(
         SubscriptionStatus(
             name=subscription.name,
@@ -335,7 +335,7 @@ def _advice(sink: SinkConfig, record: SubscriptionRecord) -> dict[str, str]:
 
 
 def _unregistered(sink: SinkConfig, record: SubscriptionRecord, spool: Path) -> dict[str, str]:
-    """What the last run found in the catalog, of the tables that are to be there."""
+    """The catalog problems that the last run found, for tables that are to be registered."""
     problems = read_catalog_problems(spool, record.name)
     return {
         table.title: problems[table.title]
@@ -375,7 +375,7 @@ def _started(
 
 
 def _why_stopped(*, is_enabled: bool, is_running: bool | None) -> str:
-    """Why no table of a subscription is applied now; empty: a run is active, or not known."""
+    """Why no table of a subscription is applied now; empty: a run is active, or this is unknown."""
     if not is_enabled:
         return "the subscription is disabled"
     return "no run is active" if is_running is False else ""

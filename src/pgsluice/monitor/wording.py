@@ -1,4 +1,4 @@
-"""Formats bytes, durations, counts, relation states and progress for people."""
+"""Formats bytes, durations, counts, relation states and progress for users."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STATES = {
 
 
 WAITS = "cannot be applied"
-"""A copied table with an error."""
+"""The text for a copied table with an error."""
 
 
 def state_words(state: str, incomplete: Sequence[str] = ()) -> str:
-    """What a table's state is called, and in a word what its target lacks.
+    """The name of a table's state, with a word for what its target lacks.
 
     Args:
-        incomplete: what its target does not get; see :class:`pgsluice.spool.TableRecord`.
+        incomplete: which changes its target does not get; see :class:`pgsluice.spool.TableRecord`.
     """
     words = STATES.get(state, state)
     if state not in ("f", "s", "r") or not incomplete:
@@ -37,7 +37,7 @@ def state_words(state: str, incomplete: Sequence[str] = ()) -> str:
 
 
 _LEAST_FIRST = ("rows_per_s", "ranges", "bytes_per_s", "rows", "bytes", "left")
-"""Of the amount of a copy, what is left out first where there is no room."""
+"""Parts of a copy's amount, in the order in which they are omitted if there is no room."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -71,10 +71,11 @@ def format_count(count: int | None) -> str:
 
 
 def format_amount(amount: CopyAmount, width: int | None = None) -> str:
-    """As ``12 of 40 ranges, 1,200,000 rows, 0.8 GiB of 2.5 GiB, 40.0 MiB/s, 44 s left``.
+    """An amount, such as ``12 of 40 ranges, 1,200,000 rows, 0.8 GiB of 2.5 GiB, 40.0 MiB/s, 44 s
+    left``.
 
     Args:
-        width: how many characters there is room for: what matters least is left out.
+        width: the available characters: the least important parts are omitted.
     """
     parts = {
         "ranges": f"{format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}",
@@ -94,15 +95,15 @@ def format_amount(amount: CopyAmount, width: int | None = None) -> str:
 
 
 def rows_of(count: int) -> str:
-    """A number of rows in words."""
+    """A number of rows as text."""
     return "1 row" if count == 1 else f"{format_count(count)} rows"
 
 
 def ranges_of(count: int) -> str:
-    """A number of ranges in words."""
+    """A number of chunks as text."""
     return "1 range" if count == 1 else f"{format_count(count)} ranges"
 
 
 def tables_of(count: int) -> str:
-    """A number of tables in words."""
+    """A number of tables as text."""
     return "1 table" if count == 1 else f"{format_count(count)} tables"

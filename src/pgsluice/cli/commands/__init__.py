@@ -1,1 +1,1 @@
-"""The commands, one module each: arguments, what is called, and the exit code."""
+"""The commands, one module each: its arguments, the function that it calls, and its exit code."""

@@ -1,6 +1,6 @@
 """``pgsluice check``: can the configuration run? Source, slot, publications, spool, targets.
 
-One line for each check and, unless it passed, what to do. The exit code is 1 on an error, and
+It prints one line for each check and, if it failed, what to do. The exit code is 1 on an error, and
 0 if there are only warnings. Nothing is changed, neither on the server nor here.
 """
 
@@ -35,7 +35,7 @@ def check(config: ConfigArgument, debug: DebugOption = False) -> None:
 
 
 def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:
-    """Print findings as they come, and return how many there were of each level."""
+    """Print findings as they arrive, and return the number of findings of each level."""
     from rich.text import Text
 
     counts = dict.fromkeys(Level, 0)

@@ -1,8 +1,8 @@
 """``pgsluice copy``: copy one table again.
 
-If a ``pgsluice run`` is active, it is asked to copy the table, and this command shows how far the
-copy is until it has ended. Otherwise this command acts as the run: it copies the table, applies
-what the spool has for all tables, and ends.
+If a ``pgsluice run`` is active, this command sends it a request and shows the progress of the copy.
+Otherwise this command acts as the run: it copies the table, applies the spool's changes to all
+tables, and ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _copy_alone(config: Config, oids: dict[str, int], config_path: str) -> int:
     """Act as the run of the subscriptions that have these tables, and return the exit code.
 
     Raises:
-        PgsluiceError: as :func:`replicate`; that other tables are parked is said and is no error.
+        PgsluiceError: as :func:`replicate`; other parked tables are reported, but are no error.
     """
     try:
         return replicate(config, once=True, names=list(oids), config_path=config_path)

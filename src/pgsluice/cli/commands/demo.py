@@ -1,9 +1,9 @@
 """``pgsluice demo``: PostgreSQL, a workload, Spark and Delta on this machine, then a proof.
 
-A small shop changes its tables in an embedded PostgreSQL, and ``pgsluice run`` replicates them
-with an ordinary configuration. When the shop has closed and the lake has caught up, every table
-is compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are
-equal. All servers and processes end with the demo, however it ends.
+A small shop changes its tables in an embedded PostgreSQL, and ``pgsluice run`` replicates them with
+an ordinary configuration. When the shop has closed and the lake has caught up, every table is
+compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are equal. All
+servers and processes end with the demo, in any case.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _require_packages() -> None:
 
 
 def _show_next_steps(stage: Stage, console: Console) -> None:
-    """Print where the tables are, and what to try next."""
+    """Print the location of the tables, and suggestions for next steps."""
     from rich.text import Text
 
     def show(text: str) -> None:

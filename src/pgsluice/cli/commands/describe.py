@@ -1,4 +1,4 @@
-r"""``pgsluice describe``: publications and tables as psql's ``\dRp+`` and ``\d`` show them."""
+r"""``pgsluice describe``: prints publications and tables like psql's ``\dRp+`` and ``\d``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pictures(view: SourceView, name: str | None) -> Iterator[str]:
     """A picture of each publication, then of each of their tables.
 
     Raises:
-        ConfigError: there is no publication of this name.
+        ConfigError: there is no publication with this name.
     """
     from pgsluice.cli.psql_picture import publication_picture, table_picture
     from pgsluice.cli.source_view import OWNER

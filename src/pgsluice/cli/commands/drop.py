@@ -1,7 +1,7 @@
 """``pgsluice drop``: remove the slot, our publications and all state, or one subscription.
 
-The targets' tables are kept, and so are their names in a catalog unless the user says otherwise.
-The command is refused while a capture is active.
+The target tables stay, and so do their names in a catalog, unless the user requests otherwise. The
+command is refused while a capture is active.
 """
 
 from __future__ import annotations

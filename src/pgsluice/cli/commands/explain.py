@@ -34,7 +34,7 @@ def explain(
 
 
 def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
-    """Lines about what the server sends of the table, then what each subscription takes."""
+    """Lines about what the server sends of the table, and what each subscription applies."""
     table = view.table(name)
     below = [child for child in view.catalog.below(table) if not child.is_partitioned]
     leaves = below if table.is_partitioned else [table]

@@ -1,4 +1,4 @@
-"""``pgsluice init``: write a configuration with comments, asking for what it needs.
+"""``pgsluice init``: writes a configuration with comments, and asks for the required values.
 
 The text is validated before it is written, so that ``run`` never refuses it. An existing file
 is overwritten only with ``--force``.

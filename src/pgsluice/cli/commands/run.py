@@ -63,7 +63,7 @@ def replicate(
 
 
 def _reread(config: Config, sighup: Event) -> Config | None:
-    """The configuration read again, if SIGHUP asked for it; else None."""
+    """The configuration, read again if SIGHUP requested it; else None."""
     if not sighup.is_set() or config.path is None:
         return None
     sighup.clear()

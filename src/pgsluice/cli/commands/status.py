@@ -11,7 +11,7 @@ from pgsluice.cli.output import say_json
 from pgsluice.config import load_config
 
 _PATIENCE_S = 2.0
-"""Capture says about once a second how far the server is."""
+"""How long to wait for capture's report: it reports the server's position about once a second."""
 
 
 def status(

@@ -1,7 +1,8 @@
 """``pgsluice verify``: compare tables with their targets at one position.
 
 The exit code is 0 if all tables are equal, and 1 if rows differ or a published table could not be
-compared. A ``pgsluice run`` goes on meanwhile; without one this command applies what is missing.
+compared. An active ``pgsluice run`` continues meanwhile; without one, this command applies the
+missing changes.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def verify(
 def _chosen(
     config: Config, name: str | None, given: list[str]
 ) -> list[tuple[SubscriptionConfig, list[str]]]:
-    """The subscriptions, each with those of the tables that it has.
+    """The subscriptions, each with the requested tables that it has.
 
     Raises:
         ConfigError: none is enabled, or none has a table.

@@ -1,8 +1,8 @@
-"""Decodes messages in context: their transaction, and the relations in force.
+"""Decodes messages in context: their transaction, and the current definitions of relations.
 
-A whole stream is decoded with :class:`~pgsluice.wire.TransactionMachine`, which refuses illegal
-messages. In a fragment, and in a file of the spool, which has pieces of transactions, the order
-is not checked: only S and E matter, and the newest R and Y of each OID are in force.
+A complete stream is decoded with :class:`~pgsluice.wire.TransactionMachine`, which refuses illegal
+messages. In a fragment, and in a file of the spool, which may have parts of transactions, the order
+is not checked: only S and E matter, and the last R and Y of each OID are valid.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Raw:
 
     Attributes:
         data: the message, with its tag.
-        offset: of the first byte, from the beginning of the input.
+        offset: the offset of the first byte in the input.
         width: bytes of the input for one byte of the message: 2 in hexadecimal, else 1.
         where: the name of the input, for errors.
         line: the line's number, from 1; None in binary input.
-        lsn: of the message; None if the input does not have it.
-        xid: of the transaction, if the input (not the message) has it.
+        lsn: the message's LSN; None if the input does not have it.
+        xid: the transaction's xid, if the input (not the message) has it.
         taken_back: the message is in the spool, but its subtransaction was aborted.
     """
 
@@ -66,7 +66,7 @@ class Raw:
     taken_back: bool = False
 
     def locate(self, error: ProtocolError) -> ProtocolError:
-        """The error, with its place in the input in front."""
+        """Add the place in the input to an error's message."""
         offset = self.offset + self.width * int(error.facts.get("offset") or 0)
         hint = None
         if "state" in error.facts:
@@ -84,7 +84,7 @@ def input_error(
     hint: str | None = None,
     **facts: Any,
 ) -> ProtocolError:
-    """An error about a byte of the input ``where``; it counts from 0, lines from 1."""
+    """An error about a byte of the input ``where``; bytes count from 0, lines from 1."""
     place = f"byte {offset}" if line is None else f"line {line}, byte {offset}"
     facts["input_offset"] = offset
     return ProtocolError(f"{where}, {place}: {what}", hint=hint, **facts)
@@ -92,12 +92,12 @@ def input_error(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The spool's own message: facts about a relation from the catalog.
+    """pgsluice's own message in the spool: a relation's metadata.
 
     Attributes:
-        oid: of the relation.
-        content: JSON; empty if the relation was gone.
-        xid: of the (sub)transaction, in a stream.
+        oid: the relation's OID.
+        content: JSON; empty if the relation no longer existed.
+        xid: the xid of the (sub)transaction, in a stream.
     """
 
     tag: ClassVar[str] = "#"
@@ -113,7 +113,7 @@ class Seen:
     Attributes:
         raw: its bytes.
         message: the message.
-        xid: of the top-level transaction that it belongs to; None outside transactions.
+        xid: the xid of its top-level transaction; None outside transactions.
     """
 
     raw: Raw
@@ -127,11 +127,11 @@ class Seen:
 
 
 class Follower:
-    """Decodes messages in their order.
+    """Decodes messages in order.
 
     Args:
-        is_fragment: the beginning is missing, so the order is not checked.
-        in_stream: the fragment begins between Stream Start and Stream Stop.
+        is_fragment: the start is missing, so the order is not checked.
+        in_stream: the fragment starts between Stream Start and Stream Stop.
         is_parallel: Stream Abort must have its long form.
     """
 
@@ -146,22 +146,22 @@ class Follower:
         self._types: dict[int, Type] = {}
 
     def relation(self, oid: int) -> Relation | None:
-        """The relation in force; None if it was not announced."""
+        """The current definition of a relation; None if it was not announced."""
         return self._machine.relation(oid) if self._machine else self._relations.get(oid)
 
     def type_name(self, oid: int) -> Type | None:
-        """The type in force; None if it was not announced."""
+        """The current name of a type; None if it was not announced."""
         return self._machine.type_name(oid) if self._machine else self._types.get(oid)
 
     def begin_piece(
         self, relations: Iterable[Relation], *, in_stream: bool, xid: int | None
     ) -> None:
-        """Begin a file of the spool, which has the relations in force itself.
+        """Start a file of the spool, which has the definitions of its relations.
 
         Args:
-            relations: in force before its first message.
+            relations: the definitions before its first message.
             in_stream: its messages were sent between Stream Start and Stream Stop.
-            xid: of its transaction; None if each transaction has its B.
+            xid: its transaction's xid; None if each transaction has its own Begin.
         """
         self._machine = None
         self._in_stream = in_stream
@@ -169,7 +169,7 @@ class Follower:
         self._relations = {relation.oid: relation for relation in relations}
 
     def first(self, data: bytes) -> int:
-        """The size of the message at the beginning of the bytes.
+        """The size of the message at the start of the bytes.
 
         Raises:
             ProtocolError: there is none, or it is incomplete.
@@ -191,7 +191,8 @@ class Follower:
         """Decode the next message.
 
         Raises:
-            ProtocolError: it is malformed or illegal here; names the byte of the input.
+            ProtocolError: it is malformed or illegal here; the error has the byte's offset in the
+                input.
         """
         try:
             message = self._decode(raw.data)
@@ -211,7 +212,7 @@ class Follower:
         return decode_message(data, in_stream=in_stream, parallel=parallel)
 
     def _follow(self, message: Message | Facts) -> int | None:
-        """The transaction of a message, without a machine."""
+        """The transaction of a message, without the transaction machine."""
         match message:
             case Relation():
                 self._relations[message.oid] = message
@@ -233,7 +234,7 @@ class Follower:
 
 
 def _facts(data: bytes, in_stream: bool) -> Facts:
-    """Decode the spool's own message: tag, xid in a stream, OID, JSON or nothing."""
+    """Decode pgsluice's own message: tag, xid in a stream, OID, JSON or nothing."""
     layout = struct.Struct(">II" if in_stream else ">I")
     try:
         *xid, oid = layout.unpack_from(data, 1)

@@ -29,7 +29,7 @@ class _Row:
     """A line with a message.
 
     Attributes:
-        digits: of the message, in hexadecimal.
+        digits: the message in hexadecimal.
         offset: of the first digit in the line.
     """
 
@@ -95,7 +95,7 @@ def _row(text: bytes, columns: list[bytes]) -> _Row | None:
 
 
 def _is_decoration(columns: list[bytes]) -> bool:
-    """Whether psql prints this around rows: headers, rules, the count, the time."""
+    """Whether a line is psql's decoration of rows: headers, rules, the count, the time."""
     words = [column.decode(errors="replace") for column in columns]
     return all(map(_HEADER.fullmatch, words)) or bool(_AROUND.fullmatch(" ".join(words)))
 

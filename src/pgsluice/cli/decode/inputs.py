@@ -1,4 +1,4 @@
-"""Opens the input and detects its format by its first bytes.
+"""Opens the input, and detects its format by its first bytes.
 
 =========== =========================================================================
 segment     begins with ``ARROW1``: any file of a spool. The parts of a reference are

@@ -198,7 +198,7 @@ class _Formatter:
 
 
 def _frame(message: object) -> str:
-    """Messages that begin and end transactions and streams."""
+    """Fields of the messages that start and end transactions and streams."""
     match message:
         case Begin(final_lsn, moment):
             return f"commits at {final_lsn}, {timestamp(moment)}"
@@ -240,10 +240,10 @@ def quote_name(name: str) -> str:
 
 
 def quote(text: str, *, is_cut: bool = False) -> str:
-    """Text, in single quotes unless it is unambiguous without.
+    """Text in single quotes, or without quotes if that is unambiguous.
 
     Args:
-        is_cut: it was cut, and is always quoted.
+        is_cut: it was truncated, and is always quoted.
     """
     if not is_cut and text != "NULL" and _BARE.match(text):
         return text

@@ -1,7 +1,7 @@
 """Prints messages as JSON, one object on each line.
 
-An object has everything that the bytes have. Simple fields have the names of
-:mod:`pgsluice.wire`. Before them come
+An object has all data of the message. Simple fields have the names of :mod:`pgsluice.wire`. Before
+them come
 
 ======== ==========================================================================
 tag      the message's first byte

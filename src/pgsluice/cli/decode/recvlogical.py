@@ -52,7 +52,7 @@ class _Window:
     """The bytes of a stream that were read but not yet consumed.
 
     Attributes:
-        offset: of the first of them in the stream.
+        offset: the offset of the first of them in the stream.
     """
 
     def __init__(self, stream: io.BufferedReader) -> None:

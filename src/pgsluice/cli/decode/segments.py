@@ -56,7 +56,7 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
 def _parts(
     where: str, path: Path | None, header: ReferenceHeader | PreparedHeader, follower: Follower
 ) -> Iterator[Seen]:
-    """The messages of the parts that a file names."""
+    """The messages of the parts in a reference."""
     if path is None:
         raise ConfigError(
             "a reference names files of its spool, which cannot be found from stdin",
