@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def make_sink(options: Mapping[str, Any]) -> Sink:
-    """Make the sink of a subscription.
+    """Create the sink of a subscription.
 
     Args:
         options: the section ``sink = { type = "…", … }`` with the subscription's
             ``foreign_writes`` and ``cut_retention_s``.
 
     Raises:
-        ConfigError: there is no such type, its options are wrong, or what it needs is not
+        ConfigError: there is no such type, its options are wrong, or a required package is not
             installed.
     """
     own = dict(options)

@@ -1,11 +1,11 @@
-"""What a target owes the rest of pgsluice: the sink contract.
+"""The sink contract: what every target has to provide.
 
 A new sink implements :class:`Sink`, which opens tables, and subclasses :class:`TableHandle`, one
 table at the version that was opened. A handle reads the marker of our newest commit, replaces the
-content by a copy, changes its columns, applies net changes and maintains the table. It decides
-neither when to do so nor whether the columns fit: :class:`pgsluice.sinks.fence.TableWriter` reads
-from the marker whether work is still to be done, compares the columns, and opens the table again
-when another commit came first.
+content by a copy, changes its columns, applies net changes and maintains the table. It does not
+decide when to do so, or whether the columns match: :class:`pgsluice.sinks.fence.TableWriter`
+decides from the marker whether work is still needed, compares the columns, and opens the table
+again if another commit came first.
 
 The rules of every write of a handle:
 
@@ -13,13 +13,12 @@ The rules of every write of a handle:
 - It succeeds only if the table is still at the handle's version, and raises
   :class:`Overtaken` otherwise. It is never retried inside the sink.
 
-A handle has more methods, which a sink need not implement: each default says that the sink cannot
-do it, and its docstring what pgsluice does then. With those that stage, tasks write what nobody
-sees, and one commit makes it visible: the rows of a copy, or the changes of a large batch. An
-attempt that is not committed leaves at most files that nobody refers to.
+A handle has optional methods. Their defaults report that the sink does not support them, and their
+docstrings describe what pgsluice does then. With the methods for staging, tasks write files that no
+reader sees, and one commit makes them visible: the rows of a copy, or the changes of a large batch.
+An attempt without a commit leaves only unreferenced files.
 
-Errors that concern one table are TableErrors; a SinkError says that the target as a whole
-cannot be used.
+Errors of one table are TableErrors. A SinkError means that no table of the target can be used.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from pgsluice.lsn import Lsn
 
 @dataclass(frozen=True, slots=True)
 class TargetIdentity:
-    """Which rows a target holds: those of one copy of one relation in one spool.
+    """The origin of a target's rows: one copy of one relation in one spool.
 
     Attributes:
         spool_id: the spool whose LSNs are the target's positions.
-        relation_oid: the table at the source (a partitioned table's root).
-        copy_number: how often the table has been copied; rises with each copy.
+        relation_oid: the table at the source (for a partitioned table, its root).
+        copy_number: how often the table has been copied; each copy raises it.
     """
 
     spool_id: str
@@ -61,13 +60,13 @@ class TargetIdentity:
 
 @dataclass(frozen=True, slots=True)
 class CommitMarker:
-    """What our newest commit in a target says.
+    """The marker in our newest commit of a target.
 
     Attributes:
-        owner: :attr:`TargetIdentity.owner` of whose rows these are.
-        copy_number: of the newest copy.
-        position: up to which the table is applied; None where the target keeps it for another
-            identity than the handle's.
+        owner: :attr:`TargetIdentity.owner` of the rows.
+        copy_number: the number of the newest copy.
+        position: the position up to which the table is applied; None if the target has it for
+            another identity than the handle's.
     """
 
     owner: int
@@ -75,26 +74,27 @@ class CommitMarker:
     position: Lsn | None
 
     def reaches(self, identity: TargetIdentity, position: Lsn) -> bool:
-        """Whether a write that brings the table to ``position`` would add nothing."""
+        """Whether the table is already at ``position``, so that a write up to it would change
+        nothing."""
         reached = (self.copy_number, self.position or 0)
         return reached >= (identity.copy_number, position)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """One table at the target, as the subscription wants it.
+    """One table at the target, as the subscription needs it.
 
     Attributes:
         namespace: the source's schema name.
         name: the source's table name.
         schema: the target's columns, key columns not nullable.
         key: names of the key columns; empty for a table that only takes inserts.
-        predecessor_oids: relations of the same spool whose target a copy may replace: the table
-            was dropped and created again under another OID.
+        predecessor_oids: relations of the same spool whose target a copy may replace: earlier
+            tables with the same name.
         may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
             spool, or for another table.
-        is_key_proved: the source makes sure that no two rows have the same key. Otherwise a copy
-            is refused that has two of one key.
+        is_key_proved: the source guarantees that two rows never have the same key. Otherwise a copy
+            with two rows of one key is refused.
     """
 
     namespace: str
@@ -113,11 +113,11 @@ class TargetTable:
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column that a table gets.
+    """A column to add to a table.
 
     Attributes:
-        field: nullable.
-        value: of the field's type: what the rows have in it that the table has; may be NULL.
+        field: the column, nullable.
+        value: its value in the existing rows, of the field's type; may be NULL.
     """
 
     field: pa.Field
@@ -126,17 +126,18 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one call did.
+    """The result of one call.
 
     Attributes:
-        version: the target's version after it (Delta's table version).
+        version: the target's version afterwards (Delta's table version).
         rows_inserted: rows new to the target.
         rows_updated: rows rewritten.
         rows_deleted: rows removed.
-        rows_skipped: rows that were updated or deleted at the source and that the target lacks.
+        rows_skipped: rows that were updated or deleted at the source but do not exist in the
+            target.
         bytes_written: bytes of new files.
-        skipped: true when the target was already at or past the position: nothing was done.
-        copy_number: of the target's copy, where a load was skipped.
+        skipped: the target was already at or past the position, and nothing was done.
+        copy_number: the target's copy number, if a load was skipped.
     """
 
     version: int
@@ -151,13 +152,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of a copy that one task has written and that nobody sees yet; it pickles.
+    """Rows of a copy that one task has written and no reader sees yet; picklable.
 
     Attributes:
-        rows: how many.
-        bytes_written: of new files.
-        payload: what the sink needs to commit them; only the sink reads it.
-        loaded: set by a sink that cannot stage: the task has loaded the rows already.
+        rows: the number of rows.
+        bytes_written: the size of the new files.
+        payload: data for the commit, which only the sink interprets.
+        loaded: set by a sink that cannot stage: the task has already loaded the rows.
     """
 
     rows: int = 0
@@ -168,13 +169,13 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class StagedChanges:
-    """Changes of a batch that one task has written and that nobody sees yet; it pickles.
+    """Changes of a batch that one task has written and no reader sees yet; picklable.
 
     Attributes:
-        version: the table's, which they start from.
+        version: the version of the table from which they start.
         rows_inserted, rows_updated, rows_deleted, rows_skipped: see :class:`Applied`.
-        bytes_written: of new files.
-        payload: what the sink needs to commit them; only the sink reads it.
+        bytes_written: the size of the new files.
+        payload: data for the commit, which only the sink interprets.
     """
 
     version: int
@@ -191,9 +192,9 @@ class TargetContent:
     """One version of a target.
 
     Attributes:
-        marker: what the newest commit of ours up to this version says; None without one.
-        schema: the columns, as :meth:`TableHandle.schema` has them.
-        rows: all of them, with these columns; read when it is iterated, and once.
+        marker: the marker of our newest commit up to this version; None without one.
+        schema: the columns, as in :meth:`TableHandle.schema`.
+        rows: all rows with these columns; they are read during iteration, once.
     """
 
     marker: CommitMarker | None
@@ -202,46 +203,45 @@ class TargetContent:
 
 
 class Overtaken(PgsluiceError):
-    """Another commit came first: the table is not at the handle's version any more."""
+    """Another commit came first, so the table is no longer at the handle's version."""
 
 
 class TableHandle(ABC):
-    """One target table as it was opened; used by one task, never shared.
+    """One opened target table; used by one task, never shared.
 
-    It stays usable after a write that succeeded, at the new version. After an error it is
-    discarded.
+    It stays usable after a successful write, at the new version. After an error it is discarded.
     """
 
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where the table lies, for messages."""
+        """The location of the table, for messages."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """A number that rises with each commit; -1 for a table that does not exist yet."""
+        """A number that rises with each commit; -1 if the table does not exist yet."""
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """The target's columns; None for a table that does not exist yet."""
+        """The target's columns; None if the table does not exist yet."""
 
     @abstractmethod
     def marker(self) -> CommitMarker | None:
-        """What our newest commit says; None where pgsluice never wrote."""
+        """The marker of our newest commit; None if pgsluice never wrote the table."""
 
     @abstractmethod
     def refuse_foreign_changes(self) -> None:
-        """Compare the table with our newest commit.
+        """Refuse a table whose data others have changed since our newest commit.
 
         Raises:
-            TableError: others changed its data since, and the configuration does not allow it.
+            TableError: others changed its data, and the configuration does not allow it.
         """
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        """Replace the whole content by a copy, or make the table with it.
+        """Replace the whole content by a copy, or create the table with it.
 
-        A sink that cannot stage a copy has to implement it.
+        A sink without staging of copies has to implement it.
 
         Raises:
             Overtaken: another commit came first.
@@ -253,7 +253,7 @@ class TableHandle(ABC):
 
     @abstractmethod
     def target_types(self, schema: pa.Schema) -> pa.Schema:
-        """The same columns in the types that :meth:`schema` would give back for them.
+        """These columns in the types that :meth:`schema` would return for them.
 
         Raises:
             TableError: the target has no type for a column.
@@ -263,14 +263,14 @@ class TableHandle(ABC):
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
-        """Give the table columns, and columns other types; its rows stay.
+        """Add columns to the table, or change the types of columns; its rows stay.
 
-        The table has them with the commit, or not at all, whatever its size in bounded memory.
+        It is done in one commit and in bounded memory, regardless of the table's size.
 
         Args:
-            added: columns that the table lacks, in the target's types.
-            widened: columns of the table in a type that holds all values of the one they have.
-            position: the table's, which stays as it is.
+            added: columns to add, in the target's types.
+            widened: existing columns, with a type that has all values of the old one.
+            position: the table's position, which does not change.
 
         Raises:
             Overtaken: another commit came first.
@@ -278,78 +278,79 @@ class TableHandle(ABC):
 
     @abstractmethod
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        """Apply net changes, or make the table with them.
+        """Apply net changes, or create the table with them.
 
         Args:
-            changes: the table has their columns, in types that hold their values.
-            position: up to which the table is applied afterwards.
+            changes: net changes; the table has their columns, in types that can hold their values.
+            position: the position up to which the table is applied afterwards.
 
-        A row that is not inserted and that the table lacks is skipped and counted. Where
-        ``changes.unproved`` is not None, the table's rows with its keys are found first, and it
-        compares them.
+        A row that was not inserted and that the table does not have is skipped and counted. If
+        ``changes.unproved`` is not None, the handle first finds the table's rows with these keys,
+        and passes them to it for the check.
 
         Raises:
             Overtaken: another commit came first.
-            TableError: the table lacks a row that absent values have to come from, or rows share
-                a key.
+            TableError: the table does not have a row from which absent values are taken, or rows
+                have the same key.
         """
 
     @abstractmethod
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        """Compact, vacuum and clean the log if enough has been written since the last time.
+        """Compact, vacuum and clean up the log, if enough was written since the last time.
 
         Args:
-            keep_versions: versions that readers rely on; missing ones are ignored.
+            keep_versions: versions that readers need; missing ones are ignored.
 
         Returns:
-            Whether the handle is discarded: the table has to be opened again.
+            True if the handle is discarded, so that the table has to be opened again.
         """
 
     def content(self, version: int) -> TargetContent | None:
-        """The table at a version; None: there is none, or it cannot be read any more. Then a
-        renamed table is copied from the source, and not from the target of its old name."""
+        """The table at a version; None: it cannot be read (any more). Then a renamed table is
+        copied from the source instead of its previous target."""
         return None
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
         """Some columns of all rows at the handle's version, in the types of :meth:`schema`; read
-        when it is iterated, in bounded memory. None: they cannot be read, and the table is copied
-        where rows of partitions that are gone have to be found."""
+        during iteration, in bounded memory. None: not supported; then a table is copied if rows of
+        removed partitions have to be found."""
         return None
 
     def can_stage_load(self) -> bool:
-        """Whether a copy can be staged; else one task loads all of it."""
+        """Whether a copy can be staged; otherwise one task loads all of it."""
         return False
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        """Write a part of a copy, durably and unseen."""
+        """Write a part of a copy durably, invisible to readers."""
         raise NotImplementedError
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """Replace the whole content by staged rows; without any the table is empty.
+        """Replace the whole content by staged rows; without any, the table is empty.
 
         Raises:
-            TableError: rows share a key (:attr:`TargetTable.is_key_proved`).
+            TableError: rows have the same key (:attr:`TargetTable.is_key_proved`).
             Overtaken: another commit came first; the staged rows can be committed again.
         """
         return self.load([], position)
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:  # noqa: B027 - optional
-        """Delete what was staged, if that is possible. No commit of it was begun, and none will
-        be."""
+        """Delete staged rows, if possible. No commit of them was started, and none will be."""
 
     def can_stage_changes(self) -> bool:
-        """Whether changes can be staged once the table exists; else a task applies all of them."""
+        """Whether changes can be staged once the table exists; otherwise one task applies all of
+        them."""
         return False
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        """Write what some keys' changes make of the table, which exists, durably and unseen.
+        """Write the result of some keys' changes to an existing table durably, invisible to
+        readers.
 
-        Each task has all changes of some keys, in any number of pieces, so that no task needs more
-        memory than a piece.
+        Each task has all changes of some keys, in any number of pieces, so that it needs memory for
+        one piece only.
 
         Args:
-            pieces: net changes that follow each other: each starts from what those before it
-                leave. The table has their columns, in types that hold their values.
+            pieces: consecutive net changes: each starts from the result of those before it. The
+                table has their columns, in types that can hold their values.
 
         Raises:
             TableError: as :meth:`apply`.
@@ -357,7 +358,8 @@ class TableHandle(ABC):
         raise NotImplementedError
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
-        """Take the changes of all tasks, which start from the handle's version, in one commit.
+        """Commit the staged changes of all tasks, which start from the handle's version, in one
+        commit.
 
         Raises:
             Overtaken: another commit came first.
@@ -370,20 +372,20 @@ class TableHandle(ABC):
     def whole_attempt(
         self, delete: Callable[[], object] | None = None
     ) -> AbstractContextManager[None]:
-        """A block that stages and commits: if it fails before the commit begins, what it has
-        written is deleted, if that is possible.
+        """A context that stages and commits: if it fails before the commit starts, the files that
+        it has written are deleted, if possible.
 
         Args:
-            delete: is called as well then; it deletes what was staged before the block.
+            delete: also called in that case, to delete what was staged before the context.
         """
         return nullcontext()
 
 
 class Sink(Protocol):
-    """A target: it opens tables. Instances pickle; connections are opened lazily."""
+    """A target, which opens tables. Instances are picklable; connections are opened lazily."""
 
     def location(self, namespace: str, name: str) -> str:
-        """Where a table lies, as a user would write it."""
+        """The location of a table, as a user would write it."""
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
-        """Open a table at its newest version, whether it exists or not."""
+        """Open a table at its newest version, even if it does not exist yet."""

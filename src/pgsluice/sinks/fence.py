@@ -1,11 +1,12 @@
-"""Exactly once: what decides, for every sink, whether a write is still to be done.
+"""The write fence: decides, for every sink, whether a write is still needed, so that each change is
+applied exactly once.
 
-A task may be attempted twice at once, and once more much later. What a target offers against
-that (Delta's transaction identifiers, for instance) often fences only commits that start from
-the same version: a fresh handle with an older position would succeed again. So a table is
-opened once, the position is read from that handle, the write goes through the same handle, and
-the sink does not retry it. When another commit came first, everything starts again from the
-open: the position may have moved.
+A task may run twice at the same time, and once more much later. The means of targets against that,
+such as Delta's transaction identifiers, often only exclude commits that start from the same
+version: a new handle with an older position would succeed again. So a table is opened once, the
+position is read from that handle, the write uses the same handle, and the sink does not retry it.
+If another commit came first, everything is repeated from the opening of the table, because the
+position may have changed.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class TableWriter:
     """Writes one target table, each position once; used by one task, never shared.
 
     Args:
-        table: what it has to be.
-        identity: whose rows it has to hold.
+        table: the required definition of the target.
+        identity: the required origin of its rows.
     """
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
@@ -57,9 +58,9 @@ class TableWriter:
         self._opened = OpenedTable(sink, table, identity)
 
     def position(self) -> Lsn | None:
-        """Up to which LSN the table is applied; None for a table that does not exist yet.
+        """The LSN up to which the table is applied; None if it does not exist yet.
 
-        Changes that are applied later have to start here.
+        The next changes have to start here.
 
         Raises:
             TableError: the table holds another source's rows, or others changed its data.
@@ -68,25 +69,25 @@ class TableWriter:
         return None if marker is None else marker.position
 
     def refuse_foreign_target(self) -> None:
-        """See whether a copy may replace what is there.
+        """Check whether a copy may replace the existing target.
 
         Raises:
             ForeignTarget: pgsluice wrote it from another spool, or for another table.
-            TableError: pgsluice did not make it.
+            TableError: pgsluice did not create it.
         """
         self._opened.marker_before_copy()
 
     def copy_number(self) -> int | None:
-        """Which copy the table carries; None for a table that does not exist yet."""
+        """The number of the table's copy; None if the table does not exist yet."""
         marker = self._opened.marker()
         return None if marker is None else marker.copy_number
 
     def version(self) -> int:
-        """The table's version as it is open here; -1 for a table that does not exist yet."""
+        """The version at which the table is open; -1 if it does not exist yet."""
         return self._opened.handle.version
 
     def schema(self) -> pa.Schema | None:
-        """The table's columns; None for a table that does not exist yet."""
+        """The table's columns; None if it does not exist yet."""
         return self._opened.handle.schema()
 
     def adoptable(self) -> TargetContent | None:
@@ -138,8 +139,8 @@ class TableWriter:
         """Replace the whole content by a copy, in one commit with its position.
 
         Raises:
-            TableError: the table holds another source's rows, or rows do not fit.
-            PgsluiceError: another commit came first: take the copy again.
+            TableError: the table has rows of another source, or rows do not fit.
+            PgsluiceError: another commit came first: repeat the copy.
         """
         if (skipped := self._skip_load(position)) is not None:
             return skipped
@@ -157,8 +158,8 @@ class TableWriter:
         """Apply net changes that start at the table's position, in one commit.
 
         Raises:
-            TableError: the table holds another source's rows, was changed by others, or the
-                changes do not fit it.
+            TableError: the table has rows of another source, was changed by others, or the changes
+                do not fit.
             PgsluiceError: another attempt moved the table to a position before ``position``:
                 the changes have to be decoded again from there.
         """
@@ -180,17 +181,17 @@ class TableWriter:
         return self._until_first(attempt)
 
     def alter(self, added: Sequence[AddedColumn], widened: Sequence[pa.Field]) -> Applied:
-        """Give the table columns, and columns wider types, in one commit at its position.
+        """Add columns to the table, or widen columns, in one commit at its position.
 
-        What the table has already is left alone, so that a second attempt changes nothing.
+        Changes that the table already has are skipped, so that a second attempt changes nothing.
 
         Args:
-            added: with the value of the rows that the table has.
-            widened: columns in types that hold all values of the ones they have.
+            added: columns with their value in the existing rows.
+            widened: columns in types that have all values of the old ones.
 
         Raises:
             TableError: the table holds another source's rows, or was changed by others.
-            PgsluiceError: another attempt moved the table: what it lacks has to be asked anew.
+            PgsluiceError: another attempt moved the table: find out again which columns it lacks.
         """
 
         def attempt() -> Applied:
@@ -213,7 +214,7 @@ class TableWriter:
         return self._until_first(attempt)
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
-        """Compact and vacuum when enough has been written since the last time."""
+        """Compact and vacuum, if enough was written since the last time."""
         with self._opened.naming_disk_trouble():
             has_changed = self._opened.handle.maintain(keep_versions)
         if has_changed:
@@ -222,16 +223,17 @@ class TableWriter:
     # A copy in two halves: staged in tasks, committed once in the driver.
 
     def can_stage(self) -> bool:
-        """Whether several tasks may share a copy; else one task has to load all of it."""
+        """Whether several tasks can stage a copy; otherwise one task has to load all of it."""
         return self._opened.handle.can_stage_load()
 
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
-        """The task's half: write a part of a copy that nobody sees before the commit.
+        """The task's part of a copy: write some of its rows, invisible to readers before the
+        commit.
 
         A sink that cannot stage loads the rows here, with their position.
 
         Raises:
-            TableError: the table holds another source's rows, or rows do not fit.
+            TableError: the table has rows of another source, or rows do not fit.
         """
         if not self.can_stage():
             return StagedRows(loaded=self.load(rows, position))
@@ -240,10 +242,10 @@ class TableWriter:
             return self._opened.handle.stage_load(rows)
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """The driver's half: replace the whole content by the staged rows, once.
+        """The driver's part of a copy: replace the whole content by the staged rows, once.
 
         Raises:
-            TableError: the table holds another source's rows.
+            TableError: the table has rows of another source.
             PgsluiceError: a sink that cannot stage was given more than one task's rows.
         """
         loaded = [part.loaded for part in staged if part.loaded is not None]
@@ -264,17 +266,18 @@ class TableWriter:
         return self._until_first(attempt)
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        """Delete staged rows that nobody commits, if the sink can.
+        """Delete staged rows that nothing commits, if the sink supports it.
 
         Args:
-            staged: of which no commit was begun, and none will be.
+            staged: staged rows for which no commit was started or will be.
         """
         self._opened.handle.discard_load(staged)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
-        """Some columns of all rows of the table; None if there is none, or its sink cannot read it.
+        """Some columns of all rows of the table; None if it does not exist, or its sink cannot read
+        it.
 
-        They are read from the version that changes are staged for.
+        They are read from the version for which changes are staged.
         """
         handle = self._opened.handle
         return None if handle.version < 0 else handle.keys(columns)
@@ -286,14 +289,14 @@ class TableWriter:
         return self._opened.handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        """The half of each task: write what the changes of some keys leave, before the commit.
+        """The tasks' part of a batch: write the result of some keys' changes, before the commit.
 
         Args:
-            pieces: net changes that follow each other; the first starts at the table's position.
+            pieces: consecutive net changes; the first starts at the table's position.
 
         Raises:
-            TableError: the table holds another source's rows, was changed by others, or the
-                changes do not fit it.
+            TableError: the table has rows of another source, was changed by others, or the changes
+                do not fit.
             PgsluiceError: another attempt moved the table.
         """
         self._opened.refuse_another_start()
@@ -301,26 +304,26 @@ class TableWriter:
             return self._opened.handle.stage_changes(map(self._fitting, pieces))
 
     def apply_pieces(self, pieces: Iterable[NetChanges], position: Lsn) -> Applied:
-        """Both halves in one task; arguments and errors as theirs."""
+        """Both parts in one task; arguments and errors as there."""
         with self._opened.handle.whole_attempt():
             return self.commit_changes([self.stage_changes(pieces)], position)
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
-        """Delete staged changes that nobody commits.
+        """Delete staged changes that nothing commits.
 
         Args:
-            staged: of which no commit was begun, and none will be.
+            staged: staged changes for which no commit was started or will be.
         """
         self._opened.handle.discard_changes(staged)
 
     def commit_or_discard(
         self, staged: Sequence[StagedChanges], position: Lsn, may_discard: Callable[[], bool]
     ) -> Applied:
-        """The half of the commit's author, as :meth:`commit_changes`; if it fails before the commit
-        begins, what is staged is deleted.
+        """As :meth:`commit_changes`, but delete the staged changes if it fails before the commit
+        starts.
 
         Args:
-            may_discard: asked then, whether no other attempt commits the same.
+            may_discard: called in that case: whether no other attempt commits the same changes.
         """
         handle = self._opened.handle
 
@@ -332,7 +335,7 @@ class TableWriter:
             return self.commit_changes(staged, position)
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
-        """The half of the commit's author: take what all tasks have staged, once.
+        """The committing task's part of a batch: commit the staged changes of all tasks, once.
 
         Raises:
             TableError: the table holds another source's rows, or was changed by others.
@@ -366,14 +369,14 @@ class TableWriter:
         return changes
 
     def _skip_load(self, position: Lsn) -> Applied | None:
-        """Open the table anew for a copy; what to answer if the copy adds nothing."""
+        """Open the table again for a copy; returns a result if the copy is no longer needed."""
         marker = self._opened.marker_before_copy()
         if marker is not None and marker.reaches(self._identity, position):
             return self._skipped(marker)
         return None
 
     def _columns_to_add(self, changes: NetChanges) -> Sequence[pa.Field]:
-        """The columns that the table lacks, if its own columns can take the changes.
+        """The columns to add to the table, if its own columns can take the changes.
 
         Raises:
             TableError: they cannot (:mod:`pgsluice.schema_rules`).
@@ -388,7 +391,7 @@ class TableWriter:
         return raise_unless_possible(verdict, title)
 
     def _until_first(self, attempt: Callable[[], Applied]) -> Applied:
-        """Try again from the open whenever another commit came first."""
+        """Repeat from the opening of the table whenever another commit came first."""
         for number in range(ATTEMPTS):
             try:
                 return attempt()
@@ -407,12 +410,13 @@ class TableWriter:
 def read_content(
     sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
 ) -> TargetContent | None:
-    """What a target had at a version; None: the sink cannot say, or the rows are not those.
+    """The content of a target at a version; None: the sink cannot read it, or its rows are
+    different ones.
 
     Args:
-        table: which one; its columns are not used.
-        identity: whose rows it has to have had.
-        position: up to which the table has to have been applied.
+        table: the table; its columns are not used.
+        identity: the required origin of its rows.
+        position: the position up to which the table must have been applied.
     """
     content = sink.open(table, identity).content(version)
     expected = CommitMarker(identity.owner, identity.copy_number, position)

@@ -1,7 +1,7 @@
-"""A target table while a task writes to it: the handle, and what our newest commit in it says.
+"""A target table during a write: the handle, and the marker of our newest commit.
 
-The marker of that commit decides whose rows the table has, and where changes start. Both are read
-from the handle through which the write goes, so that another commit in between is noticed.
+The marker has the origin of the rows, and the position where changes start. It is read from the
+same handle that writes, so that a commit in between is noticed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pgsluice.stores.contract import StoreError
 
 
 class OpenedTable:
-    """One target table; it is opened when it is first needed, and again after an error.
+    """One target table; it is opened when first needed, and again after an error.
 
     Args:
-        table: what it has to be.
-        identity: whose rows it has to hold.
+        table: the required definition of the target.
+        identity: the required origin of its rows.
     """
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
@@ -45,7 +45,7 @@ class OpenedTable:
 
     @property
     def handle(self) -> TableHandle:
-        """The table at the version at which it is open."""
+        """The handle, at the version at which the table is open."""
         if self._handle is None:
             with self.naming_disk_trouble():
                 self._handle = self._sink.open(self._table, self._identity)
@@ -53,10 +53,10 @@ class OpenedTable:
 
     @contextmanager
     def naming_disk_trouble(self) -> Iterator[None]:
-        """Say which table is used, and where, if its disk fails meanwhile.
+        """A context that adds the table and its location to errors of its disk.
 
         Raises:
-            TargetUnreachable: there is no room, no right, or another trouble.
+            TargetUnreachable: no room, missing permissions, or another problem of the disk.
         """
         try:
             yield
@@ -70,14 +70,14 @@ class OpenedTable:
             raise target_trouble(trouble, self._table.title) from error
 
     def close(self) -> None:
-        """Open the table anew at its next use."""
+        """Open the table again at its next use."""
         self._handle, self._marker, self._is_checked = None, None, False
 
     def marker(self) -> CommitMarker | None:
-        """Our marker; None for a table that does not exist yet.
+        """Our marker; None if the table does not exist yet.
 
         Raises:
-            TableError: the table holds another source's rows, or others changed its data.
+            TableError: the table has rows of another source, or others changed its data.
         """
         if not self._is_checked:
             self._marker = self._own_marker()
@@ -88,7 +88,7 @@ class OpenedTable:
         return self._marker
 
     def start(self) -> CommitMarker | None:
-        """Our marker; changes start here from now on.
+        """Our marker; from now on, changes have to start at its position.
 
         Raises:
             TableError: see :meth:`marker`.
@@ -97,7 +97,7 @@ class OpenedTable:
         return self._start
 
     def marker_since_start(self) -> CommitMarker | None:
-        """Our marker as the table is open now; the first one is where changes start.
+        """Our current marker; the first call fixes where changes have to start.
 
         Raises:
             TableError: see :meth:`marker`.
@@ -105,7 +105,7 @@ class OpenedTable:
         return self.marker() if self._has_start else self.start()
 
     def refuse_another_start(self) -> None:
-        """Make sure that the table is still where changes start.
+        """Check that the table is still at the position where changes start.
 
         Raises:
             PgsluiceError: another attempt has moved it, or it has another copy.
@@ -119,9 +119,10 @@ class OpenedTable:
             )
 
     def marker_before_copy(self) -> CommitMarker | None:
-        """Open the table anew for a copy: our marker; None where the copy replaces what is there.
+        """Open the table again for a copy, and return our marker; None if the copy replaces the
+        existing rows.
 
-        Changes of others don't matter: the copy replaces them.
+        Changes of others do not matter, because the copy replaces them.
 
         Raises:
             TableError: the table holds rows that the copy may not replace.
@@ -130,7 +131,7 @@ class OpenedTable:
         return None if self._is_taken_over() else self._own_marker()
 
     def write(self, write: Callable[[TableHandle], Applied]) -> Applied:
-        """Write through the handle whose marker was read; it is discarded after an error."""
+        """Write through the handle whose marker was read; after an error it is discarded."""
         try:
             with self.naming_disk_trouble():
                 applied = write(self.handle)
@@ -168,7 +169,7 @@ class OpenedTable:
         return marker
 
     def _is_taken_over(self) -> bool:
-        """Whether the table holds another relation's rows, and the copy may replace them."""
+        """Whether the table has another relation's rows, which the copy may replace."""
         marker = self.handle.marker() if self.handle.version >= 0 else None
         if marker is None or marker.owner == self._identity.owner:
             return False

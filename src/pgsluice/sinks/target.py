@@ -23,7 +23,7 @@ from pgsluice.types import ColumnType, TypeOptions, resolve_type
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What a subscription's configuration says about types and keys.
+    """The types and keys in a subscription's configuration.
 
     Attributes:
         types: the defaults for all columns.
@@ -48,7 +48,7 @@ class TableOptions:
 def replicated_columns(
     facts: RelationFacts, published: Sequence[str] | None = None
 ) -> tuple[ColumnFacts, ...]:
-    """The columns that the stream carries: a generated one only if a publication names it.
+    """The columns in the stream: a generated one only if a publication lists it.
 
     Args:
         published: the publication's columns as the server (15+) lists them; None before 15.
@@ -112,7 +112,7 @@ def target_table(
 
     Raises:
         TableError: see :func:`key_columns`; or two columns differ only by case, which a lake's
-            tables do not tell apart; or the target's type does not tell keys apart.
+            tables do not distinguish; or different keys are equal in the target's type.
     """
     key = key_columns(facts, options)
     columns = replicated_columns(facts, published)
@@ -149,7 +149,7 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
 def _check_choices(
     facts: RelationFacts, columns: Sequence[ColumnFacts], options: TableOptions
 ) -> None:
-    """Refuse the types of numbers for columns that are not numeric: they would do nothing."""
+    """Refuse numeric types for columns that are not numeric, where they would have no effect."""
     table, definitions = f"{facts.root_namespace}.{facts.root_name}", facts.type_definitions()
     chosen = options.column_overrides(facts.root_namespace, facts.root_name)
     for column in columns:

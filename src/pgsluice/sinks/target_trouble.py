@@ -1,4 +1,4 @@
-"""The error of a target whose disk has no room, or cannot be written for another reason."""
+"""The error for a target whose disk is full, or cannot be written for another reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pgsluice.errors import TargetUnreachable
 
 
 def target_trouble(trouble: DiskTrouble, table: str) -> TargetUnreachable:
-    """The error, with the table that is written."""
+    """The error, with the table that was being written."""
     return TargetUnreachable(
         f"{table}: {trouble.what}",
         hint=f"{trouble.hint}; no data is lost, and pgsluice keeps retrying",

@@ -1,4 +1,4 @@
-"""What another way of merging would gain for a table, from the merges in its log."""
+"""Estimates the gain of another way of merging for a table, from the merges in its log."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pgsluice.stores.contract import Folder
 _METRICS = {"execution_time_ms", "num_source_rows", "num_target_rows_copied"}
 _COMMITS = 20
 _WORTH = 5
-"""A merge on read is worth it if a merge wrote so many times the rows that changed."""
+"""Merging on read is worth it if a merge wrote this many times the changed rows."""
 
 
 def advice_on_merges(title: str, folder: Folder, slow_s: float) -> str | None:
-    """What a table would gain from merging on read, with the hint how to get it.
+    """The gain of merging a table on read, with a hint how to enable it.
 
     Args:
         title: its ``schema.table``.
-        folder: where it lies.
-        slow_s: merges that take less gain nothing.
+        folder: the table's folder.
+        slow_s: ignore merges that take less time than this, in seconds.
 
     Returns:
-        None: nothing, or the log does not tell.
+        None if there is no gain, or if the log does not show it.
     """
     merges = list(_merges(folder))
     if not merges:

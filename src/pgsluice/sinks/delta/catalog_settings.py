@@ -1,4 +1,4 @@
-"""What a Spark session needs to have Delta tables in its catalog."""
+"""The settings that a Spark session needs for Delta tables in its catalog."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _JARS = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
 
 
 def lacking_settings(template: str, spark: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is missing, and what to do.
+    """The missing settings, and what to do.
 
     Args:
-        template: of the tables' names, of two or three parts.
-        spark: the settings of the session, as far as the configuration has them.
+        template: the template of the tables' names, with two or three parts.
+        spark: the session's settings, as configured.
     """
     first, *others = template.split(".")
     catalog = first if len(others) > 1 else _SESSION_CATALOG
@@ -49,5 +49,5 @@ def lacking_settings(template: str, spark: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _setting(name: str, value: str, spark: Mapping[str, str]) -> str:
-    """A line of ``[spark]``; what the setting has already stays."""
+    """A line for ``[spark]`` that keeps the setting's existing values."""
     return f'"{name}" = "{",".join(part for part in (spark.get(name), value) if part)}"'

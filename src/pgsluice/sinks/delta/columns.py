@@ -14,7 +14,7 @@ from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.lake.copied_rows import altered_batch
 
 _ROWS = 64 * 1024
-"""Rows that are in memory at a time while a table is written anew."""
+"""How many rows are in memory at a time while a table is rewritten."""
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
@@ -23,14 +23,14 @@ def existing_schema(handle: DeltaTable) -> pa.Schema:
 
 
 def rows(handle: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a table with these columns of it, batch by batch."""
+    """All rows of a table, with these columns, batch by batch."""
     for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
         # The engine returns text as views, which pyarrow does not write to Parquet.
         yield batch.select(schema.names).cast(schema)
 
 
 def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
-    """The same columns in the Arrow types that Delta gives back for them.
+    """These columns in the Arrow types that Delta returns for them.
 
     Raises:
         TableError: Delta has no type for a column.
@@ -64,20 +64,20 @@ def add_empty_columns(
 def altered_rows(
     handle: DeltaTable, schema: pa.Schema, added: Sequence[AddedColumn]
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a table with other columns, file by file, so that rows that lie together
-    stay together.
+    """All rows of a table with other columns, file by file, so that neighbouring rows stay
+    together.
 
     Args:
         handle: the table.
-        schema: the columns that the rows get.
-        added: those of them that the table lacks.
+        schema: the new columns of the rows.
+        added: those of them that the table does not have yet.
     """
     for batch in _file_by_file(handle):
         yield altered_batch(batch, schema, added)
 
 
 def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
-    """All rows, those of one file after those of another where that can be."""
+    """All rows, file by file if possible."""
     if "deletionVectors" in (handle.protocol().reader_features or ()):
         yield from pa.RecordBatchReader.from_stream(handle.scan())
         return
@@ -94,10 +94,10 @@ def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
 
 
 def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> bool:
-    """Add the feature "timestampNtz" to a table that a new schema gives its first such column.
+    """Add the feature "timestampNtz" to a table whose new schema has its first such column.
 
     Returns:
-        whether that was needed, and is committed.
+        True if that was needed, and is committed.
     """
     has_naive = any(
         pa.types.is_timestamp(kind) and kind.tz is None
@@ -130,7 +130,7 @@ def list_invariants(handle: DeltaTable) -> bool:
     this feature is among them. deltalake lists only the features that it needs itself.
 
     Returns:
-        whether that was needed, and is committed.
+        True if that was needed, and is committed.
     """
     listed = handle.protocol().writer_features
     if listed is None or "invariants" in listed:

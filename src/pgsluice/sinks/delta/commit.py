@@ -1,4 +1,4 @@
-"""One commit to a table's log, made by ourselves: it becomes one version, or fails.
+"""Commits to a Delta table's log without deltalake: a commit becomes exactly one version, or fails.
 
 Source: the Delta protocol, "Actions", and "Delta Log Entries" on who may write a version's file.
 """
@@ -33,17 +33,17 @@ def commit(
     transactions: Mapping[str, int] = MappingProxyType({}),
     information: Mapping[str, Any] = MappingProxyType({}),
 ) -> DeltaSnapshot:
-    """Make the version after a snapshot.
+    """Create the version after a snapshot.
 
-    One writer creates the file of a version; deltalake does the same. What the commit names is
-    durable before, and the version when this returns. Its content is no other writer's: it has a
-    UUID (``txnId``), by which a create whose answer was lost is recognised.
+    Only one writer can create the file of a version; deltalake uses the same rule. The files of the
+    commit are durable before it, and the version is durable when this returns. The commit has a
+    UUID (``txnId``), by which it is recognised if the answer to its creation was lost.
 
     Args:
-        operation: as readers of the table's history see it.
-        actions: what changes.
+        operation: the operation in the table's history.
+        actions: the actions of the change.
         transactions: ``txn`` actions, identifier -> version.
-        information: more of the ``commitInfo``.
+        information: additional fields of the ``commitInfo``.
 
     Raises:
         Overtaken: another commit has this version.
@@ -91,10 +91,10 @@ def _as_json(action: dict[str, Any]) -> str:
 
 
 def actions_of(snapshot: DeltaSnapshot, edit: Edit) -> tuple[list[dict[str, Any]], int]:
-    """An edit as actions; the dead rows are written for it.
+    """The actions of an edit; writes its deletion vectors.
 
     Returns:
-        the actions, and the bytes of the new files and of the vectors.
+        the actions, and the size of the new files and vectors in bytes.
     """
     leaving = [*edit.gone, *(name for name in edit.dead if name in snapshot.files)]
     actions = [_removed(snapshot.files[name], edit.changes_data) for name in leaving]
@@ -108,7 +108,7 @@ def actions_of(snapshot: DeltaSnapshot, edit: Edit) -> tuple[list[dict[str, Any]
 
 
 def _removed(file: DeltaFile, changes_data: bool) -> dict[str, Any]:
-    """The action that takes a file, with the vector that it has, out of the table."""
+    """The action that removes a file, with its deletion vector, from the table."""
     action = {
         "path": file.action["path"],
         "deletionTimestamp": int(time.time() * 1000),
@@ -123,12 +123,12 @@ def _removed(file: DeltaFile, changes_data: bool) -> dict[str, Any]:
 
 
 def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]:
-    """The action that puts a file into the table with more dead rows than it had.
+    """The action that adds a file again with a larger deletion vector.
 
-    Its statistics stay; their bounds are no longer those of the live rows.
+    Its statistics stay, but their bounds may be wider than those of the live rows.
 
     Args:
-        rows: how many the file has, dead ones included.
+        rows: the number of rows in the file, including deleted ones.
     """
     old = file.action if isinstance(file, DeltaFile) else _added(file, True)["add"]
     statistics = {**file.statistics(), "numRecords": rows, "tightBounds": False}
@@ -145,7 +145,7 @@ def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any
 
 
 def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
-    """The action that puts a new file into the table."""
+    """The action that adds a new file to the table."""
     action = {
         "path": file.name,
         "partitionValues": {},
@@ -158,9 +158,9 @@ def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
 
 
 def statistics_text(statistics: Mapping[str, Any]) -> str:
-    """Statistics as the log has them: characters stand as they are.
+    """Statistics as JSON for the log, without escapes for characters.
 
-    deltalake reads an escaped one of the last plane (from U+100000 on) as another one, and then
-    skips the file that has the row.
+    deltalake misreads escaped characters of the last plane (from U+100000 on), and then skips the
+    file that has the row.
     """
     return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))

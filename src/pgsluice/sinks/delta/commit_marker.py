@@ -1,4 +1,4 @@
-"""The position in a Delta table's own commits.
+"""Stores the position in a Delta table's own commits.
 
 Every commit of ours carries transaction identifiers (Delta's ``txn`` actions), which survive
 checkpoints, compaction and vacuum:
@@ -10,10 +10,10 @@ checkpoints, compaction and vacuum:
 ``pgsluice.version``                 version = the table version that this commit makes
 ===================================  ====================================================
 
-deltalake reads a transaction version only by its name and cannot list the names. So the last
-three names are fixed: they tell whose table it is, and after which version others may have
-written. A commit's metadata also has the position, for people who read the table's history.
-Source: the Delta protocol, "Transaction Identifiers".
+deltalake reads a transaction version only by its name and cannot list the names. So the last three
+names are fixed: they identify the owner of the table, and the version after which others may have
+written. A commit's metadata also has the position, for readers of the table's history. Source: the
+Delta protocol, "Transaction Identifiers".
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HARMLESS = frozenset(
         "REORG",
     }
 )
-"""Operations that do not change the data, whoever runs them."""
+"""Operations that do not change the data, regardless of who runs them."""
 
 
 def application_id(identity: TargetIdentity) -> str:
@@ -60,13 +60,14 @@ def application_id(identity: TargetIdentity) -> str:
 
 
 def commit_properties(identity: TargetIdentity, position: Lsn, version: int) -> CommitProperties:
-    """What marks a commit as ours: it brings the table to ``position``.
+    """The properties that mark a commit as ours, with the position up to which the table is
+    applied.
 
     Args:
-        identity: whose rows the table holds after it.
-        position: up to which the table is applied after it.
-        version: the table version that it makes. It is known before the commit: there is no
-            retry inside deltalake, so a commit becomes this version or fails.
+        identity: the origin of the table's rows after it.
+        position: the position up to which the table is applied after it.
+        version: the table version that it creates. It is known before the commit: deltalake does
+            not retry, so a commit becomes this version or fails.
     """
     return CommitProperties(
         app_transactions=[
@@ -89,7 +90,7 @@ def transactions(identity: TargetIdentity, position: Lsn, version: int) -> dict[
 
 
 def information(identity: TargetIdentity, position: Lsn) -> dict[str, str]:
-    """What such a commit tells people who read the table's history."""
+    """The information about such a commit in the table's history."""
     return {
         "pgsluice.position": str(position),
         "pgsluice.spool": identity.spool_id,
@@ -99,17 +100,17 @@ def information(identity: TargetIdentity, position: Lsn) -> dict[str, str]:
 
 
 class TransactionVersions(Protocol):
-    """A table at one version that knows its transaction identifiers."""
+    """A table at one version, with its transaction identifiers."""
 
     def transaction_version(self, name: str, /) -> int | None:
-        """The version of an identifier; None: no commit had it."""
+        """The version of an identifier; None if no commit had it."""
 
 
 def read_marker(handle: TransactionVersions, identity: TargetIdentity) -> CommitMarker | None:
-    """What our newest commit says; None for a table that pgsluice never wrote.
+    """The marker of our newest commit; None if pgsluice never wrote the table.
 
     Args:
-        identity: under whose name the position is looked up; its copy number is not used.
+        identity: the identity with the position's name; its copy number is not used.
     """
     owner = handle.transaction_version(OWNER)
     copy_number = handle.transaction_version(COPY)
@@ -130,13 +131,13 @@ def refuse_foreign_changes(
     """Refuse a table whose data others changed since our last commit.
 
     Args:
-        ours: the version of that commit.
+        ours: the version of our last commit.
         current: the newest version.
-        operations: of the newest commits, as many as are asked for; fewer where the log does not
-            reach back so far.
+        operations: returns the operations of the newest commits, as many as requested, or fewer if
+            the log does not reach back so far.
 
     Raises:
-        TableError: they did, or the log no longer shows whether they did.
+        TableError: others changed it, or the log no longer shows whether they did.
     """
     if ours is None or ours == current:
         return

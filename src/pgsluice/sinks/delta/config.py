@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Merge = Literal["auto", "on_read", "on_write"]
 
 SLOW_MERGE_S = 0.2
-"""Merges that take longer are named with what would make them cheaper."""
+"""The duration of a merge, in seconds, from which status suggests a cheaper way."""
 
 
 def _option_text(value: Any) -> Any:
@@ -87,12 +87,13 @@ class DeltaSinkConfig(SinkConfig):
 
     @property
     def default_apply_interval_s(self) -> float:
-        """A batch of a table in an object store is about four requests, which are paid for."""
+        """The default of an object store: a batch of a table needs about four paid requests."""
         return 10.0 if "://" in self.path and not self.path.lower().startswith("file:") else 0.0
 
     @property
     def confirms_after_s(self) -> float:
-        """Delta's jar for Spark may overwrite commits in S3: it looks for a name, then writes."""
+        """Delta's jar for Spark may overwrite commits in S3, because it checks for a name and then
+        writes."""
         return 60.0 if self.path.partition("://")[0].lower() in ("s3", "s3a") else 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
@@ -107,15 +108,15 @@ class DeltaSinkConfig(SinkConfig):
 
     @property
     def target(self) -> str:
-        """Where the tables lie."""
+        """The location of the tables."""
         return self.path
 
     def reading_options(self) -> dict[str, str]:
-        """Those of the store, without references to the environment."""
+        """The store's options, with references to the environment resolved."""
         return self._sink().folder("schema", "table").storage_options()
 
     def table_names(self) -> tuple[str, ...]:
-        """Those of ``merge_tables``."""
+        """The tables in ``merge_tables``."""
         return tuple(self.merge_tables)
 
     def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
@@ -126,17 +127,17 @@ class DeltaSinkConfig(SinkConfig):
         return CatalogTable(parts, "delta", self._sink().location(namespace, name))
 
     def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Settings of Delta's jar that the session needs, and a catalog that forgets."""
+        """Missing settings of Delta's jar, and a warning if the catalog is only in memory."""
         return () if self.register_as is None else lacking_settings(self.register_as, spark)
 
     def why_unreachable(self) -> str | None:
-        """Why the object store cannot have the tables, or why a folder cannot."""
+        """Why the tables cannot be in the object store, or in the folder."""
         from pgsluice.stores.probe import why_unfit
 
         return why_unfit(self.path, self.storage_options)
 
     def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
-        """What merging on read would gain for a table whose merges take long."""
+        """The gain of merging on read, for a table with long merges."""
         if merge_s < SLOW_MERGE_S or "://" in self.path:  # in a store, to ask costs requests
             return None
         try:

@@ -1,10 +1,9 @@
-"""Deletion vectors: which rows of a data file are dead.
+"""Deletion vectors: the row numbers of deleted rows in a data file.
 
-A vector is a set of row numbers. In the log it is a descriptor, which says where the set's bytes
-lie; those of one commit share a file. Our files lie in the folder ``_dv`` of the table, because a
-vacuum of deltalake deletes files of vectors that it finds elsewhere, also those in use. A
-descriptor may also have the bytes itself. We read such ones, but write none: VACUUM of Delta's jar
-fails where it finds one.
+A vector is a set of row numbers. The log has a descriptor with the place of its bytes; all vectors
+of one commit share a file. Our files are in the table's folder ``_dv``, because deltalake's vacuum
+deletes files of vectors elsewhere, even those in use. A descriptor may also contain the bytes. We
+read such descriptors, but do not write them: VACUUM of Delta's jar fails on them.
 
 Source: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
 """
@@ -30,7 +29,7 @@ from pgsluice.stores.contract import Folder, Span
 from pgsluice.stores.places import local_path
 
 FOLDER = "_dv"
-"""Where our vectors lie, inside of the table's folder."""
+"""The folder of our vectors inside the table's folder."""
 
 _DIGITS = np.frombuffer(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
@@ -40,20 +39,20 @@ _POWERS = 85 ** np.arange(4, -1, -1)
 _VALUES: npt.NDArray[np.int64] = np.full(256, -1)
 _VALUES[_DIGITS] = np.arange(85)
 _UUID_DIGITS = 20
-"""Characters of a UUID in base 85."""
+"""The length of a UUID in base 85, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Where a vector's bytes lie, as the log says it.
+    """The place of a vector's bytes, as in the log.
 
     Attributes:
         storage: ``u``: in a file whose name is a UUID; ``p``: in a file with an absolute path;
             ``i``: in the descriptor itself.
-        path: what finds the file, or the bytes; base 85 for ``u`` and ``i``.
-        offset: where the vector begins in its file, in bytes.
-        size: of the vector, in bytes.
-        cardinality: how many rows are dead.
+        path: the file's name, or the bytes; base 85 for ``u`` and ``i``.
+        offset: where the vector starts in its file, in bytes.
+        size: the size of the vector in bytes.
+        cardinality: the number of deleted rows.
     """
 
     storage: str
@@ -74,7 +73,7 @@ class Descriptor:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same for an action."""
+        """The descriptor in the form of an action."""
         offset = {} if self.offset is None else {"offset": self.offset}
         return {
             "storageType": self.storage,
@@ -85,11 +84,11 @@ class Descriptor:
         }
 
     def name(self, folder: Folder) -> str | None:
-        """The path of the file with the vector inside of the table's folder; None: it lies
-        elsewhere, or the vector is in its descriptor.
+        """The path of the vector's file inside the table's folder; None: it is elsewhere, or the
+        vector is in its descriptor.
 
         Args:
-            folder: the table's.
+            folder: the table's folder.
         """
         if self.storage == "u":
             prefix, name = self.path[:-_UUID_DIGITS], self.path[-_UUID_DIGITS:]
@@ -105,12 +104,12 @@ class Descriptor:
         return None if name is None else (name, span)
 
     def read(self, folder: Folder) -> BitMap:
-        """The dead rows, as :func:`read_vector` reads them."""
+        """The deleted rows, as :func:`read_vector` reads them."""
         return read_vector(folder, self)
 
 
 def _inside(uri: str, folder: Folder) -> str | None:
-    """The name that a file has in a folder; None: it lies elsewhere."""
+    """The name of a file inside a folder; None: it is elsewhere."""
     path = local_path(uri)
     file = uri if path is None else str(path)
     name = file.removeprefix(f"{folder.uri.rstrip('/')}/")
@@ -118,7 +117,7 @@ def _inside(uri: str, folder: Folder) -> str | None:
 
 
 def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
-    """The dead rows of a data file.
+    """Read the deleted rows of a data file.
 
     Raises:
         PgsluiceError: the vector cannot be read, or is damaged.
@@ -141,14 +140,14 @@ def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
 
 
 def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
-    """Write the vectors of one commit into one file.
+    """Write the vectors of one commit to one file.
 
     Args:
-        folder: the table's.
-        vectors: with fewer than 2^32 rows each, and none empty.
+        folder: the table's folder.
+        vectors: vectors with fewer than 2^32 rows each, none of them empty.
 
     Returns:
-        their descriptors in the same order, and how many bytes they take.
+        their descriptors in the same order, and their size in bytes.
     """
     if not vectors:
         return [], 0
@@ -173,17 +172,17 @@ def _file_name(name: uuid.UUID) -> str:
 
 
 def to_base85(data: bytes) -> str:
-    """Z85: 5 digits for each 4 bytes."""
+    """Encode bytes in Z85: 5 digits for each 4 bytes."""
     numbers = np.frombuffer(data, ">u4").astype(np.int64)
     digits: bytes = _DIGITS[numbers[:, np.newaxis] // _POWERS % 85].tobytes()
     return digits.decode("ascii")
 
 
 def from_base85(text: str) -> bytes:
-    """The bytes of such digits.
+    """Decode Z85 digits to bytes.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the text is not base 85.
     """
     values = _VALUES[np.frombuffer(text.encode("latin-1"), np.uint8)].reshape(-1, 5)
     numbers = values @ _POWERS

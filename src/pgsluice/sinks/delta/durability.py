@@ -1,10 +1,10 @@
-"""A position counts when its commit is durable, with all that the commit names.
+"""Makes the newest commits of a table durable before its position is trusted.
 
-Our own commits are: :mod:`.commit` settles what they name, and a folder creates files durably. A
-process may be killed between the two, and deltalake leaves written files to the operating system.
-The spool deletes changes once they are applied: a power cut in between would lose them. So the
-newest commits of a table are settled before its position is believed. An object store answers when
-it has the data: there this does nothing.
+:mod:`.commit` makes our own commits durable: first their files, then the commit. But a process may
+be killed in between, and deltalake does not sync its files. The spool deletes changes once they are
+applied, so a power failure could then lose them. Therefore the newest commits of a table are synced
+before its position is trusted. An object store answers only when it has the data, so there this
+does nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pgsluice.sinks.delta.log import commit_name, read_commit
 from pgsluice.stores.contract import Folder
 
 _COMMITS_OF_AN_ATTEMPT = 5
-"""A killed attempt leaves at most so many: of its changes, a compaction and a clean-up."""
+"""The largest number of commits that a killed attempt leaves: its changes, a compaction and a
+clean-up."""
 
 _settled: dict[Folder, int] = {}
 _lock = threading.Lock()
 
 
 def settle_through(folder: Folder, version: int) -> None:
-    """Make the newest commits of a table durable, unless this process has done so.
+    """Make the newest commits of a table durable, unless this process has already done so.
 
     Args:
-        folder: the table's.
-        version: the newest.
+        folder: the table's folder.
+        version: the newest version.
     """
     if folder.path is None:
         return
@@ -46,7 +47,7 @@ def settle_through(folder: Folder, version: int) -> None:
 
 
 def note_settled(folder: Folder, version: int) -> None:
-    """This process has made a version durable."""
+    """Note that this process has made a version durable."""
     with _lock:
         _settled[folder] = version
 
@@ -54,11 +55,11 @@ def note_settled(folder: Folder, version: int) -> None:
 def new_files(
     folder: Folder, actions: Iterable[Mapping[str, Any]], known: Container[str] = ()
 ) -> Iterator[str]:
-    """The files that actions add to a table, by their names.
+    """The names of the files that actions add to a table.
 
     Args:
-        folder: the table's.
-        known: data files that the table has already.
+        folder: the table's folder.
+        known: data files that the table already has.
     """
     for action in actions:
         if (add := action.get("add")) is None:

@@ -1,4 +1,4 @@
-"""Table features: what a table has to allow, and how it gets and loses deletion vectors.
+"""Table features: which ones a table needs, and how deletion vectors are enabled and disabled.
 
 Source: the Delta protocol, "Table Features" and "Valid Feature Names in Table Features".
 """
@@ -22,7 +22,7 @@ from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
 _PROPERTY = "delta.enableDeletionVectors"
 _OURS = "pgsluice.merge"
-"""The property of a table that has vectors because ``merge`` says so."""
+"""The property of a table that has deletion vectors because of ``merge``."""
 # Features that a writer version without a list of features had, by the first such version.
 _OF_OLD_WRITERS = (
     (2, "appendOnly"),
@@ -45,28 +45,29 @@ _KNOWN_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""Table features that our commits respect, or that act only through what :func:`_demands` sees."""
+"""Table features that our commits respect, or that take effect only through what :func:`_demands`
+checks."""
 
 
 def has_rules_of_others(snapshot: DeltaSnapshot) -> bool:
-    """Whether a table that is merged on write asks for what only deltalake does.
+    """Whether a table that is merged on write has rules that only deltalake enforces.
 
-    A change data feed is among that: where files are written anew, it has to say which of their
-    rows changed.
+    A change data feed counts as one: for rewritten files, it has to record which of their rows
+    changed.
     """
     return bool(_unknown_rules(snapshot)) or has_change_data_feed(snapshot)
 
 
 def has_change_data_feed(snapshot: DeltaSnapshot) -> bool:
-    """Whether readers may ask the table which rows changed."""
+    """Whether readers can query which rows of the table changed."""
     return snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
 
 
 def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str) -> None:
-    """Refuse a table whose protocol or properties ask for what our commits do not do.
+    """Refuse a table with protocol features or properties that our commits do not support.
 
     Raises:
-        TableError: names what it is.
+        TableError: the table has such a rule; the message names it.
     """
     if rules := _unknown_rules(snapshot):
         raise TableError(
@@ -80,7 +81,7 @@ def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str) -> None:
 
 
 def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
-    """What the table asks for and our commits do not do."""
+    """The table's rules that our commits do not support."""
     features = {
         *(snapshot.protocol.get("readerFeatures") or ()),
         *(snapshot.protocol.get("writerFeatures") or ()),
@@ -90,7 +91,7 @@ def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
 
 
 def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
-    """Rules of the table that a commit of ours would break."""
+    """Rules of the table that our commits would violate."""
     if snapshot.metadata.get("partitionColumns"):
         yield "partition columns"
     for name, value in snapshot.configuration.items():
@@ -105,7 +106,7 @@ def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
 
 @lru_cache(maxsize=2000)
 def _column_rules(schema: str) -> tuple[str, ...]:
-    """The rules in a table's definition of columns, which is asked for with each batch."""
+    """The rules in a table's column definitions, which are checked at each batch."""
     return tuple(
         f"a rule for column {column['name']!r} ({name})"
         for column in json.loads(schema)["fields"]
@@ -121,13 +122,13 @@ def definition(
     properties: Mapping[str, str | None],
     allows_vectors: bool,
 ) -> list[dict[str, Any]]:
-    """Actions that define a table; its rows stay as they are.
+    """Actions that define a table; its rows do not change.
 
     Args:
-        snapshot: the table, or the place where one is made; what it has is kept.
-        schema: the new columns, in Delta's types; None: those that it has.
-        properties: of a new table.
-        allows_vectors: the table is to have deletion vectors, if it does not have them yet.
+        snapshot: the table, or the place for a new one; its existing definition is kept.
+        schema: the new columns, in Delta's types; None: the existing ones.
+        properties: the properties of a new table.
+        allows_vectors: enable deletion vectors, if they are not enabled yet.
     """
     metadata = snapshot.metadata
     columns = metadata.get("schemaString") if schema is None else _schema_string(schema)
@@ -152,7 +153,7 @@ def definition(
 
 
 def _protocol_with(needed: set[str], old: Mapping[str, Any]) -> dict[str, Any]:
-    """A table's protocol with more features; without any, old readers open it."""
+    """A table's protocol with more features; without any, old readers can open it."""
     listed = old.get("writerFeatures")
     if listed is None and not needed:
         first = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -171,7 +172,7 @@ def _protocol_with(needed: set[str], old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:
-    """Whether a table has vectors because ``merge`` said so; others may also allow them.
+    """Whether a table has deletion vectors because of ``merge``; others may also have enabled them.
 
     Args:
         configuration: the table's properties.
@@ -180,7 +181,7 @@ def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:
 
 
 def definition_without_vectors(snapshot: DeltaSnapshot) -> list[dict[str, Any]]:
-    """Actions after which a table may have no deletion vectors any more."""
+    """Actions that disable deletion vectors for a table."""
     old = snapshot.protocol
     readers = sorted({*(old.get("readerFeatures") or ())} - {VECTORS})
     protocol = {

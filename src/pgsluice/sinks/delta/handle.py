@@ -1,6 +1,6 @@
-"""A Delta table, which we read and write ourselves, its log included.
+"""A Delta table that pgsluice reads and writes itself, including its log.
 
-:mod:`pgsluice.sinks.contract` says what each method owes.
+:mod:`pgsluice.sinks.contract` describes the methods.
 """
 
 from __future__ import annotations
@@ -72,21 +72,20 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = 8 * 2**20
-"""With ``merge = "auto"``, a table whose first copy is larger is merged on read: a merge of some
-hundred keys on write takes up to 0.2 s from here on (ADR 0025)."""
+"""The size of a first copy, in bytes, from which ``merge = "auto"`` merges the table on read: from
+here on, a merge of some hundred keys on write takes up to 0.2 s (ADR 0025)."""
 
 
 class DeltaHandle(TableHandle):
-    """A Delta table at one version, or the place where one will be made.
+    """A Delta table at one version, or the place for a new one.
 
     Args:
-        sink: has the path, and the options of all tables.
-        table: what it has to be.
-        identity: whose rows it holds; names the transaction identifier of the position.
+        sink: the sink, with the path and the options of all tables.
+        table: the required definition.
+        identity: the origin of its rows, in the name of the position's transaction identifier.
         snapshot: the version. If a table that is merged on read has no deletion vectors yet, the
-            next commit allows them.
-        way: how changes get into it; ``auto`` only where there is no table yet: its first copy
-            decides.
+            next commit enables them.
+        way: how changes are merged; ``auto`` only for a new table, whose first copy decides.
     """
 
     def __init__(
@@ -150,8 +149,8 @@ class DeltaHandle(TableHandle):
 
     @attempt()
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        """Write files that no version refers to, and what finds the rows of their keys: the first
-        batch after the copy does not have to wait for it."""
+        """Write unreferenced files, and the index of their keys, so that the first batch after the
+        copy does not have to build it."""
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
         index = self._index_with(schema)
@@ -171,9 +170,9 @@ class DeltaHandle(TableHandle):
         staging.discard(self._snapshot.folder, staged)
 
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
-        """How changes get into the table if a copy has (at least) these rows.
+        """How changes are merged into the table if a copy has (at least) these rows.
 
-        Rows of a table without a key are only added, which rewrites no file in any way.
+        Rows of a table without a key are only added, which never rewrites a file.
         """
         if self._way != "auto":
             return self._way
@@ -184,8 +183,8 @@ class DeltaHandle(TableHandle):
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
-        """Columns that are NULL in all rows need no file. Otherwise the live rows are written to
-        new files, one old file after the other, so that rows that lie together stay together.
+        """Add columns without new files if they are NULL in all rows. Otherwise rewrite the live
+        rows, one file after the other, so that neighbouring rows stay together.
         """
         old = self._snapshot
         refuse_unknown_rules(old, self._table.title)
@@ -322,7 +321,7 @@ class DeltaHandle(TableHandle):
         )
 
     def _allowed(self) -> list[dict[str, Any]]:
-        """What allows the table deletion vectors, if it is to have them and has none yet."""
+        """The actions that enable deletion vectors, if the table needs them and has none yet."""
         if not self._is_merged_on_read or self._snapshot.has_vectors:
             return []
         return self._definition(None)
@@ -343,10 +342,10 @@ class DeltaHandle(TableHandle):
         position: Lsn,
         metrics: Mapping[str, int] | None = None,
     ) -> None:
-        """Make the next version.
+        """Create the next version.
 
         Args:
-            metrics: of a merge, by the names that deltalake has for them.
+            metrics: the metrics of a merge, under deltalake's names.
         """
         information = commit_marker.information(self._identity, position)
         self._snapshot = commit(
@@ -358,8 +357,8 @@ class DeltaHandle(TableHandle):
         )
 
     def _keys_of(self, key: Sequence[str]) -> FindsKeys:
-        """What finds the rows of keys. A table that is merged on write gets other files with each
-        batch: sidecars of them would be made for one use."""
+        """Finds the rows of keys. A table that is merged on write gets new files with each batch,
+        so an index of its keys would be used only once."""
         if self._is_merged_on_read:
             self._index = self._index_of(key)
             return self._index
@@ -380,8 +379,8 @@ class DeltaHandle(TableHandle):
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
-    """The rows of a table that begins with changes, and how many changes are skipped: the table
-    was not to be copied, so it lacks all other rows.
+    """The rows of a table that starts with changes instead of a copy, and the number of skipped
+    changes: the table does not have the other rows.
 
     Args:
         types: the columns in the target's types.
@@ -394,7 +393,7 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
 
 
 def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:
-    """A table at a version; None: there is none, or it cannot be read any more."""
+    """A table at a version; None if it cannot be read (any more)."""
     try:
         options = folder.storage_options() or None
         delta = DeltaTable(folder.uri, version=version, storage_options=options)

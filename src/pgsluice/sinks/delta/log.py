@@ -1,7 +1,7 @@
-"""The log of a Delta table, as far as our own commits need it.
+"""Reads the log of a Delta table, as far as our own commits need it.
 
-deltalake does not show deletion vectors, so the log is read here: the newest checkpoint, then the
-commits after it. A process keeps what it has read of a table and reads only new commits later.
+deltalake does not expose deletion vectors, so pgsluice reads the log itself: the newest checkpoint,
+then the commits after it. A process keeps the state of a table and later reads only new commits.
 
 Source: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Action Reconciliation".
 
@@ -34,19 +34,19 @@ from pgsluice.stores.contract import Folder, Stored
 _LOG = "_delta_log/"
 _NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
 _CHECKPOINT = re.compile(r"checkpoint\.(?:\d{10}\.(\d{10})\.)?parquet")
-"""In one file, or in so many parts."""
+"""The name of a checkpoint, in one file or in several parts."""
 _READ = ["add", "remove", "protocol", "metaData", "txn"]
 _KEPT_TABLES = 2000
-"""Tables whose state a process keeps."""
+"""How many tables' states a process keeps."""
 
 
 def commit_name(version: int) -> str:
-    """The file of a version's commit, inside of the table's folder."""
+    """The name of a version's commit file inside the table's folder."""
     return f"{_LOG}{version:020}.json"
 
 
 def read_commit(folder: Folder, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version's commit; None: there is no such file."""
+    """The actions of a version's commit; None if its file does not exist."""
     try:
         content = folder.read(commit_name(version))
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def read_commit(folder: Folder, version: int) -> list[dict[str, Any]] | None:
 
 
 def operations(folder: Folder, after: int, through: int) -> list[str]:
-    """What the commits did, one for each whose file is still there."""
+    """The operations of commits, one for each whose file still exists."""
     commits = (read_commit(folder, version) for version in range(after + 1, through + 1))
     return [_operation(actions) for actions in commits if actions is not None]
 
@@ -70,7 +70,7 @@ _known_lock = threading.Lock()
 
 
 def newest_snapshot(folder: Folder) -> DeltaSnapshot | None:
-    """The table as it is now; None: there is none.
+    """The current table; None if there is none.
 
     Raises:
         PgsluiceError: the log cannot be read.
@@ -86,10 +86,10 @@ def newest_snapshot(folder: Folder) -> DeltaSnapshot | None:
 
 
 def _caught_up(known: DeltaSnapshot) -> DeltaSnapshot | None:
-    """The table as it is now, by the names in the log from its known version on.
+    """The current table, from the known version on, by the names in its log.
 
     Returns:
-        None: another table has its place, or its commit was cleaned up or written over.
+        None if another table is in its place, or if the known commit was cleaned up or overwritten.
     """
     entries = known.folder.entries(_LOG, after=commit_name(known.version - 1))
     commit = next((one for one in entries if one.name == commit_name(known.version)), None)
@@ -112,7 +112,7 @@ def remember(snapshot: DeltaSnapshot) -> None:
 
 
 def read_snapshot(folder: Folder) -> DeltaSnapshot | None:
-    """The table as it is now, from the newest checkpoint on; None: there is none.
+    """Read the current table from the newest checkpoint on; None if there is none.
 
     Raises:
         PgsluiceError: the log cannot be read, or does not reach back far enough.
@@ -135,14 +135,14 @@ def after_commit(
     """The table after one more commit.
 
     Args:
-        tag: of the commit's file.
+        tag: the tag of the commit's file.
     """
     version = snapshot.version + 1
     return _Building.of(snapshot).applied(actions, version).snapshot(version, tag)
 
 
 def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
-    """The table after the commits that follow."""
+    """The table after the following commits."""
     newest = listed.newest
     if snapshot.version >= newest:
         return snapshot
@@ -155,10 +155,10 @@ def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
 
 
 def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
-    """The actions of a version that has to be there.
+    """The actions of a version that has to exist.
 
     Raises:
-        PgsluiceError: it is not.
+        PgsluiceError: it does not exist.
     """
     actions = read_commit(folder, version)
     if actions is None:
@@ -174,13 +174,12 @@ def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What lies in a table's log.
+    """The content of a table's log folder.
 
     Attributes:
         newest: the highest version that has a commit or a checkpoint; -1: none has.
-        checkpoint: the newest classic checkpoint that is whole, with its files; None: there is
-            none.
-        tags: of the commits' files, by version.
+        checkpoint: the newest complete classic checkpoint, with its files; None if there is none.
+        tags: the tags of the commits' files, by version.
     """
 
     newest: int
@@ -189,12 +188,12 @@ class _Listed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that belongs to a table."""
+        """Whether the log has no files of a table."""
         return self.newest < 0
 
     @classmethod
     def of(cls, entries: Iterable[Stored]) -> _Listed:
-        """From the files of a log."""
+        """Parse the names of a log's files."""
         newest, tags = -1, dict[int, Hashable]()
         parts = dict[tuple[int, int], list[str]]()
         for entry in entries:
@@ -210,7 +209,7 @@ class _Listed:
 
 
 class _Building:
-    """A snapshot while actions are applied to it."""
+    """A snapshot to which actions are being applied."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -223,7 +222,7 @@ class _Building:
 
     @classmethod
     def of(cls, snapshot: DeltaSnapshot) -> _Building:
-        """Begin with a snapshot."""
+        """Start with a snapshot."""
         new = cls(snapshot.folder)
         new.protocol, new.metadata = snapshot.protocol, snapshot.metadata
         new.schema = snapshot.schema
@@ -232,8 +231,8 @@ class _Building:
         return new
 
     def applied(self, actions: Iterable[dict[str, Any]], version: int) -> _Building:
-        """Apply the commit, or the checkpoint, of a version: what it removes first, because a file
-        with a new vector is added under the same name."""
+        """Apply a version's commit or checkpoint: removals first, because a file with a new vector
+        is added under the same name."""
         added = []
         for action in actions:
             if add := action.get("add"):
@@ -267,8 +266,8 @@ class _Building:
         )
 
     def _remove(self, remove: Mapping[str, Any], version: int) -> None:
-        """Take a file with its vector out. The vector's file may have vectors of other data files;
-        upkeep asks which are live."""
+        """Remove a file with its vector. The vector's file may have vectors of other data files;
+        upkeep checks which ones are live."""
         name, vector = unquote(remove["path"]), _descriptor(remove)
         live = self.files.get(name)
         if live is None or live.vector != vector:
@@ -283,10 +282,10 @@ class _Building:
             self.removed[stored] = Removed(vector_since, version, time_ms)
 
     def snapshot(self, version: int, tag: Hashable) -> DeltaSnapshot:
-        """What has been built.
+        """The finished snapshot.
 
         Args:
-            tag: of the newest commit's file.
+            tag: the tag of the newest commit's file.
 
         Raises:
             PgsluiceError: the log lacks the table's definition.

@@ -1,8 +1,8 @@
 """Keeps a table's folder small: compaction, vacuum, clean-up of the log.
 
 A MERGE rewrites whole files: 60 merges of 50 keys turned 43 MB into 2.7 GB. So after enough
-commits, small files are joined and the files that no kept version needs are deleted. Deltalake
-cleans the log by itself when it writes a checkpoint, as the table's properties say.
+commits, small files are joined, and files that no retained version needs are deleted. deltalake
+itself cleans up the log when it writes a checkpoint, by the table's properties.
 
 "Enough" is estimated without reading more: the commits since the last maintenance times the
 bytes of the newest commit. The version of the last maintenance is a transaction identifier,
@@ -39,12 +39,13 @@ ORPHANS_EVERY = 1000
 
 
 def whole_hours(seconds: float) -> int:
-    """Seconds as hours, rounded up: Delta's retention is in hours."""
+    """Seconds as hours, rounded up, because Delta's retention is in hours."""
     return math.ceil(seconds / 3600)
 
 
 def log_hours(cut_retention_s: float, history_retention_s: float) -> int:
-    """How long the log has to reach back, for readers of cuts and of other versions."""
+    """How many hours the log has to reach back, for readers of consistent checkpoints and of other
+    versions."""
     return max(1, whole_hours(2 * cut_retention_s), whole_hours(history_retention_s))
 
 
@@ -65,7 +66,7 @@ def table_properties(hours: int) -> dict[str, str | None]:
 
 
 def keep_log(handle: DeltaTable, hours: int) -> None:
-    """Have the log of a table that exists reach back as far as is configured now, or farther."""
+    """Extend the log retention of an existing table to the configured one."""
     configured = handle.metadata().configuration.get(_LOG_RETENTION) or ""
     interval = _INTERVAL.fullmatch(configured)
     if interval is None or int(interval[1]) >= hours:
@@ -87,9 +88,9 @@ def is_due(commits: int, bytes_written: int, sizes: Iterable[int]) -> bool:
     """Whether enough has been written since the last maintenance.
 
     Args:
-        commits: since then.
-        bytes_written: bytes of the newest commit's files.
-        sizes: of the live files, in bytes.
+        commits: the number of commits since then.
+        bytes_written: the size of the newest commit's files in bytes.
+        sizes: the sizes of the live files in bytes.
     """
     written = commits * bytes_written
     return commits >= MANY_COMMITS or (written >= LITTLE_BYTES and written >= 2 * sum(sizes))
@@ -102,16 +103,16 @@ def maintain(
     *,
     history_hours: int = 0,
 ) -> None:
-    """Join small files, and delete what neither the newest nor a kept version needs.
+    """Join small files, and delete files that neither the newest nor a retained version needs.
 
-    The version before the newest stays, too: a reader may have just opened it. If others commit
-    meanwhile, nothing is done until the next time.
+    The version before the newest is also retained, because a reader may have just opened it. If
+    others commit meanwhile, nothing is done until the next time.
 
     Args:
         handle: the table.
-        folder: where it lies.
-        keep_versions: whose files stay, however old they are.
-        history_hours: files that were replaced later than this stay, too.
+        folder: the table's folder.
+        keep_versions: versions whose files are retained, regardless of their age.
+        history_hours: also retain files that were replaced within so many hours.
     """
     newest = handle.version()
     wanted = {*keep_versions, newest - 1} - {newest}
@@ -137,7 +138,7 @@ def maintain(
 
 
 def _is_readable(handle: DeltaTable, folder: Folder, version: int) -> bool:
-    """Whether a version can still be read; vacuum refuses to keep one whose log is gone."""
+    """Whether a version can still be read; vacuum refuses to retain one whose log is gone."""
     if not 0 <= version <= handle.version():
         return False
     try:
@@ -149,7 +150,7 @@ def _is_readable(handle: DeltaTable, folder: Folder, version: int) -> bool:
 
 
 def _vacuum(handle: DeltaTable, keep: set[int], age: timedelta, *, full: bool) -> None:
-    """Delete the files that the log names as removed; if ``full``, also files it never named.
+    """Delete the files that the log lists as removed; if ``full``, also files that it never had.
 
     A full vacuum deletes what crashed attempts left behind. It spares young files: a running
     attempt may have written them.

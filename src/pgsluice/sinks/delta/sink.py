@@ -18,13 +18,13 @@ from pgsluice.stores.places import folder_at
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
-    """Delta tables under one path; it pickles.
+    """Delta tables under one path; picklable.
 
     Attributes:
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
-        cut_retention_s: how long readers may use a version that a cut names.
-        history_retention_s: how long readers may use any other version.
+        cut_retention_s: how long readers may use a version of a consistent checkpoint, in seconds.
+        history_retention_s: how long readers may use any other version, in seconds.
         storage_options: for object stores, as deltalake takes them.
         merge: how changes get into a table: ``on_write`` rewrites files, ``on_read`` lets their
             rows die by deletion vectors, ``auto`` decides it by the table's size when it is made.
@@ -42,7 +42,7 @@ class DeltaSink:
     cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:
-        """Where a table lies."""
+        """The location of a table."""
         encoded = {"{schema}": encode_name(namespace), "{table}": encode_name(name)}
         head, rest = "", self.path
         while field := min((f for f in encoded if f in rest), key=rest.index, default=None):
@@ -55,11 +55,11 @@ class DeltaSink:
         return folder_at(self.location(namespace, name), self.storage_options)
 
     def configured_merge(self, table: TargetTable) -> Merge:
-        """How changes get into a table, as the configuration says it."""
+        """The configured way of merging changes into a table."""
         return self.merge_tables.get(table.title, self.merge)
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
-        """Open a table at its newest version, whether it exists or not."""
+        """Open a table at its newest version, even if it does not exist yet."""
         way = self.configured_merge(table)
         folder = self.folder(table.namespace, table.name)
         snapshot = newest_snapshot(folder) or no_table(folder)

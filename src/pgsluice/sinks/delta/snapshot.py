@@ -1,4 +1,4 @@
-"""A Delta table at one version, with what its log says besides its files.
+"""A Delta table at one version, with the content of its log.
 
 :mod:`.log` reads it, and :mod:`.commit` makes the next one.
 """
@@ -22,15 +22,15 @@ class DeltaFile(DataFile):
     """A live file of a table.
 
     Attributes:
-        vector: where its dead rows lie.
-        action: the ``add`` action that made it live.
+        vector: its deletion vector.
+        action: the ``add`` action that added it.
     """
 
     vector: Descriptor | None = None
     action: Mapping[str, Any] = field(compare=False, repr=False)
 
     def statistics(self) -> Mapping[str, Any]:
-        """Those of the action."""
+        """The statistics in the action."""
         text = self.action.get("stats")
         return json.loads(text) if text else {}
 
@@ -41,7 +41,7 @@ class DeltaSnapshot(Snapshot):
 
     Attributes:
         transactions: the ``txn`` actions, identifier -> version.
-        tag: tells the newest commit's file from another one with its name.
+        tag: distinguishes the newest commit's file from another one with the same name.
     """
 
     files: Mapping[str, DeltaFile]
@@ -51,7 +51,7 @@ class DeltaSnapshot(Snapshot):
     tag: Hashable = field(default=None, compare=False)
 
     def transaction_version(self, name: str) -> int | None:
-        """The version of a transaction identifier; None: no commit had it."""
+        """The version of a transaction identifier; None if no commit had it."""
         return self.transactions.get(name)
 
     @property
@@ -61,14 +61,14 @@ class DeltaSnapshot(Snapshot):
 
     @property
     def has_vectors(self) -> bool:
-        """Whether files of the table may have deletion vectors, and writers are to make them."""
+        """Whether deletion vectors are enabled for the table."""
         listed = self.protocol.get("writerFeatures") or ()
         wanted = self.configuration.get("delta.enableDeletionVectors")
         return "deletionVectors" in listed and wanted == "true"
 
 
 def no_table(folder: Folder) -> DeltaSnapshot:
-    """The place where a table will be made, as its version -1."""
+    """The place for a new table, as its version -1."""
     return DeltaSnapshot(
         folder, -1, pa.schema([]), {}, files={}, protocol={}, metadata={}, transactions={}
     )

@@ -35,7 +35,8 @@ from pgsluice.sinks.lake.upkeep import (
 from pgsluice.stores.local import TEMPORARY_FOLDER
 
 CHECKPOINT_EVERY = 20
-"""Versions from one checkpoint to the next: readers read all commits after it, one file each."""
+"""The number of versions between two checkpoints: readers read all commits after a checkpoint, one
+file each."""
 
 
 def keep_up(
@@ -91,7 +92,7 @@ def rewrite(
 
 
 def drop_vectors(snapshot: DeltaSnapshot) -> DeltaSnapshot:
-    """Write all files with dead rows anew; the table has no deletion vectors from then on.
+    """Rewrite all files with deleted rows, and disable deletion vectors.
 
     Raises:
         Overtaken: another commit came first.
@@ -103,9 +104,9 @@ def drop_vectors(snapshot: DeltaSnapshot) -> DeltaSnapshot:
 
 
 def _still_ours(snapshot: DeltaSnapshot) -> dict[str, int]:
-    """The transaction identifier that names our newest commit, if that is the newest of all.
+    """The transaction identifier of our newest commit, if that is the newest commit of the table.
 
-    Otherwise it stays as it is, so that what others committed in between is still looked at.
+    Otherwise it does not change, so that commits of others in between are still checked.
     """
     if snapshot.transaction_version(commit_marker.VERSION) != snapshot.version:
         return {}
@@ -113,7 +114,7 @@ def _still_ours(snapshot: DeltaSnapshot) -> dict[str, int]:
 
 
 def _write_checkpoint(snapshot: DeltaSnapshot, log_hours: int) -> None:
-    """Write a checkpoint and delete what is older than the log has to be."""
+    """Write a checkpoint, and delete log files that are older than needed."""
     with suppress(DeltaError):  # others commit or clean up; the next time will do
         table = DeltaTable(snapshot.folder.uri, storage_options=snapshot.folder.storage_options())
         maintenance.keep_log(table, log_hours)
@@ -127,7 +128,7 @@ def _write_checkpoint(snapshot: DeltaSnapshot, log_hours: int) -> None:
 def _delete_files(
     snapshot: DeltaSnapshot, keep: set[int], history_retention_s: float
 ) -> DeltaSnapshot:
-    """Delete the files that no version needs which readers may use."""
+    """Delete the files that no version in use needs."""
     folder = snapshot.folder
     gone, remaining = unneeded(snapshot, keep, history_retention_s)
     known = snapshot.live_names() | remaining.keys()

@@ -1,8 +1,8 @@
-"""The files that an attempt writes: if it fails before its commit, it deletes them.
+"""Deletes the files of an attempt that fails before its commit.
 
-Attempts are repeated every few seconds while a disk is full, here or elsewhere. If each left its
-files, they would take all the room that somebody makes. What a killed attempt has left, maintenance
-deletes after a day.
+Attempts are repeated every few seconds while a disk is full, here or elsewhere. If each one left
+its files, they would use up any room that becomes free. Maintenance deletes the files of killed
+attempts after a day.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 
 ORPHAN_AGE = timedelta(hours=24)
-"""Files of a killed attempt that are older are deleted."""
+"""The age at which files of killed attempts are deleted, in seconds."""
 
 _deletions: ContextVar[list[Callable[[], object]] | None] = ContextVar("deletions", default=None)
 
 
 @contextmanager
 def attempt(delete: Callable[[], object] | None = None) -> Iterator[None]:
-    """A block that deletes the files which it has written, if it raises.
+    """A context that deletes the files that were written within it, if it raises.
 
-    A block in such a block leaves that to the outer one.
+    A nested context leaves that to the outer one.
 
     Args:
-        delete: deletes files that were written before the block.
+        delete: deletes files that were written before the context.
     """
     before = [] if delete is None else [delete]
     if (outer := _deletions.get()) is not None:
@@ -53,16 +53,16 @@ def attempt(delete: Callable[[], object] | None = None) -> Iterator[None]:
 
 
 def writes(delete: Callable[[], object]) -> None:
-    """Say how a file is deleted, before it is written; outside of a block of :func:`attempt`, no
-    one does so."""
+    """Register how to delete a file before it is written; without effect outside of
+    :func:`attempt`."""
     if (deletions := _deletions.get()) is not None:
         deletions.append(delete)
 
 
 @contextmanager
 def commits() -> Iterator[None]:
-    """A block that makes a version of the table: what was written stays, since the version may name
-    it, unless another commit has made this version (Overtaken)."""
+    """A context for a commit. Files stay if it fails, because the version may refer to them, unless
+    another commit created this version (Overtaken)."""
     deletions = _deletions.get()
     if deletions is None:
         yield

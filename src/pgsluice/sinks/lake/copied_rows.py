@@ -1,4 +1,4 @@
-"""Rows on their way into a table: they get its columns, and are counted."""
+"""Converts rows for a table to its columns, and counts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgsluice.sinks.contract import AddedColumn
 class CopiedRows:
     """The batches of a copy in the table's types, counted.
 
-    Keeps the error that ended them: deltalake passes on only its text.
+    It keeps the error that ended them, because deltalake only passes on its text.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str) -> None:
@@ -44,7 +44,7 @@ class CopiedRows:
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of a table; a column that they lack is NULL."""
+    """Rows with all columns of a table; missing columns are NULL."""
     return pa.Table.from_arrays(
         [
             rows.column(field.name).cast(field.type)
@@ -59,7 +59,7 @@ def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def altered_schema(
     schema: pa.Schema, added: Sequence[AddedColumn], widened: Sequence[pa.Field]
 ) -> pa.Schema:
-    """A table's columns, some in other types, and new ones after them."""
+    """A table's columns, some with other types, followed by new ones."""
     types = {field.name: field.type for field in widened}
     fields = [field.with_type(types.get(field.name, field.type)) for field in schema]
     return pa.schema([*fields, *(column.field for column in added)])
@@ -71,8 +71,8 @@ def altered_batch(
     """Rows with other columns.
 
     Args:
-        schema: the columns that the rows get.
-        added: those of them that the table lacks.
+        schema: the new columns of the rows.
+        added: those of them that the table does not have yet.
     """
     values = {column.field.name: column.value for column in added}
     columns = [

@@ -1,4 +1,4 @@
-"""The rows of one data file: those at given places, and all that are live."""
+"""Reads the rows of one data file: those with given row numbers, or all live ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Span
 
 _HELD_BYTES = 16 * 2**20
-"""Batches that are larger are not joined, and not held beside others."""
+"""Larger batches, in bytes, are neither joined nor kept in memory beside others."""
 _DECODED_BYTES = 8 * 2**20
-"""Of rows that are decoded together: a task merges four small tables at a time."""
+"""The size of rows that are decoded together, in bytes: a task merges four small tables at a
+time."""
 _ROWS_OF_DICTIONARIES = 4096
-"""Rows that are decoded together where their size is not known."""
+"""The number of rows that are decoded together if their size is unknown."""
 
 
 def rows_at(
     folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
 ) -> Iterator[pa.Table]:
-    """Some rows of a file in their order, in parts that follow each other, each small enough for
-    memory; only their row groups are read.
+    """Some rows of a file in order, in parts that fit into memory; only their row groups are read.
 
     Args:
-        folder: the table's.
-        rows: row numbers in the file, which do not descend.
-        schema: the columns to read, in the table's types; one that the file lacks is NULL.
+        folder: the table's folder.
+        rows: ascending row numbers in the file, maybe with duplicates.
+        schema: the columns to read, in the table's types; columns that the file does not have are
+            NULL.
     """
     held: list[pa.Table] = []
     size = 0
@@ -59,11 +60,11 @@ def rows_at(
 def _batches(
     folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The row groups of a file that have some of the rows, in batches that are small enough for
-    memory, each with the number of its first row.
+    """The row groups of a file with some of the rows, in batches that fit into memory, each with
+    the number of its first row.
 
     Args:
-        schema: has the columns to read; those that the file lacks are left out.
+        schema: the columns to read; columns that the file does not have are ignored.
     """
     with file.open(folder) as parquet:
         metadata = parquet.metadata
@@ -82,10 +83,10 @@ def _batches(
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
-    """How many rows of a row group are decoded together, so that they fit into memory.
+    """How many rows of a row group to decode together, so that they fit into memory.
 
     Args:
-        names: of the columns that are read.
+        names: the columns to read.
     """
     size, has_dictionary = 0, False
     for column in map(group.column, range(group.num_columns)):
@@ -99,7 +100,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
 
 
 def dead_rows(folder: Folder, file: DataFile) -> BitMap:
-    """The numbers of a file's dead rows."""
+    """The row numbers of a file's deleted rows."""
     return BitMap() if file.vector is None else file.vector.read(folder)
 
 
@@ -119,13 +120,14 @@ def fetch_vectors(folder: Folder, files: Iterable[DataFile]) -> None:
 def live_batches(
     folder: Folder, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of files, those of one after those of another.
+    """The live rows of files, file by file.
 
-    Where there are many, the next ones are read while the last ones are used.
+    If there are many, the next ones are read while the caller uses the last ones.
 
     Args:
-        files: each with its dead rows.
-        schema: the columns to read, in the table's types; one that a file lacks is NULL.
+        files: the files, each with its deleted rows.
+        schema: the columns to read, in the table's types; columns that a file does not have are
+            NULL.
     """
     files = list(files)
     batches = chain.from_iterable(_live_batches(folder, *each, schema) for each in files)
@@ -134,7 +136,7 @@ def live_batches(
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; a large one is not held beside the next."""
+    """The same batches, read ahead; a large batch is not kept in memory beside the next one."""
     with ThreadPoolExecutor(1) as reader:
         batch = next(batches, None)
         while batch is not None:
@@ -145,8 +147,8 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are as large as a row group has to be; those of very wide rows
-    are no larger than memory allows."""
+    """The same rows in batches of the size of a row group; for very wide rows, limited by
+    memory."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -171,7 +173,7 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _live_batches(
     folder: Folder, file: DataFile, dead: BitMap, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in their order, a row group at a time."""
+    """The live rows of a file in order, one row group at a time."""
     dead_places = np.asarray(dead.to_array(), np.int64)
     start = 0
     with file.open(folder) as parquet:

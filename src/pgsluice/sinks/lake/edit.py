@@ -1,7 +1,7 @@
-"""What takes a table from one version to the next.
+"""The edit that turns a table's version into the next one.
 
-A merge or upkeep makes it, and writes the new files. The format's commit writes it down, with the
-dead rows.
+A merge or upkeep makes an edit, and writes the new files. The format's commit stores it, with the
+deleted rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pgsluice.sinks.lake.vectors import DeadRows
 
 @dataclass(slots=True)
 class Edit:
-    """The files that change.
+    """The files of a table that change.
 
     Attributes:
-        gone: names of files that leave.
-        dead: all dead rows of each file, by its name, that gets more of them and stays, or comes.
-        new: files that come.
-        changes_data: False: live rows only lie elsewhere.
+        gone: the names of files that are removed.
+        dead: file name -> all deleted rows, for files that get more of them, including new files.
+        new: files that are added.
+        changes_data: False: the live rows only move to other files.
     """
 
     gone: list[str] = field(default_factory=list)
@@ -33,11 +33,11 @@ class Edit:
 
     @property
     def bytes_written(self) -> int:
-        """Of the new files."""
+        """The size of the new files in bytes."""
         return bytes_of(self.new)
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
-        """The version after a snapshot as it would be, if this were committed."""
+        """The version that a snapshot would become by this edit."""
         files = {**snapshot.files, **{file.name: file for file in self.new}}
         for name in self.gone:
             del files[name]
@@ -47,5 +47,5 @@ class Edit:
 
 
 def bytes_of(files: Iterable[DataFile]) -> int:
-    """How large files are together."""
+    """The total size of files in bytes."""
     return sum(file.size for file in files)

@@ -1,4 +1,4 @@
-"""The keys of a data file's rows, in an order in which wanted keys are found quickly."""
+"""The keys of a data file's rows, sorted so that wanted keys are found quickly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Indexes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Rows that have one of the wanted keys, live or dead; n of one file.
+    """n rows of one file that have a wanted key, live or deleted.
 
     Attributes:
         wanted: n indexes of wanted keys.
@@ -30,7 +30,7 @@ class Hits:
 
     @classmethod
     def joined(cls, parts: Sequence[Hits]) -> Hits:
-        """Those in several parts of a file."""
+        """Combine the hits of several parts of a file."""
         if len(parts) == 1:
             return parts[0]
         nothing = [np.empty(0, np.int64)]
@@ -42,12 +42,12 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntries:
-    """The keys of rows of a data file, in the order of their numbers.
+    """The keys of rows of a data file, sorted by their numbers.
 
     Attributes:
-        numbers: of the keys (:mod:`pgsluice.changes.key_numbers`), sorted.
-        rows: the row of each.
-        keys: the key columns in the same order; None where numbers are exact.
+        numbers: the keys' numbers (:mod:`pgsluice.changes.key_numbers`), sorted.
+        rows: the row number of each key.
+        keys: the key columns in the same order; None if numbers are exact.
     """
 
     numbers: Numbers
@@ -60,8 +60,8 @@ class KeyEntries:
 
         Args:
             keys: the key columns of all rows of the file.
-            numbered: their numbers.
-            rows: the rows that get an entry; None: all of them.
+            numbered: the numbers of the keys.
+            rows: the rows to include; None: all.
         """
         numbers = numbered.numbers if rows is None else numbered.numbers[rows]
         order = np.argsort(numbers, kind="stable")
@@ -71,7 +71,7 @@ class KeyEntries:
 
 
 class Wanted:
-    """Keys that are looked for.
+    """The keys to find.
 
     Args:
         keys: the key columns.
@@ -83,10 +83,10 @@ class Wanted:
         numbers = numbers_of(self.keys).numbers
         self._order = np.argsort(numbers, kind="stable")
         self.numbers: Numbers = numbers[self._order]
-        """Those of the keys, sorted."""
+        """The numbers of the keys, sorted."""
 
     def among(self, entries: KeyEntries) -> Hits | None:
-        """The rows of a file that have one of these keys; None: no row has."""
+        """The rows of a file that have one of these keys; None if there are none."""
         places, positions = _matches(entries.numbers, self.numbers)
         if entries.keys is not None and len(places):
             is_equal = _are_equal(
@@ -100,7 +100,7 @@ class Wanted:
 
 
 def _matches(numbers: Numbers, wanted: Numbers) -> tuple[Indexes, Indexes]:
-    """Where sorted wanted numbers stand among sorted numbers: pairs of (wanted, place)."""
+    """The matches of sorted wanted numbers in sorted numbers: pairs of (wanted, place)."""
     nothing = np.empty(0, np.int64)
     if not len(numbers) or not len(wanted):
         return nothing, nothing

@@ -91,7 +91,7 @@ class KeyIndex:
         return cls(cache_dir, snapshot.folder, keys, shares=shares)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are left out.
+        """The rows of each file that have one of the wanted keys; files without any are missing.
 
         Args:
             wanted: the key columns.
@@ -127,8 +127,7 @@ class KeyIndex:
             self._path(file.name).unlink(missing_ok=True)
 
     def forget(self, live: Iterable[str]) -> None:
-        """Delete the sidecars of files that are not live any more, and what killed processes
-        have left."""
+        """Delete the sidecars of removed files, and the leftovers of killed processes."""
         kept = {self._path(name) for name in live}
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path not in kept:
@@ -194,7 +193,7 @@ class KeyIndex:
                 shutil.copyfileobj(made, stream)
 
     def _keys_of(self, file: DataFile) -> Iterator[pa.Table]:
-        """The keys of a data file's rows, some after the others."""
+        """The keys of a data file's rows, in pieces."""
         columns = self.columns
         with naming(self._table.uri), file.open(self._table) as parquet:
             for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=columns, use_threads=False):

@@ -1,7 +1,7 @@
-"""Finds the rows of keys in files that a batch writes anew anyway.
+"""Finds the rows of keys by reading the key columns of files that the batch will rewrite.
 
-The key columns of each file are read that may have a wanted key. Nothing is kept: the next batch
-finds other files.
+It reads the key columns of each file that may have a wanted key. There is no index, because the
+next batch will find other files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KeyScan:
     """Finds the rows of keys of one table.
 
     Args:
-        folder: the table's.
+        folder: the table's folder.
         keys: the key columns in the table's types.
     """
 
@@ -32,7 +32,7 @@ class KeyScan:
         self._keys = keys
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are left out.
+        """The rows of each file that have one of the wanted keys; files without any are missing.
 
         Args:
             wanted: the key columns.
@@ -58,7 +58,7 @@ class KeyScan:
         """Nothing is kept."""
 
     def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
-        """The rows of a file whose keys have the number of a wanted one."""
+        """The rows of a file whose keys have the number of a wanted key."""
         with file.open(self._folder) as parquet:
             keys = parquet.read(columns=self._keys.names).select(self._keys.names).cast(self._keys)
         numbered = numbers_of(keys)
@@ -69,11 +69,11 @@ class KeyScan:
 
 
 def _lies_outside(file: DataFile, values: dict[str, npt.NDArray[Any]]) -> bool:
-    """Whether no wanted value of some column lies between the smallest and the largest of the
-    file. Those of whole numbers are exact, whoever wrote them.
+    """Whether some column has no wanted value between the file's smallest and largest one. Bounds
+    of whole numbers are exact for every writer.
 
     Args:
-        values: of whole numbers, sorted.
+        values: sorted whole numbers.
     """
     statistics = file.statistics() if values else {}
     smallest, largest = statistics.get("minValues") or {}, statistics.get("maxValues") or {}

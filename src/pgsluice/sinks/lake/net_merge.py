@@ -1,9 +1,9 @@
-"""Net changes as one edit of a table, and the files that it names.
+"""Turns net changes into one edit of a table, and writes its files.
 
-Either rows that are updated or deleted die by their files' deletion vectors, and updated and
-inserted rows go into a new file (merge-on-read). Or the files that have such rows are written anew
-(merge-on-write); so is a file of which a large batch hits a large part: that costs as much as a
-vector, and readers have less to do.
+With merge-on-read, updated and deleted rows are added to their files' deletion vectors, and updated
+and inserted rows are written to a new file. With merge-on-write, the files of such rows are
+rewritten. If a large batch changes a large part of a file, that file is rewritten in any case: it
+costs as much as a vector, and readers have less work.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from pgsluice.sinks.lake.key_entries import Hits, Indexes
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
 LARGE_SHARE = 0.2
-"""A batch that hits a larger part of a table's rows rewrites the files that it hits so much."""
+"""The share of a table's rows from which a batch also rewrites files of which it changes as
+much."""
 
 Rewrites = Literal["nothing", "large", "all"]
-"""Which of the files with updated or deleted rows are written anew: those that a large batch hits
-much, all, or none. Where other tasks merge into the same version it must be none: they find their
-rows in the old files."""
+"""Which of the files with updated or deleted rows to rewrite: those of which a large batch changes
+much, all, or none. It must be none if other tasks merge into the same version: they find their rows
+in the old files."""
 
 
 class FindsKeys(staging.TakesKeys, Protocol):
     """Finds the rows of keys."""
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are left
-        out."""
+        """The rows of each file that have one of the wanted keys; files without any are missing."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge wants to commit, and what it counts.
+    """The result of a merge, ready to commit, with its counts.
 
     Attributes:
-        edit: takes the table to the state after the changes.
-        rows_copied: rows that did not change and were written anew.
+        edit: the edit that contains the changes.
+        rows_copied: unchanged rows that were rewritten.
     """
 
     edit: Edit = field(default_factory=Edit)
@@ -74,7 +74,7 @@ class NetMerge:
         snapshot: the version.
         index: finds the rows of keys.
         table: its title, for messages.
-        rewrites: which files are written anew.
+        rewrites: which files to rewrite.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class NetMerge:
         self._dead: dict[str, BitMap] = {}
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
-        """Write the files of changes; nothing is committed.
+        """Write the files of changes, without a commit.
 
         Args:
-            searches_new: others may change the data: a search makes sure that no key comes twice.
+            searches_new: others may change the data: search the table, so that no key exists twice.
         """
         if net.unproved is not None:
             net.unproved.refuse_shared(self._live(net.unproved.keys).wanted, self._table)
@@ -102,10 +102,10 @@ class NetMerge:
         return self.append(net) if not net.key or is_new else self.merge(net)
 
     def merge(self, net: NetChanges) -> Merged:
-        """Write the files of changes that do not truncate; nothing is committed.
+        """Write the files of changes without a TRUNCATE, without a commit.
 
         Args:
-            net: with a key.
+            net: net changes with a key.
         """
         lacking, sources = 0, _Live.joined([])
         if len(net.rekeyed):
@@ -135,14 +135,14 @@ class NetMerge:
         return merged
 
     def append(self, net: NetChanges) -> Merged:
-        """Write the files of changes that only add rows; nothing is committed."""
+        """Write the files of changes that only add rows, without a commit."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
         rows = with_all_columns(net.rows, self._snapshot.schema)
         self._append(_NewRows(len(rows), rows.to_batches()), merged)
         return merged
 
     def replace(self, net: NetChanges) -> Merged:
-        """The same for changes that truncate the table before."""
+        """Write the files of changes that first truncate the table, without a commit."""
         merged = self.append(net)
         merged.edit.gone += self._snapshot.files
         return merged
@@ -165,12 +165,12 @@ class NetMerge:
     ) -> _NewRows:
         """The rows to write, with all columns of the table.
 
-        A value that the changes lack comes from the row that the target has: what was not sent,
-        and columns that the source no longer has. Such values may be much larger than all of the
+        Values that are missing in the changes are taken from the target's row: values that were not
+        sent, and columns that the source no longer has. Such values may be much larger than all
         changes, so only some of them are in memory at a time.
 
         Args:
-            givers: the target's rows that rows of ``net`` take such values from.
+            givers: the target's rows from which rows of ``net`` take such values.
         """
         schema = self._snapshot.schema
         left_out = [name for name in schema.names if name not in net.schema.names]
@@ -189,7 +189,7 @@ class NetMerge:
     def _filled(
         self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: _Live
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that take values from others, in the order of these.
+        """The rows that take values from other rows, in the order of those rows.
 
         Args:
             lacking: column -> the rows that take its value.
@@ -207,9 +207,9 @@ class NetMerge:
                 yield from filled.combine_chunks().to_batches()
 
     def _bury(self, hits: _Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
-        """Let rows die, by their files' vectors; files without live rows leave the table.
+        """Add rows to their files' deletion vectors; files without live rows are removed.
 
-        So do the files that are to be written anew: these are returned, with their dead rows.
+        Files to rewrite are also removed; they are returned with their deleted rows.
         """
         folder = self._snapshot.folder
         is_all = self._rewrites == "all"
@@ -229,13 +229,13 @@ class NetMerge:
         return rewritten
 
     def _dead_rows(self, file: DataFile) -> BitMap:
-        """The dead rows of a file of the version; each vector is read once."""
+        """The deleted rows of a file of the version; each vector is read once."""
         if file.name not in self._dead:
             self._dead[file.name] = dead_rows(self._snapshot.folder, file)
         return self._dead[file.name]
 
     def _count_live(self) -> int:
-        """How many rows the table has."""
+        """The number of live rows in the table."""
         folder = self._snapshot.folder
         return sum(
             file.rows(folder) - (0 if file.vector is None else file.vector.cardinality)
@@ -248,7 +248,7 @@ class NetMerge:
         merged: Merged,
         rewritten: Sequence[tuple[DataFile, BitMap]] = (),
     ) -> None:
-        """Put rows into new files, after the live rows of the rewritten ones."""
+        """Write rows to new files, after the live rows of the rewritten files."""
         if not rows.count and not rewritten:
             return
         schema, folder = self._snapshot.schema, self._snapshot.folder
@@ -273,7 +273,7 @@ class _NewRows:
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """n live rows that have wanted keys.
+    """n live rows with wanted keys.
 
     Attributes:
         files: the files that have some.
@@ -299,7 +299,7 @@ class _Live:
         )
 
     def and_others(self, others: _Live) -> _Live:
-        """These and others, that have some of the same wanted keys."""
+        """Combine these and other rows, which may have the same wanted keys."""
         return _Live(
             [*self.files, *others.files],
             np.concatenate([self.wanted, others.wanted]),
@@ -308,7 +308,7 @@ class _Live:
         )
 
     def by_place(self) -> _Live:
-        """The same rows in the order of the files and of the rows in them; one for each key."""
+        """The same rows, sorted by file and row number; one for each key."""
         _, first = np.unique(self.wanted, return_index=True)
         order = first[np.lexsort((self.rows[first], self.file_of[first]))]
         return _Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
@@ -328,7 +328,7 @@ class _Live:
         return self.where((self.wanted >= start) & (self.wanted < end))
 
     def by_file(self) -> Iterator[tuple[DataFile, Indexes]]:
-        """Each file with the indexes of its rows."""
+        """Each file, with the indexes of its rows."""
         for number, file in enumerate(self.files):
             indexes = np.flatnonzero(self.file_of == number)
             if len(indexes):

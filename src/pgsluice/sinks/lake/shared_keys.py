@@ -1,7 +1,7 @@
 """Refuses a copy in which several rows have the same key, before it is committed.
 
-The keys are read back from the staged files, whoever has staged them: only a copy of a table whose
-key nothing proves to be unique pays for it.
+The keys are read back from all staged files. This is done only for tables whose keys are not proved
+to be unique.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def refuse_shared_keys(
     position: Lsn,
     cache_dir: str | None,
 ) -> None:
-    """Make sure that no two rows of a copy have the same key, if nothing proves it.
+    """Check that no two rows of a copy have the same key, if the source does not prove it.
 
     Args:
-        folder: the table's.
+        folder: the table's folder.
         types: the table's columns in the target's types.
-        position: of the copy, for the message.
+        position: the copy's position, for the message.
         cache_dir: a folder on a local disk for numbers of keys; None: the temporary files'.
 
     Raises:
-        TableError: some rows share a key.
+        TableError: some rows have the same key.
     """
     # A target without its key's columns (a column list of inserts only) is only appended to.
     if table.is_key_proved or not table.key or not {*table.key} <= {*types.names}:

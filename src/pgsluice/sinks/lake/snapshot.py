@@ -1,6 +1,6 @@
 """A table at one version: its files, with their dead rows.
 
-A format's own folder reads it, with what the format has besides, and commits the next one.
+A format's own folder reads it, and commits the next one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class DataFile:
     """A live file of a table.
 
     Attributes:
-        name: its path inside of the table's folder.
-        size: in bytes.
-        vector: its dead rows; None: all rows are live.
-        recorded_rows: how many rows it has, dead ones included; None: its writer did not say.
-        since: the version from which on it is live; -1 where that is not known.
-        vector_since: the same for its vector.
+        name: its path inside the table's folder.
+        size: its size in bytes.
+        vector: its deleted rows; None: all rows are live.
+        recorded_rows: its number of rows, including deleted ones; None: its writer did not record
+            it.
+        since: the first version with the file; -1 if unknown.
+        vector_since: the first version with its current vector; -1 if unknown.
     """
 
     name: str
@@ -39,13 +40,13 @@ class DataFile:
     vector_since: int = -1
 
     def statistics(self) -> Mapping[str, Any]:
-        """What is known of its columns: ``minValues``, ``maxValues`` and ``nullCount``, each by
-        their names, and ``numRecords``; as in Delta's log. Empty where its writer left them out.
+        """The statistics of its columns: ``minValues``, ``maxValues`` and ``nullCount``, each by
+        column name, and ``numRecords``, as in Delta's log. Empty if its writer recorded none.
         """
         return {}
 
     def rows(self, folder: Folder) -> int:
-        """How many rows the file has, dead ones included."""
+        """The number of rows in the file, including deleted ones."""
         if self.recorded_rows is not None:
             return self.recorded_rows
         with self.open(folder) as parquet:
@@ -56,13 +57,13 @@ class DataFile:
         return open_data_file(folder, self.name, self.size)
 
     def share_of_dead(self, folder: Folder) -> float:
-        """How large a part of the rows is dead."""
+        """The share of deleted rows."""
         return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile(DataFile):
-    """A file that has just been written, and that no version has yet.
+    """A new file, which no version has yet.
 
     Attributes:
         known: its statistics.
@@ -71,11 +72,11 @@ class NewFile(DataFile):
     known: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def statistics(self) -> Mapping[str, Any]:
-        """Those that its writer has counted."""
+        """The statistics that its writer has computed."""
         return self.known
 
     def as_json(self) -> dict[str, Any]:
-        """The file without its dead rows, for another process."""
+        """The file without its deleted rows as JSON, for another process."""
         return {"path": self.name, "size": self.size, "stats": self.known}
 
     @classmethod
@@ -88,15 +89,15 @@ class NewFile(DataFile):
 
 @contextmanager
 def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
-    """A data file of a table, opened.
+    """Open a data file of a table.
 
     Args:
-        folder: the table's.
-        name: the file's path inside of it.
-        size: in bytes, if it is known.
+        folder: the table's folder.
+        name: the file's path inside it.
+        size: its size in bytes, if known.
 
     Raises:
-        PgsluiceError: it is gone.
+        PgsluiceError: the file does not exist.
     """
     try:
         source = folder.open(name, size)
@@ -112,7 +113,7 @@ def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Which versions a file belonged to that is not live any more.
+    """The versions that a removed file belonged to.
 
     Attributes:
         since: the first version, or an earlier one.
@@ -130,10 +131,10 @@ class Snapshot:
     """A table at one version.
 
     Attributes:
-        folder: the table's.
+        folder: the table's folder.
         files: the live files by name.
-        removed: files of data and of vectors that are not live and may still be there, by their
-            paths inside of the table's folder.
+        removed: removed files of data and of vectors that may still exist, by their paths inside
+            the table's folder.
     """
 
     folder: Folder

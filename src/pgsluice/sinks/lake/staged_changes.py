@@ -1,10 +1,10 @@
-"""Changes of a large batch, as files that no version of the table refers to yet.
+"""Stages the changes of a large batch as files that no version of the table refers to yet.
 
-A task merges its pieces one after the other, each into what those before it left: into versions of
-the table that only the task knows, since nothing is committed. So a task's memory holds one piece,
-however large the batch is, and the rows that a piece changes may lie in files that an earlier piece
-has written. What the last of these versions has beyond the first is what the task has staged: new
-files, and which rows of the table's files are dead. The commit joins what all tasks have staged.
+A task merges its pieces one after the other, each into the result of those before it: into versions
+of the table that only the task knows, without a commit. So only one piece is in memory, and a piece
+may change rows in files that an earlier piece has written. The difference between the last and the
+first of these versions is what the task has staged: new files, and deleted rows of the table's
+files. The commit combines what all tasks have staged.
 
 Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 """
@@ -39,14 +39,14 @@ def stage_changes(
     searches_new: bool,
     keeps_vectors: bool,
 ) -> StagedChanges:
-    """Write the files of net changes that follow each other; nothing is committed.
+    """Write the files of consecutive net changes, without a commit.
 
     Args:
-        snapshot: the version that the first piece starts from.
-        index_of: finds the rows of keys, by the key's columns.
+        snapshot: the version from which the first piece starts.
+        index_of: returns what finds the rows of keys, given the key's columns.
         table: its title, for messages.
         searches_new: see :meth:`.NetMerge.apply`.
-        keeps_vectors: new files may have some dead rows; otherwise they have none.
+        keeps_vectors: whether new files may have deleted rows.
     """
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
@@ -61,11 +61,11 @@ def stage_changes(
 def joined_edit(
     snapshot: Snapshot, staged: Sequence[StagedChanges], *, keeps_vectors: bool
 ) -> Edit:
-    """What takes the table to the state after the changes of all tasks.
+    """The edit that contains the changes of all tasks.
 
     Args:
-        snapshot: the version that they start from.
-        keeps_vectors: dead rows stay in their files; otherwise these are written anew.
+        snapshot: the version from which they start.
+        keeps_vectors: deleted rows stay in their files; otherwise these files are rewritten.
     """
     share = _Share.joined([_Share.decode(part.payload) for part in staged])
     files = {**snapshot.files, **{file.name: file for file in share.new}}
@@ -89,10 +89,10 @@ def joined_edit(
 
 
 def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
-    """Delete staged files that nobody commits, as far as that is possible now.
+    """Delete staged files that nothing commits, as far as possible now.
 
     Args:
-        folder: the table's.
+        folder: the table's folder.
     """
     new = [file for part in staged for file in _Share.decode(part.payload).new]
     with suppress(OSError, StoreError):
@@ -102,14 +102,14 @@ def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
 def forget_sidecars(
     made: Snapshot, cache_dir: str | None, staged: Sequence[StagedChanges]
 ) -> KeyIndex | None:
-    """Delete the sidecars of files that only tasks had, or that the commit took out of the table.
+    """Delete the sidecars of files that only tasks had, or that the commit removed from the table.
 
     Args:
-        made: the version that it made.
+        made: the version that the commit created.
         cache_dir: see :class:`.KeyIndex`.
 
     Returns:
-        the table's sidecars; None where the changes have no key.
+        the table's sidecars; None if the changes have no key.
     """
     key = _Share.joined([_Share.decode(part.payload) for part in staged]).key
     if not key:
@@ -120,11 +120,11 @@ def forget_sidecars(
 
 
 def applied_changes(version: int, staged: Sequence[StagedChanges], bytes_written: int) -> Applied:
-    """What a commit of staged changes did.
+    """The result of a commit of staged changes.
 
     Args:
-        version: that it made.
-        bytes_written: of the commit's new files and vectors.
+        version: the version that it created.
+        bytes_written: the size of the commit's new files and vectors.
     """
     return Applied(
         version=version,
@@ -155,7 +155,7 @@ class _Versions:
     index: KeyIndex | None = None
 
     def add(self, merged: Merged) -> None:
-        """Make one more version; new files that it does not have any more are deleted."""
+        """Add a version; new files that it no longer has are deleted."""
         self.merged.rows_inserted += merged.rows_inserted
         self.merged.rows_updated += merged.rows_updated
         self.merged.rows_deleted += merged.rows_deleted
@@ -166,7 +166,7 @@ class _Versions:
         folder.delete(*with_sidecars(folder, [before.files[name] for name in unused]))
 
     def rewrite(self, share_of_dead: float) -> None:
-        """Write new files with more dead rows anew."""
+        """Rewrite new files that have got deleted rows."""
         chosen = [
             file
             for file in self._new_files()
@@ -175,7 +175,7 @@ class _Versions:
         self.add(Merged(rewritten(self.last, chosen, self.index)))
 
     def staged(self) -> StagedChanges:
-        """What there is to commit."""
+        """The staged result."""
         if self.first.folder.path is None:  # on a disk, the commit settles what others have written
             self.first.folder.settle()
         files, first = self.last.files, self.first.files
@@ -198,13 +198,13 @@ class _Versions:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What some keys' changes make of a version of the table.
+    """The result of some keys' changes to a version of the table.
 
     Attributes:
-        key: of the changes; empty where there are none.
-        new: files that the version lacks.
-        gone: files of the version without live rows.
-        dead: the dead rows of the version's files that changed, and those of new files.
+        key: the key of the changes; empty if there are none.
+        new: files that are added.
+        gone: files of the version that are removed, because they have no live rows.
+        dead: the deleted rows of changed files of the version, and of new files.
     """
 
     key: tuple[str, ...]
@@ -214,7 +214,7 @@ class _Share:
 
     @classmethod
     def joined(cls, shares: Sequence[_Share]) -> _Share:
-        """The shares of all tasks as one."""
+        """Combine the shares of all tasks."""
         dead: dict[str, BitMap] = {}
         for share in shares:
             for name, rows in share.dead.items():

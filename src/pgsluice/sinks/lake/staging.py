@@ -1,8 +1,8 @@
-"""Rows of a copy as Parquet files that no version of the table refers to yet.
+"""Stages the rows of a copy as Parquet files that no version of the table refers to yet.
 
 Tasks write files into the table's folder; one commit in the driver adds them all. The files of a
-copy that fails are deleted. Where nobody could, because a process was killed, maintenance deletes
-them after a day, but not while the table is being copied.
+failed copy are deleted. If a process was killed, maintenance deletes its files after a day, but not
+while the table is being copied.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
 
 TARGET_FILE_BYTES = 16 * 2**20
-"""Small, so that a merge of few keys rewrites little of the table."""
+"""The target size of a file in bytes; small, so that a merge of few keys rewrites little of the
+table."""
 ROWS_IN_A_GROUP = 64 * 1024
-"""Rows of one row group: what is read where single rows of a file are wanted."""
+"""Rows in a row group, which is read as a whole even if single rows are wanted."""
 _MOST_ROWS = 4 * 2**20
 """Rows of one file, however well they are compressed: its keys are in memory meanwhile."""
 _SAMPLED_ROWS = 16 * 1024
-"""So many rows of a file's first batch say whether a column's values repeat."""
+"""How many rows of a file's first batch are checked for repeating values."""
 _FEW_ROWS = 1024
-"""A smaller batch is not worth the question."""
+"""The minimum number of rows of a batch for that check."""
 _SHORT_BYTES = 1024
-"""Columns whose values are longer on average have neither bounds nor dictionaries of few rows: each
+"""Columns with a larger average size of values, in bytes, get neither bounds nor dictionaries: each
 bound is a copy of a value, and values may have hundreds of megabytes."""
 _HUGE_ROW_BYTES = 64 * 2**20
-"""A row that is larger has a file of its own: while one is written, Parquet's pages are two copies
-of it, which are let go with the file."""
+"""A larger row, in bytes, gets a separate file: Parquet's pages are two copies of it in memory,
+which are freed with the file."""
 _UNCOMPRESSED_BYTES = 512 * 2**20
-"""A row that is larger is not compressed: that would be a third copy of it in memory."""
+"""A larger row, in bytes, is not compressed: that would need a third copy of it in memory."""
 _GIVEN_BACK_BYTES = 16 * 2**20
-"""After so many bytes of rows, a worker gives back what is free: to get it anew takes time."""
+"""After this many bytes of rows, a worker returns free memory; allocating it again takes time."""
 _LONGEST_BOUND = 32
-"""Characters of a text that is recorded as a file's smallest or largest value."""
+"""The number of characters of a text that is recorded as a file's smallest or largest value."""
 _INDEXED_COLUMNS = 32
-"""So many first columns of a table have statistics, as in files of Delta's other writers (its
-property ``dataSkippingNumIndexedCols``), and those of the key. Those of all columns would be a
-fifth of the CPU of writing rows of 200 columns."""
+"""How many of a table's first columns get statistics, in addition to the key, as in files of
+Delta's other writers (property ``dataSkippingNumIndexedCols``). Statistics of all columns would
+cost a fifth of the CPU of writing rows with 200 columns."""
 
 
 class TakesKeys(Protocol):
@@ -93,10 +94,10 @@ def staged_files(staged: Iterable[StagedRows]) -> list[NewFile]:
 
 
 def discard(folder: Folder, staged: Sequence[StagedRows]) -> None:
-    """Delete staged files that nobody commits.
+    """Delete staged files that nothing commits.
 
     Raises:
-        OSError, StoreError: one cannot be deleted.
+        OSError, StoreError: a file cannot be deleted.
     """
     folder.delete(*with_sidecars(folder, staged_files(staged)))
 
@@ -189,14 +190,14 @@ def _write_file(
 
 
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:
-    """How large the batch's only row is; 0: it has several, which together are not large."""
+    """The size of the batch's only row; 0 if it has several rows, which together are not large."""
     return int(batch.nbytes) if len(batch) == 1 else 0
 
 
 def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
-    """The columns, as Parquet names them, that get dictionaries: those whose values repeat.
+    """The Parquet names of the columns that get dictionaries: those with repeating values.
 
-    A dictionary of different values makes a file larger, and takes most of the time of writing it.
+    A dictionary of distinct values makes a file larger, and takes most of the writing time.
     """
     if len(batch) < _FEW_ROWS:
         short = _short_columns(batch)
@@ -213,8 +214,8 @@ def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
 
 
 def _repeats(values: pa.Array) -> bool:
-    """Whether each value comes twice on average. If nearly all of the first ones are different, the
-    others are not looked at."""
+    """Whether each value occurs twice on average. If nearly all of the first values are distinct,
+    the others are not checked."""
     few = values.slice(0, len(values) // 8)
     if pc.count_distinct(few).as_py() > 0.95 * len(few):
         return False
@@ -222,20 +223,21 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _short_columns(batch: pa.RecordBatch) -> list[str]:
-    """The columns whose values are short."""
+    """The columns with short values."""
     most_bytes = _SHORT_BYTES * max(len(batch), 1)
     columns = zip(batch.schema.names, batch.columns, strict=True)
     return [name for name, values in columns if values.nbytes <= most_bytes]
 
 
 def _indexed_columns(batch: pa.RecordBatch) -> list[str]:
-    """The columns that get statistics in the Parquet file: short ones of those that may."""
+    """The columns with statistics in the Parquet file: the short ones among those that may have
+    them."""
     indexed = {field.name for field in _indexed(batch.schema)}
     return [name for name in _short_columns(batch) if name in indexed]
 
 
 def _indexed(schema: pa.Schema) -> list[pa.Field]:
-    """The columns that may have statistics; those that are never NULL are of the key."""
+    """The columns that may have statistics; key columns are those that are never NULL."""
     return [
         field
         for place, field in enumerate(schema)
@@ -246,8 +248,8 @@ def _indexed(schema: pa.Schema) -> list[pa.Field]:
 class _Statistics:
     """The statistics of one file; smallest and largest values let readers skip it.
 
-    Recorded for whole numbers and short texts, whose order is the same in every engine. Parquet's
-    writer has found these values already, for each group of rows.
+    They are recorded for whole numbers and short texts, whose order is the same in every engine.
+    Parquet's writer has already computed them for each row group.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -262,16 +264,16 @@ class _Statistics:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count a batch in."""
+        """Count a batch."""
         self.rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
 
     def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """As :meth:`.DataFile.statistics` has them.
+        """The statistics in the form of :meth:`.DataFile.statistics`.
 
         Args:
-            metadata: of the Parquet file.
+            metadata: the metadata of the Parquet file.
         """
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         smallest: dict[str, int | str] = {}
@@ -289,14 +291,15 @@ class _Statistics:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns of a Parquet file a column of a table is."""
+    """The number of Parquet columns for a column of a table."""
     if not pa.types.is_nested(kind):
         return 1
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _bounds(chunks: list[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
-    """The smallest and the largest value of a column; None: it has none, or they are not known."""
+    """The smallest and the largest value of a column; None if there are none, or they are
+    unknown."""
     smallest, largest = [], []
     for chunk in chunks:
         found = chunk.statistics

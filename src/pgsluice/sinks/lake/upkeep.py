@@ -1,7 +1,7 @@
-"""Which files upkeep writes anew, and which it deletes.
+"""Decides which files upkeep rewrites, and which it deletes.
 
-Many small files of about one size are joined, and a file of which more than a fifth is dead is
-written again without its dead rows; at most about TARGET_FILE_BYTES at a time.
+Many small files of about the same size are joined. A file with more than a fifth of its rows
+deleted is rewritten without them. At most about TARGET_FILE_BYTES are rewritten at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
 
 FILES_OF_A_SIZE = 6
-"""So many small files of about one size are joined. Readers pay for each file that has a vector."""
+"""How many small files of about the same size are joined. Readers pay for each file with a
+vector."""
 SHARE_OF_DEAD = 0.2
-"""A file with more dead rows is written again."""
+"""The share of deleted rows from which a file is rewritten."""
 _SMALLEST_BYTES = 32 * 1024
 
 
@@ -52,13 +53,13 @@ def write_live_rows(
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The live rows of files, those of one after those of another."""
+    """The live rows of files, file by file."""
     with_dead = ((file, dead_rows(snapshot.folder, file)) for file in files)
     return whole_groups(live_batches(snapshot.folder, with_dead, snapshot.schema))
 
 
 def files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
-    """Small files of one size, if there are many; else files with many dead rows."""
+    """Small files of the same size class, if there are many; else files with many deleted rows."""
     by_size: dict[int, list[DataFile]] = {}
     for file in snapshot.files.values():
         if file.size < TARGET_FILE_BYTES // 2:
@@ -75,7 +76,8 @@ def files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
 
 
 def _size_class(file: DataFile) -> int:
-    """0 for the smallest files; each class has files of up to four times the size of the last."""
+    """A file's size class: 0 for the smallest files; each class has files up to four times as large
+    as the one before."""
     return max(file.size // _SMALLEST_BYTES, 1).bit_length() // 2
 
 
@@ -94,12 +96,13 @@ def _up_to_target(files: Iterable[DataFile]) -> list[DataFile]:
 def unneeded(
     snapshot: Snapshot, keep: set[int], history_retention_s: float
 ) -> tuple[list[str], dict[str, Removed]]:
-    """The removed files that neither the newest version, nor the one before, nor a kept one needs,
-    and the others. A reader may have just opened the version before.
+    """The removed files that can be deleted, because neither the newest version, nor the one
+    before, nor a retained one needs them; and the other removed files. A reader may have just
+    opened the version before.
 
     Args:
-        keep: versions whose files stay, however old they are.
-        history_retention_s: files that were replaced later than this stay, too.
+        keep: versions whose files are retained, regardless of their age.
+        history_retention_s: also retain files that were replaced within so many seconds.
     """
     live = snapshot.live_names()
     kept_versions = {*keep, snapshot.version - 1}
@@ -140,12 +143,12 @@ def unneeded_sidecars(folder: Folder, gone: Iterable[str], known: set[str]) -> l
 def delete_orphans(folder: Folder, known: set[str], others: Iterable[str]) -> None:
     """Delete the files of attempts that were killed before their commit.
 
-    Young ones stay: a running attempt may have written them.
+    Recent files are kept, because an attempt that still runs may have written them.
 
     Args:
-        folder: the table's.
+        folder: the table's folder.
         known: names of files that versions need.
-        others: folders inside of it that have no data files, with ``/`` at their ends.
+        others: folders inside it without data files, with ``/`` at their ends.
     """
     oldest = time.time() - ORPHAN_AGE.total_seconds()
     found = [file for file in folder.entries() if file.name.endswith(".parquet")]

@@ -1,7 +1,7 @@
-"""Which rows of a data file are dead: a set of row numbers.
+"""The deleted rows of a data file: a set of row numbers.
 
-In a table, a set lies in some file as bytes; a format says where, by a value of its own. While a
-batch is merged, it is in memory (:class:`DeadRows`).
+In a table, a set is stored in a file; each format has its own kind of reference to it. During a
+merge, it is in memory (:class:`DeadRows`).
 
 Source: the Delta protocol, "Deletion Vector Format"; the blob ``deletion-vector-v1`` of Iceberg's
 Puffin files is the same.
@@ -19,19 +19,19 @@ from pyroaring import BitMap
 from pgsluice.stores.contract import Folder, Span
 
 FRAME_BYTES = 8
-"""What a blob has besides the set: its size before it, and a checksum after it."""
+"""The bytes of a blob in addition to the set: its size before it, and a checksum after it."""
 _MAGIC = struct.pack("<I", 1681511377)
 
 
 class Vector(Protocol):
-    """A set of dead rows."""
+    """A set of deleted rows."""
 
     @property
     def cardinality(self) -> int:
-        """How many there are."""
+        """The number of deleted rows."""
 
     def name(self, folder: Folder) -> str | None:
-        """The path of the file with the set inside of the table's folder; None: there is none."""
+        """The path of the set's file inside the table's folder; None if there is none."""
 
     def place(self, folder: Folder) -> tuple[str, Span] | None:
         """The file with the set inside of the table's folder, and which part of it; None: there is
@@ -41,7 +41,7 @@ class Vector(Protocol):
         """The row numbers.
 
         Args:
-            folder: the table's.
+            folder: the table's folder.
 
         Raises:
             PgsluiceError: the set cannot be read, or is damaged.
@@ -50,7 +50,7 @@ class Vector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
-    """A set in memory, which no file has yet.
+    """A set in memory, which is not in a file yet.
 
     Attributes:
         rows: the row numbers; never changed.
@@ -60,11 +60,11 @@ class DeadRows:
 
     @property
     def cardinality(self) -> int:
-        """How many there are."""
+        """The number of deleted rows."""
         return len(self.rows)
 
     def name(self, folder: Folder) -> None:
-        """No file has it."""
+        """None: there is no file."""
 
     def place(self, folder: Folder) -> None:
         """No file has it."""
@@ -75,24 +75,24 @@ class DeadRows:
 
 
 def encoded(rows: BitMap) -> bytes:
-    """A set as a RoaringBitmapArray with one bitmap, in the portable form."""
+    """Encode a set as a RoaringBitmapArray with one bitmap, in the portable form."""
     rows.run_optimize()
     return _MAGIC + struct.pack("<QI", 1, 0) + rows.serialize()
 
 
 def blob(data: bytes) -> bytes:
-    """An encoded set with its size and its checksum, as it lies in a file."""
+    """An encoded set with its size and its checksum, as in a file."""
     return struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
 
 
 def decoded_blob(stored: bytes, size: int) -> BitMap:
-    """The set in such bytes.
+    """Decode the set in these bytes.
 
     Args:
-        size: of the encoded set.
+        size: the size of the encoded set.
 
     Raises:
-        ValueError, struct.error: they have none, or it is damaged.
+        ValueError, struct.error: there is no set, or it is damaged.
     """
     data = stored[4:-4]
     (stated,) = struct.unpack_from(">i", stored)
@@ -103,10 +103,10 @@ def decoded_blob(stored: bytes, size: int) -> BitMap:
 
 
 def decoded(data: bytes) -> BitMap:
-    """The set that is encoded as these bytes.
+    """Decode the set that is encoded as these bytes.
 
     Raises:
-        ValueError, struct.error: it is none.
+        ValueError, struct.error: the bytes are not such a set.
     """
     if data[:4] != _MAGIC:
         raise ValueError("it is no RoaringBitmapArray in the portable form")

@@ -1,1 +1,1 @@
-"""Delta tables with rules of others, which deltalake knows: its MERGE, and its upkeep."""
+"""Delta tables with rules of others, such as constraints, which deltalake's MERGE enforces."""

@@ -1,10 +1,10 @@
 """A Delta table with rules of others: constraints, generated columns, a change data feed.
 
-deltalake knows these rules, and merges by its MERGE. It rewrites files and reads the keys of the
-whole table, so all other tables are merged by our own commits (:mod:`.handle`).
+deltalake enforces these rules in its MERGE. But MERGE rewrites files and reads the keys of the
+whole table, so all other tables are merged by our own commits (:mod:`pgsluice.sinks.delta.handle`).
 
-Each write names the version that it makes and lets deltalake not retry it, so it fails when
-another commit made that version first.
+Each write is for one version and without deltalake's retries, so it fails if another commit created
+that version first.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from pgsluice.sinks.lake.edit import bytes_of
 
 
 class RuledHandle(DeltaHandle):
-    """A table that exists, at one version, whose rules deltalake enforces."""
+    """An existing table at one version, whose rules deltalake enforces."""
 
     _delta: DeltaTable | None = None
 
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
-        """Columns that are NULL in all rows need no file. Otherwise the table is written anew from
-        itself, in files that no version refers to before the commit.
+        """Add columns without new files if they are NULL in all rows. Otherwise rewrite the table,
+        to files that no version refers to before the commit.
         """
         delta, title = self._opened(), self._table.title
         if not widened and not any(column.value.is_valid for column in added):
@@ -138,21 +138,21 @@ class RuledHandle(DeltaHandle):
         return metrics
 
     def _commit_position(self, delta: DeltaTable, commit: CommitProperties) -> dict[str, Any]:
-        """Move the position alone, so that target and record agree."""
+        """Commit only the new position, so that target and record are the same."""
         delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
         return {}
 
     def _may_append(self, net: NetChanges) -> bool:
         """Whether rows can be added without a MERGE, which would read every key of the table.
 
-        Where others may change the data, only a MERGE makes sure that no key comes twice.
+        If others may change the data, only a MERGE guarantees that no key exists twice.
         """
         return not net.key or (net.only_new and self._sink.foreign_writes == "park")
 
     def _replace(
         self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
     ) -> Applied:
-        """Make staged files the whole content; deltalake refuses what the rules do not allow."""
+        """Make staged files the whole content; deltalake refuses rows that violate the rules."""
         now_ms = int(time.time() * 1000)
         files = staging.staged_files(staged)
         actions = [
@@ -180,13 +180,13 @@ class RuledHandle(DeltaHandle):
         return Applied(version=self.version, rows_inserted=rows, bytes_written=self._bytes_written)
 
     def _write(self, write: Callable[[], object]) -> None:
-        """Run one commit, and say so when another one came first.
+        """Run one commit, and raise Overtaken if another one came first.
 
         Args:
             write: returns False if there was nothing to commit.
 
         Raises:
-            Overtaken: another commit made the version that this one was to make.
+            Overtaken: another commit created this version.
         """
         folder, version = self._snapshot.folder, self.version + 1
         try:
@@ -205,12 +205,12 @@ class RuledHandle(DeltaHandle):
         self._snapshot = made
 
     def _marked(self, position: Lsn) -> CommitProperties:
-        """What marks the next commit; it makes the next version, or fails."""
+        """The properties that mark the next commit, which creates the next version or fails."""
         return commit_marker.commit_properties(self._identity, position, self.version + 1)
 
 
 def _without_rows(error: Exception, table: str, uri: str) -> Exception:
-    """An error of deltalake without the rows that its text may show."""
+    """An error of deltalake without values of rows that its text may have."""
     if (unreachable := store_error(error, table, uri)) is not None:
         return unreachable
     text = str(error)

@@ -1,4 +1,4 @@
-"""Net changes as one MERGE.
+"""Applies net changes as one MERGE.
 
 The source's columns are named by number, so that they cannot collide with a user's names:
 ``c0, c1, …`` are the values, ``a0, a1, …`` are true where the target's value stays, ``op`` is
@@ -24,7 +24,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def quoted(name: str) -> str:
-    """A column's name in the SQL of deltalake's engine."""
+    """A column's name, quoted for deltalake's SQL engine."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -76,7 +76,7 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
 
 
 def _equality(target: str, source: str, kind: pa.DataType) -> str:
-    """The condition that two values of a key column are equal, as in
+    """The condition that two values of a key column are equal, by the definition of
     :func:`pgsluice.changes.lineage.number_rows`.
 
     deltalake skips files by ``=``, also by bounds that are not exact (:func:`.has_exact_bounds`).

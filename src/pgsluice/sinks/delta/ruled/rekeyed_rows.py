@@ -1,8 +1,8 @@
-"""The target's rows that a MERGE does not tell of, read before it from the version it starts from.
+"""Reads target rows that a MERGE does not return, from the version on which it starts.
 
 A MERGE matches a row by its final key: after a swap of two keys, it would find the wrong row. So
-rows with a changed key are read under their key before the batch. And it changes all rows of a key
-without a word: where nothing proves that a key has one, they are counted.
+rows with a changed key are read under their key before the batch. And it silently changes all rows
+of a key: if nothing proves that keys are unique, the rows are counted first.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from pgsluice.changes.unique import UnprovedKeys
 from pgsluice.sinks.delta.ruled.merge import quoted
 
 _LONGEST_LIST = 1000
-"""Values in an IN list, at most."""
+"""The largest number of values in an IN list."""
 _ROWS_AT_ONCE = 2**18
 
 
 def read_and_resolve(handle: DeltaTable, net: NetChanges) -> tuple[NetChanges, int]:
-    """The same net changes without rekeyed rows, and how many rows the target lacks."""
+    """The same net changes with rekeyed rows resolved, and the number of rows that the target does
+    not have."""
     needed = pa.schema([net.rows.schema.field(name) for name in columns_of_sources(net)])
     return resolve_rekeyed(net, _read(handle, net.source_keys, needed))
 
 
 def refuse_shared(handle: DeltaTable, unproved: UnprovedKeys, table: str) -> None:
-    """Make sure that no key of a batch has more rows than it may have: a MERGE would change them
-    all, and says so only when it is done.
+    """Check that no key of a batch has too many rows: a MERGE would change them all, and report it
+    only afterwards.
 
     Raises:
-        TableError: rows share a key.
+        TableError: rows have the same key.
     """
     keys = unproved.keys
     rows = _read(handle, keys, keys.schema)

@@ -1,8 +1,8 @@
-"""Which columns of a Delta table have statistics: those whose bounds are exact.
+"""Which columns of a Delta table get statistics: those with exact bounds.
 
-Readers skip files by the smallest and largest value of a column. deltalake writes those of a
-decimal as a double, which rounds more than 15 digits, and leaves NaN out of those of floats. By
-such bounds a reader skips files that have the rows it looks for, so none are written.
+Readers skip files by the smallest and largest value of a column. deltalake writes bounds of
+decimals as doubles, which rounds more than 15 digits, and ignores NaN in bounds of floats. With
+such bounds, a reader would skip files that have matching rows, so they are not written.
 """
 
 from __future__ import annotations

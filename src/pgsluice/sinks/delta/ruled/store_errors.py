@@ -1,4 +1,4 @@
-"""Errors of a table's store, told from those of the table itself.
+"""Distinguishes errors of a table's store from errors of the table itself.
 
 deltalake raises OSError or DeltaError for both. The errors of stores are those of the Rust crate
 ``object_store``: its texts begin with "Generic" and name the store, such as LocalFileSystem or S3.
@@ -21,10 +21,10 @@ _DECORATION = re.compile(r"\x1b\[[0-9;]*m|[\s↳]+")
 
 
 def store_error(error: Exception, table: str, place: str) -> TargetUnreachable | None:
-    """The error if it is one of the store, which passes; None if it is one of the table.
+    """The error for a temporary failure of the store; None if it is an error of the table.
 
     Args:
-        error: of deltalake. A file that is missing is the table's error.
+        error: an error of deltalake. A missing file is an error of the table.
         table, place: its name and its path, for the message.
     """
     text = str(error)
