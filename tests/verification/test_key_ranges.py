@@ -105,15 +105,15 @@ def test_missing_and_extra_rows_have_ranges(source: Database) -> None:
 def test_many_changes_in_all_ranges_are_found_by_smaller_ones(
     source: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULE, "_ROWS_OF_RANGES", 100)
+    """A tenth of the rows changed, and ranges that have them have more than a quarter."""
     monkeypatch.setattr("pgsluice.verification.page_ranges._LEAST_PAGES", 1)
     target = target_of(source)
-    source.execute("UPDATE t SET note = 'another' WHERE a % 20 = 0")
+    source.execute("UPDATE t SET note = 'another' WHERE a % 10 = 0")
     ranges = ranges_of(source, target)
     assert ranges is not None
     chosen = at_source(source, ranges)
     assert chosen == at_target(target, ranges)
-    changed = set(range(20, ROWS + 1, 20))
+    changed = set(range(10, ROWS + 1, 10))
     assert changed <= chosen
     assert len(chosen - changed) < ROWS // 100
 

@@ -31,7 +31,7 @@ SMALL_BUCKETS = 128 * BUCKETS
 """For rows of :data:`BUCKETS` that differ: this process holds 24 bytes for each, of each side."""
 _ROWS_A_PASS = 200_000
 _ROWS_OF_RANGES = 200_000
-"""If ranges that differ have more rows, smaller ones are looked for."""
+"""If ranges that differ have more rows, or too many to be returned, smaller ones are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _differing_ranges(
     differing = digests[0].differs_from(digests[1])
     rows = rows_of(*digests, differing)
     at_least = int(np.abs(digests[0].rows - digests[1].rows).sum())
-    if rows > _ROWS_OF_RANGES and at_least <= most * total:
+    if rows > min(_ROWS_OF_RANGES, most * total) and at_least <= most * total:
         digests = _side_by_side(source, target, SMALL_BUCKETS, differing)
         differing = digests[0].differs_from(digests[1])
         rows = rows_of(*digests, differing)
