@@ -253,7 +253,7 @@ class RemoteFolder(Folder):
     def _put_once(
         self, name: str, data: bytes, put: Callable[[Client, str], Any], replaced: Hashable | None
     ) -> Hashable:
-        """Put a named file, and find out what became of it after any error.
+        """Put a named file; after any error, read the name to learn the outcome.
 
         Args:
             replaced: the tag of the content to replace; None: there must be none.
