@@ -1,10 +1,10 @@
 """The tables of a small shop, and a workload that changes them in many ways.
 
-Used by ``pgsluice demo`` and by tests. The eight tables have big values stored out of line,
-numeric, timestamptz, jsonb, arrays, uuid and an enum, a composite key, no key at all (inserts
-only), and partitions between which rows move. :mod:`pgsluice.demo.shopper` has the operations.
+Used by ``pgsluice demo`` and by tests. The eight tables have large TOAST values, numeric,
+timestamptz, jsonb, arrays, uuid and an enum, a composite key, no key at all (inserts only), and
+partitions between which rows move. :mod:`pgsluice.demo.shopper` has the operations.
 
-The same seed gives the same random decisions; how many are made depends on the machine.
+The same seed gives the same random decisions; their number depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Workload:
 
     Args:
         dsn: a database that nothing else uses.
-        seed: for all random decisions.
+        seed: the seed for all random decisions.
         large_rows: rows of the one large transaction.
     """
 
@@ -176,7 +176,7 @@ class Workload:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind of change were made so far; safe from any thread."""
+        """How many changes of each kind were made so far; thread-safe."""
         with self._lock:
             return dict(self._counts)
 

@@ -1,4 +1,4 @@
-"""The steps of the demo, and the display of their progress.
+"""Runs the steps of the demo, and displays their progress.
 
 On a terminal one table is redrawn: the shop's changes so far, and the state, changes, position
 and lag of each table, read as ``pgsluice status`` reads them. Elsewhere plain lines are

@@ -27,7 +27,7 @@ _SPARK = '"spark.master" = "local[2]"\n"spark.driver.memory" = "1g"\n'
 
 
 class Stage:
-    """Everything that ends with the demo.
+    """The folder, server and run of the demo, which all end with it.
 
     Args:
         directory: a new or empty folder, which is kept; None for a temporary one.

@@ -62,7 +62,7 @@ class Account:
         )
 
     def run_as(self) -> RunAs:
-        """What to pass to :mod:`subprocess` to run a program under this account."""
+        """Arguments for :mod:`subprocess` to run a program under this account."""
         if not self.is_other:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
@@ -85,7 +85,7 @@ class Account:
         return self._first_to_enter(tempfile.gettempdir(), *_TEMPORARY)
 
     def programs_folder(self) -> Path:
-        """A folder that the account may enter, for programs that the next process uses, too.
+        """A folder that the account may enter, for programs that later processes also use.
 
         TMPDIR is the last choice: it may belong to one run, or be in memory.
 

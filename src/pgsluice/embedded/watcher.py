@@ -39,7 +39,7 @@ if [ "$1" = yes ]; then rm -rf "$0"; fi
 
 
 class ParentWatcher:
-    """A shell that runs a script when this process has ended, even by SIGKILL.
+    """A shell that runs a script after the end of this process, even by SIGKILL.
 
     It reads from a pipe that only this process can write to, and never does.
     """
@@ -55,7 +55,7 @@ class ParentWatcher:
         )
 
     def dismiss(self) -> None:
-        """End the watcher, and nothing else."""
+        """End the watcher without running its script."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None

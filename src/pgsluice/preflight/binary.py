@@ -1,10 +1,10 @@
-"""With ``binary = true``: which published columns the server cannot send, or we cannot read.
+"""With ``binary = true``: finds columns that the server cannot send, or pgsluice cannot read.
 
 The server sends a value in binary form if its type has a send function. Arrays, ranges and
-composites always have one, but it fails if a type inside has none (aclitem): pgoutput then
-fails at that row each time. Some binary forms lack what the text form has (reg* types are
-sent as OIDs), or are known to their extension only.
-Source: ``logicalrep_write_tuple`` in src/backend/replication/logical/proto.c; ``array_send``.
+composites always have one, but it fails if a type inside has none (aclitem): pgoutput then fails at
+that row each time. Some binary forms have less information than the text form (reg* types are sent
+as OIDs), or only their extension can decode them. Source: ``logicalrep_write_tuple`` in
+src/backend/replication/logical/proto.c; ``array_send``.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_messages,
     check_own_publications,
 )
-"""Run if the server can be asked."""
+"""Checks that need a connection to the server."""
 
 LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_spool,
@@ -88,11 +88,11 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_failing_tables,
     check_environment,
 )
-"""Run in any case."""
+"""Checks that always run."""
 
 
 def run_checks(config: Config) -> Iterator[Finding]:
-    """Gather the facts and run every check; findings come as they are made."""
+    """Gather the facts and run every check; yields findings as they are made."""
     spool = gather_spool(config.spool.path)
     system = None
     try:

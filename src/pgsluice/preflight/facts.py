@@ -1,6 +1,6 @@
-"""What the checks are given: facts about the server, the spool and this machine.
+"""The input of the checks: facts about the server, the spool and this machine.
 
-Values only, gathered once by :mod:`pgsluice.preflight.gather`. A check never asks for more.
+Facts are values, gathered once by the ``gather_*`` modules. A check never queries anything itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pgsluice.sql import quote_identifier
 
 @dataclass(frozen=True, slots=True)
 class ReplicationFacts:
-    """What a replication connection said.
+    """The result of a replication connection.
 
     Attributes:
         identity: the answer to IDENTIFY_SYSTEM; None without a connection.
@@ -51,10 +51,11 @@ class PublicationFacts:
         foreign_tables: tables that only another role may publish.
         statements: SQL that creates the missing ones; empty if none is missing.
         problem: why the first run will refuse them; None if it will not.
-        ours: publications that pgsluice made and our role may alter.
-        of_others: publications that pgsluice made and another role owns.
-        left: SQL that completes our publications, but that our role may not run.
-        similar: a publication of the user's by the missing name that may be a misspelling of it.
+        ours: managed publications that our role may alter.
+        of_others: managed publications that another role owns.
+        left: SQL that our publications still need, but that our role lacks the privilege to run.
+        similar: a user's publication whose name is similar to the missing one, which may be a
+            misspelling.
     """
 
     existing: tuple[str, ...]
@@ -78,7 +79,7 @@ class PublishedTable:
         has_key: it has a primary key or a replica identity index.
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
-        unique_columns: columns that could be its key: those of a unique index, never NULL.
+        unique_columns: columns that can be its key: those of a unique index, all NOT NULL.
         unique_index: that index.
     """
 
@@ -94,23 +95,23 @@ class PublishedTable:
 
     @property
     def shown(self) -> str:
-        """The name for a sentence."""
+        """The table's name for a sentence."""
         return shown(f"{self.schema}.{self.name}")
 
     @property
     def sql_name(self) -> str:
-        """The name for a statement, qualified and quoted."""
+        """The table's name for a statement, qualified and quoted."""
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredKey:
-    """A key that a subscription names.
+    """A key in a subscription's configuration.
 
     Attributes:
-        index: that proves that no two rows have the same key; None: none does.
-        is_shared: the statistics have seen several rows of one key.
-        lacking: partition columns that are not among the key's: no index can prove it.
+        index: an index that proves that keys are unique; None: there is none.
+        is_shared: the statistics have several rows with one key.
+        lacking: partition key columns that are missing in the key, so that no index can prove it.
     """
 
     subscription: str
@@ -147,17 +148,17 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class SpoolFacts:
-    """The spool's folder and what is in it.
+    """The spool's folder and its content.
 
     Attributes:
         problem: why nothing can be written to the folder; None if it can.
         file_system: its type as the kernel names it; None if unknown.
         free_bytes: free space of its file system.
-        identity: whose changes the spool holds; None without a spool.
-        received: what the spool holds; None before its first run.
-        has_frontier: it has the file of its frontier.
+        identity: the source of the spool's changes; None without a spool.
+        received: the extent of the spool; None before its first run.
+        has_frontier: it has the file of its received-through LSN.
         unreadable: why the spool cannot be read; None if it can, or if there is none.
-        way_out: what to do about that.
+        way_out: how to solve that.
     """
 
     path: str
@@ -172,18 +173,18 @@ class SpoolFacts:
 
     @property
     def frontier(self) -> Lsn | None:
-        """Up to where everything was received; None before the first run."""
+        """The received-through LSN; None before the first run."""
         return None if self.received is None else self.received.frontier
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimit:
-    """How many connections something allows.
+    """A limit on the number of connections.
 
     Attributes:
-        name: what allows them, for a sentence.
+        name: what has the limit, for a sentence.
         raise_by: SQL that raises it, with a ``{}`` for the new number.
-        limit: without those that are reserved for others.
+        limit: the limit, without connections that are reserved for others.
     """
 
     name: str
@@ -194,19 +195,20 @@ class ConnectionLimit:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """Everything that the server was asked for, and what it is compared with.
+    """All facts about the server, and the settings to compare them with.
 
     Attributes:
         wal_sender_timeout_ms: 0 if there is no timeout.
-        is_behind_pooler: the process that greeted us is not the one that runs our statements.
-        is_awaited: the server would take capture for a synchronous standby.
-        connection_limits: those that hold for our role.
+        is_behind_pooler: the server process of the connection differs from the one that runs our
+            statements.
+        is_awaited: the server would treat capture as a synchronous standby.
+        connection_limits: the limits for our role.
         tables: the tables that the publications send, or that the first run will publish.
-        rights: what our role may do with the tables that copies read.
+        rights: our role's privileges on the tables that copies read.
         column_types: the types of their columns; None unless ``binary`` is configured.
-        catalog: all relations, for publications of our own.
+        catalog: all relations, for pgsluice's own publications.
         sent: what the server's publications send, or will send after the first run, by OID.
-        keys: those that subscriptions name.
+        keys: the keys in the configuration of subscriptions.
     """
 
     config: Config
@@ -229,10 +231,10 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """The folder that a subscription writes below, or the URL of an object store.
+    """The folder or the URL of an object store to which a subscription writes.
 
     Attributes:
-        problem: why nothing can be written there; None if it can, as far as is known.
+        problem: why nothing can be written there; None: no problem is known.
     """
 
     subscription: str
@@ -242,7 +244,7 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentFacts:
-    """What is installed; a version is None if the package is missing."""
+    """The installed software; a version is None if the package is missing."""
 
     java: Java | None
     pyspark: str | None
@@ -255,8 +257,8 @@ class LocalFacts:
 
     Attributes:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
-        records: of the subscriptions that have run.
-        capture: what capture said last of itself.
+        records: the records of subscriptions that have run.
+        capture: the last state that capture reported.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""A finding: its severity, what was checked, what is the case, and what to do about it."""
+"""A finding: its severity, what was checked, the result, and what to do about it."""
 
 from __future__ import annotations
 

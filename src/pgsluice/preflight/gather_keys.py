@@ -1,4 +1,4 @@
-"""What the catalog and the statistics say of the keys that subscriptions name."""
+"""Reads from the catalog and the statistics whether configured keys are unique."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = s.schem
 WHERE c.oid = ANY (%s::oid[]) AND s.inherited = (c.relkind = 'p')
 AND s.most_common_vals IS NOT NULL
 """
-"""A value is a common one only if ANALYZE has met it twice."""
+"""The minimum number of rows with a common value: ANALYZE has seen it at least twice."""
 
 
 def configured_keys(
     connection: psycopg.Connection[tuple[Any, ...]], config: Config, catalog: SourceCatalog
 ) -> tuple[ConfiguredKey, ...]:
-    """The keys in the subscriptions that are applied, of tables that have their columns."""
+    """The configured keys of enabled subscriptions, for tables that have their columns."""
     tables = {f"{table.namespace}.{table.name}": table for table in catalog.tables.values()}
     found: list[ConfiguredKey] = []
     for subscription in config.subscriptions:

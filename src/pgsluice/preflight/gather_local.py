@@ -19,7 +19,7 @@ from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
 
 
 def gather_spool(path: Path) -> SpoolFacts:
-    """Look at the spool's folder and at the spool in it; never raises for what is there."""
+    """Read the spool's folder and the spool in it; never raises because of its state."""
     identity, received, has_frontier, problem = None, None, True, None
     try:
         if Spool.exists(path):
@@ -45,7 +45,7 @@ def gather_spool(path: Path) -> SpoolFacts:
 
 
 def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | None) -> LocalFacts:
-    """Look at the targets' folders and at what is installed."""
+    """Read the targets' folders and the installed software."""
     targets = [_target(subscription) for subscription in config.subscriptions]
     environment = EnvironmentFacts(find_java(), _version("pyspark"), _version("deltalake"))
     return LocalFacts(
@@ -68,7 +68,7 @@ def _target(subscription: SubscriptionConfig) -> TargetFacts:
 
 
 def _records(path: Path) -> tuple[SubscriptionRecord, ...]:
-    """The subscriptions' records; none where they cannot be read, which another check says."""
+    """The subscriptions' records; empty if they are unreadable, which another check reports."""
     try:
         return tuple(Spool.open(path).subscriptions()) if Spool.exists(path) else ()
     except PgsluiceError:
@@ -83,7 +83,8 @@ def _version(package: str) -> str | None:
 
 
 def _fixed_part(target: str) -> Path | None:
-    """The folder that a target's path template begins with; None if it is no path on a disk."""
+    """The fixed folder at the start of a target's path template; None if it is not a path on a
+    disk."""
     if "://" in target or not target.startswith("/"):
         return None
     return Path(target.partition("{")[0].rpartition("/")[0] or "/")

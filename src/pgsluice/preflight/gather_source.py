@@ -56,7 +56,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
 
 _TO_BE_MADE = ""
-"""The publication that the first run will make, in place of its name."""
+"""The placeholder for a publication that the first run will create."""
 
 _SESSION = """
 SELECT pg_backend_pid(),
@@ -99,10 +99,10 @@ _ALL_ACTIONS = _INSERTS | {"update", "delete"}
 
 
 def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
-    """Ask the server.
+    """Read the facts about the server.
 
     Raises:
-        ConfigError, SourceUnreachable, SourceRefused: it cannot be asked.
+        ConfigError, SourceUnreachable, SourceRefused: it cannot be queried.
     """
     source = config.source
     with (
@@ -156,7 +156,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
 
 
 def _captures_name(connection: Connection) -> str:
-    """The application_name that capture will have: the dsn's, or its own."""
+    """The application_name of capture: that of the dsn, or its default."""
     name = connection.info.parameter_status("application_name") or ""
     return "pgsluice capture" if name == "pgsluice check" else name
 
@@ -176,7 +176,7 @@ def _replication(source: SourceConfig) -> ReplicationFacts:
 def _publications(
     connection: Connection, names: tuple[str, ...], requested: tuple[str, ...] | None
 ) -> PublicationFacts:
-    """Which publications exist, and what a run will do about the rest."""
+    """Which publications exist, and what a run will do about the missing ones."""
     known = publications_of(connection, [*names, *(name + INSERT_SUFFIX for name in names)])
     problem, statements, left = None, "", tuple[str, ...]()
     try:
@@ -208,7 +208,7 @@ def _publications(
 def _similar(
     connection: Connection, names: Collection[str], known: Collection[str]
 ) -> dict[str, str]:
-    """For each missing publication the user's own that has nearly the same name."""
+    """For each missing publication, the user's publication with the most similar name."""
     rows = connection.execute("SELECT pubname FROM pg_catalog.pg_publication").fetchall()
     others = publications_of(connection, [name for (name,) in rows if name not in names])
     theirs = [name for name, info in others.items() if not info.is_ours]
@@ -227,7 +227,7 @@ def _publishable(connection: Connection) -> list[UserTable]:
 def _existing(
     connection: Connection, names: tuple[str, ...], publications: PublicationFacts
 ) -> list[str]:
-    """The publications at the server, and pgsluice's own for tables that send only INSERTs."""
+    """The existing publications, including managed ones for tables that only send inserts."""
     if not publications.existing:
         return []
     insert_names = [name + INSERT_SUFFIX for name in names]
@@ -240,8 +240,8 @@ def _existing(
 
 
 def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
-    """What the publications that the first run creates will send: of partitioned tables, the
-    leaves."""
+    """The relations that publications of the first run will send; for partitioned tables, the leaf
+    partitions."""
     sent = {}
     for user_table in _publishable(connection):
         actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
@@ -260,7 +260,7 @@ def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
 
 
 def _will_send_generated(connection: Connection, config: Config, catalog: SourceCatalog) -> bool:
-    """Whether a run has pgsluice's publications at the server send stored generated columns."""
+    """Whether a run will let the managed publications send stored generated columns."""
     names = generated_columns(config) if connection.info.server_version >= 180000 else ()
     return names is None or any(
         column.generated == "s" and column.name in names
@@ -270,7 +270,7 @@ def _will_send_generated(connection: Connection, config: Config, catalog: Source
 
 
 def _with_generated(sent: Sent, catalog: SourceCatalog, ours: Collection[str]) -> Sent:
-    """What is sent once pgsluice's publications send stored generated columns."""
+    """The sent relations after the managed publications send stored generated columns."""
     with_generated = {}
     for oid, relation in sent.items():
         columns = tuple(c.name for c in catalog.tables[oid].columns if c.generated in ("", "s"))
@@ -347,10 +347,11 @@ def _rights(
     published: Sequence[UserTable],
     names: Collection[str],
 ) -> tuple[TableRights, ...]:
-    """Our role's rights on what copies read: roots, or what our own publications publish as.
+    """Our role's privileges on the tables that copies read: roots, or the relations that our own
+    publications publish.
 
     Args:
-        names: of the publications at the server; none: the first run will make them.
+        names: the publications on the server; empty: the first run will create them.
     """
     read = set[int]()
     if any(subscription.publications is None for subscription in config.subscriptions):
@@ -378,8 +379,8 @@ def _rights_on_columns(
     names: Collection[str],
     rights: Mapping[int, TableRights],
 ) -> dict[int, TableRights]:
-    """The rights on tables of which single columns may be read, as they count for what is
-    published."""
+    """The privileges on tables of which only some columns may be read, with respect to the
+    published columns."""
     wanted: defaultdict[int, set[str]] = defaultdict(set)
     facts = {} if names else fetch_many(connection, rights)
     for subscription in config.subscriptions:

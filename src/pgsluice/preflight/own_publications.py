@@ -1,10 +1,10 @@
 """Checks of pgsluice's own publications: whether each subscription gets what they promise.
 
 Executing the statements checks what PostgreSQL checks when a publication is created. What
-PostgreSQL refuses at the first UPDATE or DELETE is a warning here, because it would park the
-table. And our rules act on what the server's publications send (contracts: publishing): a
-column that the server leaves out, or a row filter on the server that turns UPDATEs into
-actions that ours do not publish, is an error.
+PostgreSQL refuses at the first UPDATE or DELETE is a warning here, because it would park the table.
+Our rules apply to what the server's publications send (contracts: publishing): a column that the
+server does not send, or a row filter on the server that turns UPDATEs into actions that ours do not
+publish, is an error.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _check_relation(
 def _unsent_columns(
     publisher: Publisher, relation: PublishedRelation, table: SourceTable
 ) -> dict[str, str]:
-    """The columns that our rules need and the server does not send: name -> who needs it."""
+    """The columns that our rules need but the server does not send: name -> what needs it."""
     sent = {column.name for column in table.columns if not column.generated}
     lists = [published.columns for published in relation.by]
     if lists and lists[0] is not None:
@@ -159,7 +159,8 @@ def _about_generated(table: SourceTable, name: str) -> str:
 
 
 def _server_filter_conflicts(publisher: Publisher, relation: PublishedRelation) -> bool:
-    """Whether a row filter on the server turns an UPDATE into what ours treat differently."""
+    """Whether a row filter on the server turns an UPDATE into actions that ours treat
+    differently."""
     resolution = publisher.resolution
     is_filtered = bool(relation.by) and all(by.row_filter is not None for by in relation.by)
     if not is_filtered or "update" not in resolution.published:
@@ -171,7 +172,7 @@ def _server_filter_conflicts(publisher: Publisher, relation: PublishedRelation) 
 def _unsent_tables(
     subscription: SubscriptionConfig, own: Sequence[Publication], facts: SourceFacts
 ) -> Iterator[Finding]:
-    """Tables in our publications of which the server sends nothing."""
+    """Tables in our publications that the server does not send."""
     reached = set(facts.sent)
     for oid in facts.sent:
         if (table := facts.catalog.tables.get(oid)) is not None:

@@ -92,13 +92,13 @@ def _missing(facts: SourceFacts) -> Finding:
 
 
 def check_column_lists(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether publications agree on each table's columns, as PostgreSQL requires."""
+    """Whether publications have the same columns of each table, as PostgreSQL requires."""
     if disagreement := disagreeing(facts.sent.values()):
         yield error("publication", disagreement.what, disagreement.hint)
 
 
 def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
-    """Which generated columns targets will not have."""
+    """Which generated columns the targets will not have."""
     for oid, relation in facts.sent.items():
         table = facts.catalog.tables.get(oid)
         columns = table.columns if table is not None else ()
@@ -122,7 +122,7 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
-    """How a table's publications send its stored generated columns."""
+    """The statement with which a table's publications send its stored generated columns."""
     if not facts.publications.existing:
         return "if you want them: `pgsluice check CONFIG` after the first run prints the statement"
     statements = [
@@ -133,7 +133,7 @@ def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
 
 
 def check_messages(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether messages of savepoints that are rolled back would be received."""
+    """Whether messages of rolled back savepoints would be received."""
     source = facts.config.source
     if source.messages and source.streaming not in (None, "off"):
         yield warning(

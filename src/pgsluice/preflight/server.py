@@ -15,7 +15,8 @@ _LOW_WAL_BYTES = 2**30
 _SHORT_TIMEOUT_MS = 10_000
 _SHORT_IDLE_S = 24 * 3600.0
 _OTHER_CONNECTIONS = 4
-"""Of a run, beside its copies: to receive, hold a snapshot, look at the catalog, make a slot."""
+"""The connections of a run in addition to its copies: to receive, to hold a snapshot, to refresh
+the catalog, to create a slot."""
 
 
 def check_connection(facts: SourceFacts) -> Iterator[Finding]:
@@ -36,7 +37,7 @@ def check_version(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_wal_level(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether the WAL has what logical decoding needs."""
+    """Whether the WAL has the information for logical decoding."""
     if facts.server.wal_level == "logical":
         yield ok("wal_level", "logical")
     else:
@@ -59,7 +60,7 @@ def check_standbys(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_slots_and_walsenders(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether a slot and a walsender are free to stream, and another to copy meanwhile."""
+    """Whether a slot and a walsender are free for the stream, and one more for copies."""
     server = facts.server
     free = server.max_replication_slots - server.used_replication_slots
     # The first run creates our slot; a copy takes a temporary one beside it.
@@ -70,7 +71,8 @@ def check_slots_and_walsenders(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Finding:
-    """``needed`` are taken to stream, and one more to copy a table meanwhile."""
+    """A finding about a limit of which ``needed`` are used by the stream, and one more by a
+    copy."""
     if free > needed:
         return ok(setting, f"{limit}, {free} of them free")
     sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"
@@ -80,9 +82,9 @@ def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Fi
 
 
 def check_connections(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether copies have as many connections as they may take.
+    """Whether copies can have as many connections as configured.
 
-    All copies of a run together have those of the subscription that allows the most.
+    All copies of a run together use the largest limit of its subscriptions.
     """
     subscriptions = [each for each in facts.config.subscriptions if each.enabled]
     needed = _OTHER_CONNECTIONS + max((each.copy_workers for each in subscriptions), default=0)
@@ -130,7 +132,7 @@ def check_limits(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_options(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether the server can do what ``[source]`` asks for."""
+    """Whether the server supports the options in ``[source]``."""
     source = facts.config.source
     try:
         pgoutput_options(source, source.publications, facts.server.version_num)

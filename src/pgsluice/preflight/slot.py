@@ -1,4 +1,4 @@
-"""Checks of the slot: it is ours, and the spool can continue from where it is."""
+"""Checks of the slot: whether it is ours, and whether the spool can continue from its position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER_SLOT = "name another slot in [source]"
 
 
 def check_slot(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether the slot exists, is ours, and still has what the spool lacks."""
+    """Whether the slot exists, is ours, and still has the WAL that the spool needs."""
     slot, frontier = facts.slot, facts.spool.frontier
     if slot is not None:
         finding = _unusable(facts, slot) or _usable(facts.spool, slot)
@@ -79,10 +79,10 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
 
 
 def check_timeline(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether capture would follow a promotion: the same decision, without acting on it.
+    """Whether capture would follow a promotion: the same decision, without its effects.
 
-    Nothing if the spool is another system's, or is on the server's timeline already. Only
-    capture knows the spool's prepared transactions, so they are left to it.
+    No finding if the spool belongs to another system, or is already on the server's timeline.
+    Prepared transactions in the spool are not considered, because only capture knows them.
     """
     identity, received = facts.spool.identity, facts.spool.received
     system = facts.replication.identity

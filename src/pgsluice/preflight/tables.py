@@ -53,7 +53,7 @@ def check_row_security(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether updates and deletes are published, and find the row that they mean."""
+    """Whether updates and deletes are published, and identify their row."""
     without = [table for table in facts.tables if not table.has_identity]
     for table in without:
         if table.sends_updates:
@@ -85,7 +85,7 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_keys(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether the keys that subscriptions name are proved to be unique."""
+    """Whether configured keys are proved to be unique."""
     for key in facts.keys:
         what = (
             f'"{key.subscription}": {shown(f"{key.schema}.{key.name}")} ({", ".join(key.columns)})'
@@ -121,7 +121,7 @@ def _unique_statements(key: ConfiguredKey) -> Iterator[str]:
 
 
 def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
-    """What gives tables a key: only columns are proposed that can be one."""
+    """Ways to give tables a key; only suitable columns are proposed."""
     unique = [table for table in tables if table.unique_columns][:_SHOWN_TABLES]
     if unique:
         keys = (
@@ -135,7 +135,7 @@ def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
 
 
 def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
-    """What makes the source send updates and deletes of tables."""
+    """Ways to have updates and deletes of tables sent."""
     yield "for tables whose updates and deletes you want:"
     for table in tables[:_SHOWN_TABLES]:
         if table.unique_index:
@@ -153,7 +153,7 @@ def _choose_a_key(table: PublishedTable) -> str:
 
 
 def _has_configured_key(table: PublishedTable, config: Config) -> bool:
-    """Whether all subscriptions that are applied name a key of the table."""
+    """Whether all enabled subscriptions have a configured key for the table."""
     enabled = [subscription for subscription in config.subscriptions if subscription.enabled]
     title = f"{table.schema}.{table.name}"
     return bool(enabled) and all(subscription.key.get(title) for subscription in enabled)
@@ -187,7 +187,7 @@ def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_configured_names(facts: SourceFacts) -> Iterator[Finding]:
-    """Whether settings of subscriptions name tables and columns that are sent."""
+    """Whether the names in subscriptions' settings match published tables and columns."""
     relations = facts.catalog.tables
     sent = {oid for oid in facts.sent if oid in relations}
     sent |= {above for oid in sent for above in relations[oid].ancestors}
@@ -211,6 +211,6 @@ def _list_tables(tables: Sequence[PublishedTable]) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     more = len(names) - _SHOWN_TABLES
     return ", ".join(names[:_SHOWN_TABLES]) + (f" and {more} more" if more > 0 else "")

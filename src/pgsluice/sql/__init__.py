@@ -1,4 +1,4 @@
-"""SQL text as PostgreSQL reads it: tokens, quoting, and errors with a position.
+"""Parses SQL text like PostgreSQL: tokens, quoting, and errors with a position.
 
 Publication statements and row filters are both parsed with this. Every error has the server's
 message and the position in the text that the server reports.

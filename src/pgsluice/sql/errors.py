@@ -21,7 +21,7 @@ class SqlRefused(ConfigError):
         detail: its DETAIL, or None.
         server_hint: its HINT, or None.
         position: in ``source``, in characters from 0; None where the server reports none.
-        source: the text that ``position`` counts in.
+        source: the text that contains the position.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SqlRefused(ConfigError):
         return self.what
 
     def located_in(self, source: str | None, shift: int = 0) -> Self:
-        """The same error, for the text that its position counts in."""
+        """The same error with the text that contains its position."""
         position = None if self.position is None else self.position + shift
         facts = {**self.facts, "position": position, "source": source}
         return type(self)(self.message, **facts)

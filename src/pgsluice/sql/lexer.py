@@ -1,8 +1,8 @@
-"""Split SQL text into tokens, as PostgreSQL's scanner does.
+"""Splits SQL text into tokens, as PostgreSQL's scanner does.
 
 An operator is, as on the server, the longest run of operator characters, cut before a comment. A
-trailing ``+`` or ``-`` belongs to it only if it holds one of ``~ ! @ # ^ & | ` ? %``, too. Names
-are folded to lower case unless quoted; a string's token holds its value.
+trailing ``+`` or ``-`` belongs to it only if the operator also contains one of ``~ ! @ # ^ & | ` ?
+%``. Unquoted names are folded to lower case; a string's token has its value.
 
 Source: src/backend/parser/scan.l, standard_conforming_strings = on.
 """

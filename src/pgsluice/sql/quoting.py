@@ -10,10 +10,10 @@ from pgsluice.sql.lexer import tokenize
 
 
 def quote_identifier(name: str) -> str:
-    """A name, quoted unless it is plain and no reserved keyword.
+    """A name, quoted unless it is plain and not a reserved keyword.
 
-    Characters that cannot be seen are written as escapes, so that a statement can be printed and
-    pasted whatever the name.
+    Invisible characters are written as escapes, so that a statement with any name can be printed
+    and pasted.
     """
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
     if plain and keywords().get(name, "U") == "U":
@@ -56,7 +56,7 @@ def parenthesised(expression: str) -> str:
 
 
 def any_of(expressions: Sequence[str]) -> str | None:
-    """Expressions, ORed; None without any."""
+    """Expressions combined with OR; None if there are none."""
     if len(expressions) < 2:
         return expressions[0] if expressions else None
     return " OR ".join(map(parenthesised, expressions))

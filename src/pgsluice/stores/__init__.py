@@ -1,4 +1,5 @@
 """Folders of files, on a disk or in an object store: one contract for both.
 
-:mod:`.contract` says what a folder can do. :func:`.places.folder_at` opens one by its path or URL.
+:mod:`.contract` defines the operations of a folder. :func:`.places.folder_at` opens one by its path
+or URL.
 """

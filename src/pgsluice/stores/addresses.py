@@ -1,4 +1,4 @@
-"""URLs of folders in object stores; reading one needs no client of a store."""
+"""Parses URLs of folders in object stores, without a client of a store."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _CLOUDS: dict[str, Cloud] = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "azure"),
 }
 SCHEMES = ("file", *_CLOUDS)
-"""Of URLs that name a folder: on a disk, or in an object store."""
+"""Schemes of URLs for folders, on a disk or in an object store."""
 
 
 class Address(NamedTuple):
-    """Where a folder lies in an object store.
+    """The location of a folder in an object store.
 
     Attributes:
-        cloud: whose interface the store has; ``s3`` is many stores'.
-        bucket: or container.
-        account: as a URL of Azure may name it, with its host; else empty.
-        prefix: of the folder's names, with ``/`` at its end; empty for the whole bucket.
+        cloud: the store's interface; many stores have that of ``s3``.
+        bucket: the bucket or container.
+        account: for Azure: the account in the URL, with its host; else empty.
+        prefix: the prefix of names in the folder, ending with ``/``; empty for the whole bucket.
     """
 
     cloud: Cloud
@@ -35,14 +35,14 @@ class Address(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The URL of the whole bucket, as object stores' clients take it."""
+        """The URL of the whole bucket, in the form of object stores' clients."""
         if self.account:
             return f"abfss://{self.bucket}@{self.account}"
         return f"{ {'s3': 's3', 'gcs': 'gs', 'azure': 'az'}[self.cloud] }://{self.bucket}"
 
 
 def why_no_address(url: str) -> str | None:
-    """What is wrong with a URL as that of a folder; None: nothing, or it is no URL."""
+    """Why a URL cannot be that of a folder; None: it can, or the text is not a URL."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return None
@@ -66,10 +66,10 @@ def why_no_address(url: str) -> str | None:
 
 
 def address_of(url: str) -> Address:
-    """Where a URL points to.
+    """Parse the location in a URL.
 
     Raises:
-        ConfigError: it is none of an object store that we know.
+        ConfigError: it is not the URL of a known object store.
     """
     if why := why_no_address(url):
         raise ConfigError(f"{url} {why}")

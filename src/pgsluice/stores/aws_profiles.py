@@ -1,7 +1,7 @@
 """Profiles of AWS's command line: ``~/.aws/credentials`` and ``~/.aws/config``.
 
-Keys that lie there are read here. A profile that gets its keys from elsewhere (a role, single
-sign-on, a program) needs boto3.
+Keys in these files are read here. A profile with other sources of keys (a role, single sign-on, a
+program) needs boto3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FROM_ELSEWHERE = ("role_arn", "sso_session", "sso_start_url", "credential_proce
 
 
 class StaticKeys:
-    """Keys that do not expire while the process works; called, they answer as obstore asks."""
+    """Keys that do not expire; a call returns them in obstore's form."""
 
     def __init__(self, access_key_id: str, secret_access_key: str, token: str | None) -> None:
         self._answer = {
@@ -34,17 +34,18 @@ class StaticKeys:
 
 
 class Profile(NamedTuple):
-    """What a profile says; ``keys`` is what obstore takes as a provider of credentials."""
+    """The content of a profile; ``keys`` is a credential provider for obstore."""
 
     keys: Any
     region: str | None
 
 
 def profile_of(name: str | None) -> Profile | None:
-    """A profile: of this name, else the environment's, else the default one; None: there is none.
+    """A profile: of this name, else the one in the environment, else the default one; None: there
+    is none.
 
     Raises:
-        StoreError: a profile that was named is not there, or needs boto3.
+        StoreError: the profile of that name does not exist, or needs boto3.
     """
     named = name or os.environ.get("AWS_PROFILE")
     profile = named or _DEFAULT

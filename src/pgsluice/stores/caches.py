@@ -1,4 +1,5 @@
-"""Small unique files in this process's memory: they never change, so each is fetched once."""
+"""Caches small unique files in this process's memory: they never change, so each is fetched
+once."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from collections import OrderedDict
 from typing import Any
 
 FILE_BYTES = 4 << 20
-"""Larger files are not kept."""
+"""Larger files, in bytes, are not cached."""
 _ALL_BYTES = 64 << 20
 
 
 class ByteCache:
-    """What was used last, up to a size in bytes."""
+    """The most recently used files, up to a total size in bytes."""
 
     def __init__(self, limit: int = _ALL_BYTES) -> None:
         self._limit = limit
@@ -28,7 +29,7 @@ class ByteCache:
             return self._kept.get(key)
 
     def put(self, key: Any, data: Any) -> None:
-        """Keep bytes, if they are not too many."""
+        """Keep bytes, unless they are too large."""
         if len(data) > FILE_BYTES:
             return
         with self._lock:
@@ -39,7 +40,7 @@ class ByteCache:
                 self._drop(next(iter(self._kept)))
 
     def drop(self, key: Any) -> None:
-        """Forget bytes."""
+        """Remove bytes."""
         with self._lock:
             self._drop(key)
 

@@ -1,8 +1,8 @@
-"""The clients of stores that this process has open: one for each bucket and its options.
+"""The clients of stores in this process: one for each bucket and its options.
 
-A client has threads of its own, which a fork does not take along: a child that was forked after
-its parent used one would wait for ever. So a client is opened when it is first used, and a child
-of such a parent is refused with words. Spark's daemon, which forks Python workers, uses none.
+A client has threads, which do not exist in a forked child: a child whose parent had used a client
+would wait for ever. So a client is opened when it is first used, and such a child gets an error.
+Spark's daemon, which forks Python workers, uses no client.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _KINDS: dict[str, Callable[..., Any]] = {
 
 
 class Place(NamedTuple):
-    """A bucket and how to get at it.
+    """A bucket, with the options to access it.
 
     Attributes:
-        address: its prefix says nothing here.
-        options: as the user has set them, sorted.
+        address: the location; its prefix is ignored here.
+        options: the user's options, sorted.
     """
 
     address: Address
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class _Process:
-    """What this process has open."""
+    """The open clients of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -59,7 +59,7 @@ os.register_at_fork(after_in_child=_here.after_fork)
 
 
 def client_of(place: Place) -> Client:
-    """The client of a bucket, which is opened at its first use.
+    """The client of a bucket, opened at its first use.
 
     Raises:
         StoreError: its options are wrong, or this process was forked after its parent used one.

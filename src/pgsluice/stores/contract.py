@@ -1,16 +1,15 @@
-"""What pgsluice needs of a folder of files: on a disk, or below a prefix of an object store.
+"""The contract of a folder of files: on a disk, or below a prefix of an object store.
 
 Names are relative paths with ``/``. Two kinds of files share a folder:
 
-- *Named files*, whose name is the statement: the commit of a version, the newest record. One writer
-  creates such a name (:meth:`Folder.create`), or replaces exactly the content that it has read
+- *Named files* have a fixed name, such as the commit of a version, or the newest record. Only one
+  writer can create such a name (:meth:`Folder.create`), or replace the content that it has read
   (:meth:`Folder.replace`).
-- *Unique files*, whose name has a UUID. Nobody else writes that name, and its content never
-  changes (:meth:`Folder.write`); a copy of it may be kept.
+- *Unique files* have a UUID in their name. No other writer uses that name, and the content never
+  changes (:meth:`Folder.write`), so it can be cached.
 
-Every method raises :class:`StoreError` if the store does not do what it is asked for; an error that
-may pass is retried before. A folder on a disk raises ``OSError`` instead. A file that is not there
-is ``FileNotFoundError`` in both.
+Every method raises :class:`StoreError` if the store fails; temporary errors are retried first. A
+folder on a disk raises ``OSError`` instead. Both raise ``FileNotFoundError`` for a missing file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pgsluice.errors import PgsluiceError, TargetUnreachable
 
 
 class StoreError(TargetUnreachable):
-    """An object store does not answer, or refuses; ``hint`` says what ends it."""
+    """An object store does not answer, or refuses; ``hint`` says how to solve it."""
 
 
 class LinksRefused(StoreError):
@@ -43,13 +42,13 @@ class Changed(PgsluiceError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file that lies in a folder.
+    """A file in a folder.
 
     Attributes:
-        name: its path inside of the folder.
-        size: in bytes.
-        written_at: in seconds since 1970.
-        tag: differs for each content that the name has had.
+        name: its path inside the folder.
+        size: its size in bytes.
+        written_at: when it was written, in seconds since 1970.
+        tag: a value that differs between all contents that the name has had.
     """
 
     name: str
@@ -66,8 +65,8 @@ class Span(NamedTuple):
 
 
 class OutputStream(Protocol):
-    """A unique file while it is written. Nobody sees it before it is closed; if the block raises,
-    nobody ever does, or :meth:`Folder.delete` takes it away."""
+    """A unique file while it is written. It is invisible until it is closed; if the block raises,
+    it never becomes visible, or :meth:`Folder.delete` deletes it."""
 
     def write(self, data: Any, /) -> int: ...
 
@@ -85,96 +84,96 @@ class OutputStream(Protocol):
 
 
 class Folder(ABC):
-    """A folder. It pickles, and holds no connection itself.
+    """A folder. Picklable; it holds no connection itself.
 
-    Two folders are equal if they are the same place.
+    Two folders are equal if their locations are the same.
     """
 
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Where it lies, as a user would write it, and as deltalake takes it."""
+        """Its location, in the form of users and of deltalake."""
 
     @property
     @abstractmethod
     def path(self) -> Path | None:
-        """The folder on this machine's disk; None for one in an object store."""
+        """The folder's path on this machine's disk; None in an object store."""
 
     def storage_options(self) -> dict[str, str]:
-        """How deltalake reaches an object store; it has secrets."""
+        """deltalake's options for an object store, including secrets."""
         return {}
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> Hashable:
-        """Create a named file, durably when this returns.
+        """Create a named file; it is durable when this returns.
 
-        Its content has to differ from that of other writers, as by a UUID: after a lost answer
-        this is how a writer knows its own file.
+        Its content has to differ from that of other writers, for example by a UUID: if the answer
+        is lost, the writer recognises its own file by the content.
 
         Returns:
             its tag.
 
         Raises:
-            NameTaken: another writer has created it. After any other error the file may be there,
-                or be there later.
+            NameTaken: another writer has created it. After any other error the file may exist, now
+                or later.
         """
 
     @abstractmethod
     def replace(self, name: str, data: bytes, tag: Hashable | None) -> Hashable:
-        """Replace a small named file as a whole, durably when this returns.
+        """Replace a small named file as a whole; it is durable when this returns.
 
         Args:
-            tag: of the content to replace; None: there is no such file.
+            tag: the tag of the content to replace; None: the file must not exist.
 
         Returns:
             the new tag.
 
         Raises:
-            Changed: it has another content by now.
+            Changed: it has other content by now.
         """
 
     @abstractmethod
     def write(self, name: str) -> OutputStream:
-        """Begin a unique file. It is durable after :meth:`settle`."""
+        """Start a unique file. It is durable after :meth:`settle`."""
 
     @abstractmethod
     def settle(self, names: Iterable[str] = ()) -> None:
-        """Wait until files are durable: these, whoever has written them, and all that this thread
-        has written here. Those that are not there any more are left out.
+        """Wait until files are durable: these files, whoever wrote them, and all files that this
+        thread has written to the folder. Missing files are ignored.
 
-        In an object store only this process's own files can be waited for. So a task that hands
-        names on to another process settles them before.
+        In an object store, it can only wait for files of this process. So a task calls it before it
+        passes names to another process.
         """
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The content of a file, as it is now."""
+        """The current content of a file."""
 
     @abstractmethod
     def open(self, name: str, size: int | None = None) -> Any:
-        """Open a unique file for random access, as Arrow and Parquet do it. It has to be closed.
+        """Open a unique file for random access by Arrow and Parquet. The caller has to close it.
 
         Args:
-            size: in bytes, if it is known.
+            size: its size in bytes, if known.
         """
 
     @abstractmethod
     def read_spans(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Parts of a unique file; a part that ends behind the file's end is shorter."""
+        """Parts of a unique file; a part past the file's end is shorter."""
 
     @abstractmethod
     def entries(self, under: str = "", after: str = "") -> list[Stored]:
-        """The files directly in a folder, sorted by name; none, if there is no such folder.
+        """The files directly in a folder, sorted by name; none if the folder does not exist.
 
         Args:
-            under: the folder inside of this one, with ``/`` at its end.
-            after: only files whose whole name is greater; it begins with ``under``.
+            under: the folder inside this one, ending with ``/``.
+            after: only files whose whole name is greater; it starts with ``under``.
         """
 
     @abstractmethod
     def stat(self, name: str) -> Stored | None:
-        """A file as it is now; None: there is none."""
+        """The current state of a file; None if it does not exist."""
 
     @abstractmethod
     def delete(self, *names: str) -> None:
-        """Delete files; those that are not there are left out."""
+        """Delete files; missing files are ignored."""

@@ -1,7 +1,7 @@
-"""Errors of object stores in words: what is wrong with which bucket, and what ends it.
+"""Errors of object stores as text: which bucket has which problem, and how to solve it.
 
-A client's own text may have a signed URL in it, and pages of its inner state: only the store's code
-and message are taken from it.
+A client's own text may contain a signed URL, and pages of internal state. So only the store's code
+and message are used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Trouble(NamedTuple):
     """A kind of error.
 
     Attributes:
-        pattern: of the client's text.
-        what: a sentence, which may name ``{root}``, ``{doing}`` and ``{machine}``.
-        hint: what ends it.
+        pattern: a pattern for the client's text.
+        what: a sentence, which may contain ``{root}``, ``{doing}`` and ``{machine}``.
+        hint: how to solve it.
     """
 
     pattern: str
@@ -114,16 +114,18 @@ _ENDPOINT = re.compile(r"(https?://[^/\s?@]+)/")
 _CONNECTION = re.compile(r'message: "([^"]*)"')
 _OPTION = re.compile(r"Configuration key: \S+|Duplicate key \S+|failed to parse|Account must")
 _NO_SUCH_FILE = ("NoSuchKey", "BlobNotFound", "ResourceNotFound", "NoSuchVersion")
-"""Codes of 404; others are of the bucket, of an upload or of keys. A HEAD has none."""
+"""Codes of status 404 for missing files; other codes concern the bucket, an upload or keys. A HEAD
+has no code."""
 
 
 @contextmanager
 def in_words(address: Address, doing: str, name: str = "") -> Iterator[None]:
-    """Turn errors of the client into ours; a name that is not there is ``FileNotFoundError``.
+    """A context that turns errors of the client into ours; a missing name becomes
+    ``FileNotFoundError``.
 
     Args:
-        doing: a verb, as in "may not … s3://bucket".
-        name: of the file, for ``FileNotFoundError``.
+        doing: a verb for the sentence "may not … s3://bucket".
+        name: the file's name, for ``FileNotFoundError``.
     """
     try:
         yield
@@ -153,7 +155,7 @@ def _in_words(error: Exception, address: Address, doing: str) -> StoreError:
 
 
 def _of_the_store(text: str) -> list[str]:
-    """The store's own code and message, else what the network says; perhaps none."""
+    """The store's own code and message, else the network's error; may be empty."""
     if code := _CODE.search(text):
         message = _MESSAGE.search(text)
         parts = [part.group(1).strip() for part in (code, message) if part]
@@ -170,5 +172,5 @@ def _of_the_store(text: str) -> list[str]:
 
 
 def _without_queries(text: str) -> str:
-    """One line without what may be signed."""
+    """The text as one line, without signed parts of URLs."""
     return one_line(re.sub(r"\?\S*", "?…", text))[:_MESSAGE_CHARACTERS]

@@ -1,11 +1,12 @@
 """A folder on a disk of this machine, or on a network file system.
 
-A name is created by a hard link, which fails if the name is taken: so one writer makes it, and
-readers never see a file that is partly written. deltalake makes the versions of its tables so, too.
+A name is created by a hard link, which fails if the name exists. So only one writer can create it,
+and readers never see a partly written file. deltalake creates the versions of its tables in the
+same way.
 
-The operating system writes files out within half a minute. What pgsluice confirms must survive a
-power cut before that: so :meth:`LocalFolder.create`, ``replace`` and ``settle`` write files and the
-folders that name them out (fsync).
+The operating system writes files to the disk within half a minute. Confirmed data must survive a
+power failure before that, so :meth:`LocalFolder.create`, ``replace`` and ``settle`` call fsync for
+files and their folders.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from pgsluice.stores.contract import (
 )
 
 TEMPORARY_FOLDER = "_tmp"
-"""Inside of a folder: files that do not have their name yet. Readers of lakes skip such folders."""
+"""The subfolder for files that do not have their final name yet. Readers of lakes skip such
+folders."""
 WHY_NO_LINKS = "its file system refuses hard links, by which the versions of a Delta table are made"
 _REFUSALS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without hard links."""
@@ -146,7 +148,7 @@ class LocalFolder(Folder):
             (self.root / name).unlink(missing_ok=True)
 
     def _written(self, data: bytes) -> Path:
-        """A new file with this content, on the disk, that does not have its name yet."""
+        """A new durable file with this content, which does not have its final name yet."""
         folder = self.root / TEMPORARY_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{uuid.uuid4()}.tmp"
@@ -164,7 +166,7 @@ def refuses_links(folder: Path) -> bool:
     """Whether the file system of a folder is known to refuse hard links.
 
     Args:
-        folder: it need not exist yet.
+        folder: the folder, which need not exist yet.
     """
     existing = next(path for path in (folder, *folder.parents) if path.is_dir())
     try:
@@ -182,7 +184,7 @@ def refuses_links(folder: Path) -> bool:
 
 
 def _make_folders(path: Path) -> list[Path]:
-    """Make a folder and those above it; the folders that have to be written out with it."""
+    """Create a folder and its parents; returns the folders to sync."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -193,10 +195,10 @@ def _make_folders(path: Path) -> list[Path]:
 
 
 def _sync(*paths: Path) -> None:
-    """Write out files and folders; those that are not there any more are left out.
+    """Sync files and folders; missing ones are ignored.
 
-    So are folders above the lake's that may not be opened, and folders of a file system that has
-    nothing to write out for a folder.
+    Folders above the lake without permission to open are also ignored, and so are folders on a file
+    system that cannot sync folders.
     """
     for path in sorted({*paths}):
         try:

@@ -1,7 +1,7 @@
-"""``storage_options``: what a store's client needs besides its URL, as deltalake names it.
+"""``storage_options``: the settings of a store's client, under deltalake's names.
 
-A value ``env:NAME`` is that of an environment variable, on the machine that uses the store. What
-the options do not name, the clouds' own conventions do: environment variables, AWS's profiles, web
+A value ``env:NAME`` is read from an environment variable of the machine that uses the store. For
+missing options, the clouds' own conventions apply: environment variables, AWS's profiles, web
 identities, and the roles of instances and containers.
 """
 
@@ -26,7 +26,7 @@ _CLIENT = frozenset(
 )
 _RETRIES = frozenset(("max_retries", "retry_timeout"))
 _OF_DELTALAKE = ("s3_allow_unsafe_rename", "allow_unsafe_rename", "s3_locking_provider", "dynamo_")
-"""Beginnings of options that say how deltalake commits: not so, here."""
+"""Prefixes of options for deltalake's commits, which pgsluice does not use."""
 
 # A request may carry 32 MiB; a small one that hangs is sent again, or its outcome is looked at.
 _CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s"}
@@ -34,13 +34,13 @@ _RETRY_DEFAULTS = {"max_retries": "6", "retry_timeout": "90"}
 
 
 class ClientSettings(NamedTuple):
-    """What a store's client is made with.
+    """The settings of a store's client.
 
     Attributes:
-        config: of the cloud.
-        client: of its HTTP client.
-        retries: how often, and for how many seconds, a request is repeated.
-        keys: AWS's, where they are known; the client's own search finds others.
+        config: the settings of the cloud.
+        client: the settings of its HTTP client.
+        retries: how often, and for how many seconds, to repeat a request.
+        keys: AWS's keys, if known; else the client searches for them.
     """
 
     config: dict[str, str]
@@ -50,7 +50,7 @@ class ClientSettings(NamedTuple):
 
 
 def resolved(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with the values of the environment variables that they name.
+    """The options, with references to environment variables replaced by their values.
 
     Raises:
         StoreError: a variable is not set on this machine.
@@ -59,10 +59,10 @@ def resolved(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
-    """What the client of a store is made with, on this machine.
+    """The settings of a store's client on this machine.
 
     Raises:
-        StoreError: an environment variable or a profile that they name is not there.
+        StoreError: a referenced environment variable or profile does not exist.
     """
     config: dict[str, str] = {}
     client: dict[str, str] = dict(_CLIENT_DEFAULTS)
@@ -84,7 +84,7 @@ def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
 
 
 def deltalake_options(cloud: Cloud, options: Mapping[str, str]) -> dict[str, str]:
-    """The options as deltalake takes them, which knows neither references nor our profiles.
+    """The options in deltalake's form, which has neither references nor our profiles.
 
     Raises:
         StoreError: as :func:`client_settings`.
@@ -113,9 +113,9 @@ def _value(key: str, value: str) -> str:
 
 
 def _aws_keys(config: dict[str, str], profile: str | None) -> Any:
-    """AWS's keys of the options or of a profile; None: the client searches for them itself.
+    """AWS's keys in the options or in a profile; None: the client searches for them.
 
-    Keys of the options never mix with a session token of the environment.
+    Keys in the options are never combined with a session token in the environment.
     """
     bare = {key.removeprefix(_PREFIXES["s3"]): key for key in config}
     names = [bare.get(key) for key in ("access_key_id", "secret_access_key")]

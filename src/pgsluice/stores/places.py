@@ -1,4 +1,4 @@
-"""From a path or URL to the folder that it names."""
+"""Opens the folder of a path or URL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgsluice.stores.local import LocalFolder
 
 
 def local_path(uri: str) -> Path | None:
-    """The folder on a disk of this machine; None for one in an object store."""
+    """The folder's path on this machine's disk; None for a URL of an object store."""
     if "://" not in uri:
         return Path(uri).absolute()
     url = urlsplit(uri)
@@ -21,13 +21,13 @@ def local_path(uri: str) -> Path | None:
 
 
 def folder_at(uri: str, options: Mapping[str, str] = MappingProxyType({})) -> Folder:
-    """The folder of a path or URL; it need not exist, and nothing is asked of it yet.
+    """The folder of a path or URL; it need not exist, and is not accessed yet.
 
     Args:
-        options: of an object store, by the names that deltalake has for them.
+        options: options of an object store, under deltalake's names.
 
     Raises:
-        ConfigError: the URL is none of a place that we know, or its client is not installed.
+        ConfigError: the URL is of an unknown kind, or the store's client is not installed.
     """
     path = local_path(uri)
     if path is None:

@@ -1,8 +1,8 @@
-"""Whether tables may be written to a place: asked of the place itself, by writing there.
+"""Tests whether tables can be written safely to a place, by writing there.
 
-Two writers never overwrite each other only if the place has what names are created by: hard links
-on a disk, conditional writes in a store. There are stores that answer such a write with success
-whatever is there. So a name is created twice, and replaced from what it held before.
+Two writers cannot overwrite each other only if the place supports the safe creation of names: hard
+links on a disk, conditional writes in a store. Some stores ignore the condition and report success.
+So the test creates a name twice, and replaces it with an outdated tag.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _FOLDER = "_pgsluice_check"
 
 
 def why_unfit(template: str, options: Mapping[str, str]) -> str | None:
-    """Why tables may not be written to a place, as one sentence; None: they may.
+    """Why tables cannot be written safely to a place, as one sentence; None: they can.
 
     Args:
-        template: a folder or URL with ``{table}`` and perhaps ``{schema}``; its fixed part is
-            asked, and is as it was afterwards.
-        options: of an object store, by the names that deltalake has for them.
+        template: a folder or URL with ``{table}`` and maybe ``{schema}``; its fixed part is tested,
+            and cleaned up afterwards.
+        options: options of an object store, under deltalake's names.
     """
     fixed = template.partition("{")[0].rpartition("/")[0]
     if "://" in template and "://" not in fixed:

@@ -1,4 +1,4 @@
-"""A large file of a store for random access, as Arrow and Parquet read it."""
+"""A large file of a store for random access by Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import io
 from collections.abc import Callable
 
 _LEAST_BYTES = 1 << 20
-"""A smaller read fetches as much, so that those behind it need no request."""
+"""The minimum size of a request in bytes, so that following small reads need no request."""
 
 
 class RangedFile(io.RawIOBase):
-    """Fetches what is read, and a bit behind it.
+    """Fetches the requested bytes, and some bytes after them.
 
     Args:
-        fetch: gets a part by its start and length.
-        size: of the file, in bytes.
+        fetch: fetches a part, given its start and length.
+        size: the size of the file in bytes.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:

@@ -1,13 +1,14 @@
-"""A folder in an object store: S3 and what is compatible with it, Google Cloud Storage, Azure.
+"""A folder in an object store: S3 and compatible stores, Google Cloud Storage, Azure.
 
-A name is created by a conditional write (``If-None-Match: *``, or the first generation), so one
-writer makes it. The answer may be lost, and the client may repeat the request and then see its own
-file as another's: so *every* error of a create or a replacement is followed by a look at the name.
-Our bytes there: it is ours. Others: another's. None: once more. Therefore what is created under a
-name has to differ between writers, as commits do by their UUID. Unless :class:`NameTaken` or
-:class:`Changed` is raised, a failed create may still come into being.
+A name is created by a conditional write (``If-None-Match: *``, or the first generation), so only
+one writer can create it. If an answer is lost, the client may repeat the request and then mistake
+its own file for another writer's. So after *every* error of a create or a replacement, the name is
+read. With our bytes, the write succeeded. With other bytes, another writer was first. Without a
+file, the write is repeated. Therefore the content has to differ between writers, as commits do by
+their UUID. Unless :class:`NameTaken` or :class:`Changed` is raised, a failed create may still take
+effect later.
 
-What has returned is durable: there is nothing to write out.
+A write is durable when it returns: nothing has to be synced.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from pgsluice.stores.ranged_files import RangedFile
 from pgsluice.stores.uploads import PART_BYTES, Uploads, UploadStream
 
 WHOLE_READ_BYTES = 16 << 20
-"""Files up to this size are fetched as a whole when they are opened."""
+"""Files up to this size, in bytes, are fetched as a whole when they are opened."""
 _MERGED_GAP_BYTES = 1 << 20
-"""Spans that lie nearer than this are fetched by one request."""
+"""Parts with a smaller distance, in bytes, are fetched by one request."""
 _ATTEMPTS = 5
 _ATTEMPTS_S = 240.0
 _PAUSE_S = 0.2
@@ -50,11 +51,11 @@ _cache = ByteCache()
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class RemoteFolder(Folder):
-    """A folder below a prefix of a bucket; it pickles, and opens its client when it is used.
+    """A folder below a prefix of a bucket; picklable; opens its client when it is used.
 
     Attributes:
-        url: as the user has written it.
-        options: of the store, by the names that deltalake has for them; some are secret.
+        url: the URL, as the user wrote it.
+        options: the store's options, under deltalake's names; some are secret.
     """
 
     url: str
@@ -62,10 +63,10 @@ class RemoteFolder(Folder):
     _place: Place = field(repr=False)
 
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Nothing is asked of the store yet.
+        """Parse the URL; the store is not accessed yet.
 
         Raises:
-            ConfigError: the URL is none of an object store that we know.
+            ConfigError: it is not the URL of a known object store.
         """
         object.__setattr__(self, "url", url.rstrip("/"))
         object.__setattr__(self, "options", dict(options))
@@ -241,7 +242,7 @@ class RemoteFolder(Folder):
         return Stored(name, meta["size"], meta["last_modified"].timestamp(), _tag(meta))
 
     def _fetch(self, name: str, start: int, length: int) -> bytes:
-        """A part of a file; shorter or empty, where the file ends before."""
+        """A part of a file; shorter or empty at the file's end."""
         with in_words(self._address, "read from", name):
             try:
                 return bytes(self._client().get_range(self._key(name), start=start, length=length))
@@ -282,7 +283,7 @@ class RemoteFolder(Folder):
             raise BaseError(f"{type(failed).__name__}: {failed}")
 
     def _content(self, client: Client, key: str, name: str) -> tuple[bytes, Hashable] | None:
-        """The bytes and the tag of a name; None: there is no such file."""
+        """The bytes and the tag of a name; None if there is no such file."""
         try:
             with in_words(self._address, "read from", name):
                 found = client.get(key)
@@ -297,7 +298,7 @@ def _tag(meta: Any) -> str:
 
 
 def _merged(spans: Sequence[Span]) -> list[tuple[Span, list[Span]]]:
-    """Spans that lie near each other as one, each with its members."""
+    """Neighbouring parts combined, each with its members."""
     merged: list[tuple[Span, list[Span]]] = []
     for span in sorted(set(spans)):
         if merged:

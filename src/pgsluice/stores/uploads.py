@@ -1,8 +1,8 @@
-"""Files that are written: kept in memory up to a size, sent in the background, awaited once.
+"""Uploads files in the background, from memory up to a size, and waits for them once.
 
-A data file and its vectors go up at the same time as the next file is computed; the commit waits
-for all of them by :meth:`Uploads.settle`. What waits to be sent is bounded in bytes for the whole
-process: a writer that is faster than the store waits.
+A data file and its vectors are uploaded while the next file is computed; the commit waits for all
+of them with :meth:`Uploads.settle`. The bytes that wait for upload are limited for the whole
+process: a writer that is faster than the store has to wait.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any
 
 WHOLE_BYTES = 32 << 20
-"""Files up to this size are sent by one request."""
+"""Files up to this size, in bytes, are sent by one request."""
 PART_BYTES = 8 << 20
-"""Of larger ones, which are sent while they are written."""
+"""The part size of larger files, in bytes, which are sent while they are written."""
 _THREADS = 6
 _LARGE_THREADS = 1000  # each is started when it is needed
 _IN_FLIGHT_BYTES = 64 << 20
@@ -30,11 +30,11 @@ Send = Callable[[Any], None]
 
 
 class GivenUp(Exception):
-    """The block that wrote a file raised: nothing of it stays."""
+    """The block that wrote a file raised, so the file is not stored."""
 
 
 class _Budget:
-    """Bytes that may be in memory at a time; one file may always be."""
+    """The limit on the bytes in memory; a single file is always allowed."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -53,7 +53,7 @@ class _Budget:
 
 
 class Uploads:
-    """Those of this process that have not been awaited yet."""
+    """The uploads of this process that nothing has waited for yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,10 +82,10 @@ class Uploads:
         return upload
 
     def settle(self, place: Any, names: Iterable[str]) -> None:
-        """Wait for these files, and for all that this thread has written at a place.
+        """Wait for these files, and for all files that this thread has written to a place.
 
         Raises:
-            StoreError: one could not be sent.
+            StoreError: a file could not be sent.
         """
         wanted = {(place, name) for name in names}
         here = threading.get_ident()
@@ -102,7 +102,7 @@ class Uploads:
                 raise error
 
     def await_one(self, place: Any, name: str, *, forget: bool = False) -> None:
-        """Wait for a file, if it is being sent; whether that failed is another's business."""
+        """Wait for a file, if it is being sent; its errors are raised elsewhere."""
         with self._lock:
             found = self._pending.get((place, name))
             if found is not None and forget:
@@ -116,7 +116,7 @@ class Uploads:
 
 
 class UploadStream:
-    """A file that is written, as Arrow writes it."""
+    """A file being written by Arrow."""
 
     def __init__(self, uploads: Uploads, place: Any, name: str, send: Send) -> None:
         self._uploads = uploads
@@ -150,7 +150,7 @@ class UploadStream:
         return self._length
 
     def flush(self) -> None:
-        """Nothing: a file is whole or not there."""
+        """Do nothing: a file is stored as a whole or not at all."""
 
     def writable(self) -> bool:
         return True
@@ -162,7 +162,7 @@ class UploadStream:
         return False
 
     def close(self) -> None:
-        """The file is whole: send it, or its end."""
+        """Send the complete file, or its last part."""
         if self.closed:
             return
         self.closed = True

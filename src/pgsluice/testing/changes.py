@@ -42,10 +42,10 @@ class _Unfit:
 
 
 ABSENT: Final = _Absent()
-"""A value that the tuple does not carry (unchanged TOAST)."""
+"""A value that the tuple does not have (unchanged TOAST)."""
 
 UNFIT: Final = _Unfit()
-"""A value that its column's type cannot hold."""
+"""A value that does not fit its column's type."""
 
 Row = Mapping[str, Any]
 
@@ -86,7 +86,7 @@ class ChangesBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether old tuples are whole rows."""
+        """Whether old tuples have all columns."""
         return self.identity is ReplicaIdentity.FULL
 
     def commit(self) -> None:
@@ -94,7 +94,7 @@ class ChangesBuilder:
         self.position, self.ordinal = self.position + 1, 0
 
     def insert(self, row: Row) -> None:
-        """Add an INSERT; a column that ``row`` lacks is NULL."""
+        """Add an INSERT; missing columns of ``row`` are NULL."""
         self._add(INSERT, row, None)
 
     def update(self, row: Row, old: Row | None = None) -> None:
@@ -122,7 +122,7 @@ class ChangesBuilder:
         self.ordinal += 1
 
     def build(self) -> RelationChanges:
-        """The collected changes as one run."""
+        """The collected changes, with one definition."""
         table = np.array(self._rows, np.int64).reshape(-1, 6)
         return RelationChanges(
             relation=self.relation,

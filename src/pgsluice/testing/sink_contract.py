@@ -1,6 +1,6 @@
-"""The sink contract as tests: a new sink subclasses :class:`SinkContract` and is done.
+"""The sink contract as tests: a new sink subclasses :class:`SinkContract`.
 
-The subclass says how a sink is made and how its tables are read back, nothing else::
+The subclass only defines how a sink is created and how its tables are read back::
 
     class TestMySink(SinkContract):
         @pytest.fixture
@@ -28,4 +28,4 @@ class SinkContract(
     StagingContract,
     StagedChangesContract,
 ):
-    """What every sink owes; see :mod:`pgsluice.sinks.contract`."""
+    """The tests of every sink; see :mod:`pgsluice.sinks.contract`."""

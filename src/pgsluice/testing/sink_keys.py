@@ -31,14 +31,15 @@ KEYS: dict[str, pa.Array] = {
     "list of text": pa.array([["a,b"], ["a", "b"], [], [None], [""]], pa.list_(pa.string())),
     "list of float": pa.array([[0.0], [-0.0], [float("nan")]], pa.list_(pa.float64())),
 }  # fmt: skip
-"""Keys by type; different ones, of which some are equal to many engines."""
+"""Keys by type: different ones that some engines treat as equal."""
 
 
 class KeysContract(SinkTests):
-    """Each key has one row, whatever the engine holds to be equal."""
+    """Each key has one row, even if the engine treats different keys as equal."""
 
     def test_a_copy_with_two_rows_of_one_key_is_refused(self, sink: Sink) -> None:
-        """If nothing proves that there are none, also where two tasks have staged them."""
+        """Two rows with one key are refused unless keys are proved to be unique, even if two tasks
+        staged them."""
         self.loaded(sink, row(1), row(2))
         unproved = replace(TABLE, is_key_proved=False)
 
@@ -60,7 +61,8 @@ class KeysContract(SinkTests):
 
     @pytest.mark.parametrize("others", [False, True])
     def test_a_second_row_of_a_key_is_refused(self, sink: Sink, others: bool) -> None:
-        """If nothing proves that there is none: alone, and beside other changes."""
+        """A second row with a key is refused unless keys are proved to be unique: alone, and
+        together with other changes."""
         self.loaded(sink, row(1), row(2))
         t = changes()
         if others:
@@ -80,7 +82,7 @@ class KeysContract(SinkTests):
 
     @pytest.mark.parametrize("kind", KEYS)
     def test_keys_are_exact(self, sink: Sink, kind: str) -> None:
-        """Each key in a commit of its own, so that its row can lie in a file of its own."""
+        """Each key is written in a separate commit, so that its row can be in a separate file."""
         keys = KEYS[kind]
         schema = pa.schema([pa.field("id", keys.type, nullable=False), ("a", pa.int32())])
         table = TargetTable("public", "keys", schema, ("id",))

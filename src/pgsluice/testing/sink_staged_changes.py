@@ -1,4 +1,4 @@
-"""The sink contract: changes that tasks stage in pieces, and that one commit takes."""
+"""The sink contract: changes that tasks stage in pieces, and that one commit makes visible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StagedChangesContract(SinkTests):
     """Staged changes are invisible until the commit, and are committed once."""
 
     def staged_changes(self, sink: Sink, *tasks: list[NetChanges]) -> list[StagedChanges]:
-        """Stage changes as tasks do, each in pieces; what they return travels by pickle."""
+        """Stage changes as tasks do, each in pieces; their results are pickled."""
         if not self.writer(sink).can_stage_changes():
             pytest.skip("this sink applies a batch of a table in one task")
         staged = [self.writer(sink).stage_changes(pieces) for pieces in tasks]

@@ -1,4 +1,4 @@
-"""What the parts of the sink contract share: a table of the tests, and how it is written."""
+"""Shared by the parts of the sink contract: a table for the tests, and how it is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
 
 
 def identity(*, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> TargetIdentity:
-    """Whose rows the tests' table holds."""
+    """The origin of the rows in the tests' table."""
     return TargetIdentity(spool, oid, copy)
 
 
@@ -35,7 +35,7 @@ def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
 def net(
     *builders: ChangesBuilder, table: TargetTable = TABLE, is_key_proved: bool = True
 ) -> NetChanges:
-    """Net changes of what was built."""
+    """The net changes of the collected changes."""
     return net_changes(
         [builder.build() for builder in builders],
         schema=table.schema,
@@ -50,7 +50,7 @@ def changes(key: tuple[str, ...] = ("id",)) -> ChangesBuilder:
 
 
 def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
-    """Rows as a copy gives them."""
+    """Rows in the form of a copy."""
     return list(pa.Table.from_pylist(list(rows), schema=schema).to_batches(max_chunksize=2))
 
 
@@ -62,11 +62,11 @@ def inserted(id_: int) -> ChangesBuilder:
 
 
 class SinkTests:
-    """The methods that a sink's tests fill in, and those that the tests use."""
+    """The methods that a sink's tests define, and those that the tests use."""
 
     @pytest.fixture
     def sink(self) -> Sink:
-        """A sink with nothing in it."""
+        """An empty sink."""
         raise NotImplementedError
 
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
@@ -78,19 +78,20 @@ class SinkTests:
         return TableWriter(sink, table, identity(copy=copy))
 
     def sorted_rows(self, sink: Sink) -> list[dict[str, Any]]:
-        """The tests' table by id."""
+        """The rows of the tests' table, sorted by id."""
         return sorted(self.rows(sink), key=lambda row: int(row["id"]))
 
     def loaded(self, sink: Sink, *rows: dict[str, Any], lsn: int = 100) -> Applied:
-        """Copy rows into the tests' table."""
+        """Copy rows to the tests' table."""
         return self.writer(sink).load(batches(*rows), Lsn(lsn))
 
     def staged(
         self, sink: Sink, *parts: list[dict[str, Any]], lsn: int = 100, copy: int = 1
     ) -> list[StagedRows]:
-        """Stage a copy as its tasks do: a task for each part, or one where the sink needs that.
+        """Stage a copy as its tasks do: one task for each part, or a single task if the sink needs
+        that.
 
-        What a task returns travels to the driver by pickle.
+        The result of a task is pickled for the driver.
         """
         if not self.writer(sink).can_stage():
             parts = ([row for part in parts for row in part],)

@@ -2,7 +2,7 @@
 
 PostgreSQL itself formats and hashes the rows of the source (:mod:`.source`); code that only this
 room has does it for the rows of the target (:mod:`.postgres_text`, :mod:`.target`). Nothing here
-imports the decoder or its types, so that their mistakes are found. :mod:`.digest` defines a row's
+imports the decoder or its types, so that their errors are found. :mod:`.digest` defines a row's
 hash; :func:`compare` returns whether both sides are equal, and the keys that differ.
 """
 

@@ -1,8 +1,8 @@
-"""Compare a table with its target, and find the keys that differ.
+"""Compares a table with its target, and finds the keys that differ.
 
-One pass over each side makes the digests of its buckets. If all are equal, so are the tables.
-Otherwise the rows of the buckets that differ are read, a bounded number at a time: one more pass,
-and further ones only while fewer keys were found than may be listed.
+One pass over each side computes the digests of its buckets. If all are equal, so are the tables.
+Otherwise the rows of differing buckets are read, a bounded number at a time: one more pass, and
+further passes only while fewer keys were found than the limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot
 from pgsluice.verification.target import DeltaRows, TargetRows, TargetSide
 
 BUCKETS = 8192
-"""So few that the server groups them within its smallest usual work_mem (4 MB)."""
+"""The number of buckets; so few that the server groups them within its default work_mem (4 MB)."""
 SMALL_BUCKETS = 128 * BUCKETS
 """For rows of :data:`BUCKETS` that differ: this process holds 24 bytes for each, of each side."""
 _ROWS_A_PASS = 200_000
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def differences(self) -> str:
-        """The numbers of rows, and the keys that differ."""
+        """A sentence with the numbers of rows, and the differing keys."""
         parts = [f"{self.source_rows} rows at the source, {self.target_rows} here"]
         named = (
             ("missing", self.missing_keys),

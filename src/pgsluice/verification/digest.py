@@ -1,16 +1,15 @@
 """The hash of a row, and the digest of a table's rows.
 
-A row's text is, for its columns in order, ``-`` for NULL and ``<characters>:<text>`` for a
-value in the text form of PostgreSQL's output function. The length tells (``a``, ``bc``) from
-(``ab``, ``c``), and NULL from the empty text.
+A row's text is, for its columns in order, ``-`` for NULL and ``<characters>:<text>`` for a value in
+the text form of PostgreSQL's output function. The length distinguishes (``a``, ``bc``) from
+(``ab``, ``c``), and ``-`` distinguishes NULL from the empty text.
 
-A row's hash is MD5 of that text in UTF-8, the only hash that all
-versions from 10 on have; two copies of a table are compared, so nobody attacks it. As two 64-bit
-numbers it is summed over the rows, modulo 2^64, so that the order of the rows does not matter but,
-unlike with XOR, the number of equal rows does.
+A row's hash is MD5 of that text in UTF-8, the only hash in all versions from 10 on; security does
+not matter here. The hashes are summed over the rows as two 64-bit numbers, modulo 2^64. So the
+order of the rows does not matter but, unlike with XOR, the number of equal rows does.
 
-To find differences without holding a table in memory, rows are put into buckets by the first 32
-bits of the MD5 of their key's text, or of the row's text if there is no key.
+To find differences in bounded memory, rows are divided into buckets by the first 32 bits of the MD5
+of their key's text, or of the row's text if there is no key.
 """
 
 from __future__ import annotations

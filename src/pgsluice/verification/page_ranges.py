@@ -1,8 +1,9 @@
-"""A table's pages as ranges, which several sessions of one snapshot read at the same time.
+"""Divides a table's pages into ranges, which several sessions of one snapshot read at the same
+time.
 
-Each range is a condition on ``ctid``, which finds its pages directly from PostgreSQL 14 on. Of a
-partitioned table a range has the same pages of each partition. The last range has no end, so that
-together they have every page.
+Each range is a condition on ``ctid``, with which PostgreSQL 14 and newer read only the pages of the
+range. For a partitioned table, a range has the same pages of each partition. The last range has no
+end, so that together they have every page.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from psycopg import sql
 
 _FIRST_WITH_RANGES = 140000
 _LEAST_PAGES = 256
-"""Pages of a range, at least: 2 MB of a server's usual pages."""
+"""The minimum number of pages in a range: 2 MB of default-sized pages."""
 _RANGES_A_SESSION = 4
-"""More ranges than sessions, so that none waits long for another at the end."""
+"""The number of ranges for each session, so that no session waits long for another at the end."""
 _ROWS_AT_ONCE = 8192
 
 Connection = psycopg.Connection[Any]
@@ -37,17 +38,17 @@ WITH RECURSIVE below(oid) AS (
 SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint)
 FROM below WHERE pg_catalog.has_column_privilege(%s::regclass, 'ctid', 'SELECT')
 """
-"""Rights on single columns are seldom rights on ctid."""
+"""Whether the role may read ctid; privileges on single columns rarely include it."""
 
 
 def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) -> list[sql.Composed]:
-    """Conditions that divide a table among sessions; a single one that is always true if it is
-    small, the server cannot find a range, or the role may not read ctid.
+    """Conditions that divide a table among sessions; a single condition that is always true if the
+    table is small, the server cannot read ranges, or the role may not read ctid.
 
     Args:
-        connection: to the source.
+        connection: a connection to the source.
         table: its qualified name.
-        sessions: how many read.
+        sessions: the number of sessions.
     """
     whole = sql.SQL("true").format()
     if sessions == 1 or connection.info.server_version < _FIRST_WITH_RANGES:

@@ -1,10 +1,9 @@
-"""Arrow values in PostgreSQL's text form, as its output functions print them.
+"""Formats Arrow values in PostgreSQL's text form, like its output functions.
 
-This is the second opinion on a value: it is written from PostgreSQL's rules alone and shares
-nothing with the code that decodes the stream and writes targets. Whole columns are formatted at
-once where that is simple, rare values (years before Christ, exponents) one at a time.
-Source: the manual, chapter "Data Types"; ``d2s.c``, ``array_out`` and ``EncodeDateTime`` of
-PostgreSQL.
+This is an independent implementation: it follows PostgreSQL's rules and shares no code with the
+decoder of the stream and the writer of targets. Whole columns are formatted at once if that is
+simple, rare values (years before Christ, exponents) one at a time. Source: the manual, chapter
+"Data Types"; ``d2s.c``, ``array_out`` and ``EncodeDateTime`` of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LAST_DAY = 2_932_896
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """What a column's text form depends on besides its Arrow type.
+    """The properties of a column, other than its Arrow type, that decide its text form.
 
     Attributes:
         delimiter: the character between the elements of an array (``;`` for box).

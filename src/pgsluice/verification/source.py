@@ -64,7 +64,7 @@ ORDER BY a.attnum
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column's name and what its text form depends on.
+    """A column's name, with the properties that decide its text form.
 
     Attributes:
         scalar_oid: the OID of its type: of a domain the base type, of an array the elements'.
@@ -105,11 +105,11 @@ class ComparedTable:
     Attributes:
         columns: the replicated columns: all but generated ones.
         key: the primary key's columns, else the replica identity's index's, else none.
-        is_partitioned: the rows of its partitions are read; of a plain table the rows of
-            tables that inherit from it are not.
-        row_filter: an SQL condition for its rows, of a source that is trusted (the server's
-            catalog, or publications that were checked); None: all rows.
-        unlisted: column -> OIDs of the leaves in whose rows it is NULL at the target.
+        is_partitioned: whether to read the rows of its partitions; for a plain table, rows of
+            inheriting tables are not read.
+        row_filter: an SQL condition on its rows from a trusted source (the server's catalog, or
+            checked publications); None: all rows.
+        unlisted: column -> OIDs of the leaf partitions in whose rows it is NULL at the target.
     """
 
     namespace: str
@@ -185,7 +185,7 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 class SourceSide:
-    """Digests of a table by PostgreSQL; to be used within :func:`one_snapshot`.
+    """Digests of a table, computed by PostgreSQL; use it within :func:`one_snapshot`.
 
     Each page of the table is read once, by one of the sessions.
 

@@ -1,4 +1,4 @@
-"""The target's rows as Arrow batches; each batch is formatted and hashed here."""
+"""The target's side: formats and hashes its rows, one Arrow batch at a time."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class TargetSide:
     """Digests of a target's rows.
 
     Args:
-        columns: names of the columns to compare. A column that the target lacks is NULL in every
-            row: it was added and has had no value yet.
+        columns: names of the columns to compare. A column that the target does not have is NULL in
+            every row: it was added and has had no value yet.
         key: names of the key's columns, or none.
         forms: the text forms of columns by name.
     """
