@@ -13,7 +13,8 @@ SERVER_CAN = "a publication of the server (PostgreSQL 15 or newer) can filter by
 
 
 class FilterNotExact(SqlRefused):
-    """PostgreSQL accepts this filter; pgsluice refuses it, because it cannot do exactly the same.
+    """PostgreSQL accepts this filter, but pgsluice refuses it, because it cannot evaluate it
+    exactly.
 
     ``detail`` is the reason, ``server_hint`` what the user can do instead.
     """

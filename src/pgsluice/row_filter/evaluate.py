@@ -42,14 +42,14 @@ _KEPT_PLANS = 4096
 
 
 def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
-    """Plan filters: which rows pass any of them.
+    """Plan filters, of which a row has to pass at least one.
 
     Args:
-        filters: of one relation, one or more.
+        filters: the filters of one relation; at least one.
 
     Raises:
-        FilterNotExact: PostgreSQL can compute one of them, and pgsluice cannot do exactly the same.
-            The position of a single filter's error counts in that filter's text.
+        FilterNotExact: PostgreSQL can evaluate one of them, but pgsluice cannot do it exactly. The
+            position of a filter's error is in that filter's text.
     """
     expressions = tuple(bound.expression for bound in filters)
     single = len(expressions) == 1
@@ -65,7 +65,7 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
 
 
 def _culprit(node: Node) -> int | None:
-    """Where an operator or a function itself stands, not its first argument."""
+    """The place of an operator or a function itself, instead of its first argument."""
     return location_of(node) if node.location is None else node.location
 
 
@@ -119,9 +119,9 @@ class FilterEvaluator:
 
     @property
     def failure(self) -> EvaluationError | None:
-        """The server's error when it plans the filter, before it looks at any row; or None.
+        """The server's error when it plans the filter, before it evaluates a row; or None.
 
-        The server plans at the table's first change, whatever its action.
+        The server plans at the table's first change, regardless of its action.
         """
         return None if self._failure is None else _error(self._failure, 0)
 

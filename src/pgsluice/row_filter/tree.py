@@ -18,7 +18,8 @@ _BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest 
 
 @dataclass(frozen=True, slots=True)
 class Disallowed:
-    """What PostgreSQL's parser accepts and a publication never allows: ``a[1]``, CURRENT_DATE.
+    """Syntax that PostgreSQL's parser accepts but a publication never allows: ``a[1]``,
+    CURRENT_DATE.
 
     It is bound like any expression, so that errors around it come first, as on the server. The
     check refuses it, so no bound filter holds one.

@@ -3,8 +3,8 @@
 :func:`resolve_type` returns the :class:`ColumnType` of a column; the registry has an entry for
 each built-in type.
 
-What this package exports is imported when one of its names is first used: a keeper of a snapshot
-and capture, which start beside copies, read definitions of types, and decode nothing.
+The exported names are imported when first used: a snapshot holder and capture read definitions of
+types, but decode nothing.
 """
 
 from __future__ import annotations

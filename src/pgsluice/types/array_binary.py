@@ -1,10 +1,10 @@
-"""Split arrays in binary form, whole columns at a time.
+"""Splits arrays in binary form, whole columns at a time.
 
 An array of one dimension has a header of 20 bytes, then each element after its length. If all
 elements of an array have the same length, their offsets are computed at once. Otherwise short
 arrays are read together, one element of each at a time, and long arrays one after the other. A
-single array of megabytes is read in pieces: an element may be shorter than what says where it is.
-Source: src/backend/utils/adt/arrayfuncs.c (``array_send``).
+single array of megabytes is read in pieces, because an element may be shorter than the offsets that
+describe it. Source: src/backend/utils/adt/arrayfuncs.c (``array_send``).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _pieces(data: Bytes, count: int, type_name: str) -> Iterator[pa.Array]:
 
 
 _Elements = tuple[Int64s, Int64s, Mask]
-"""Where elements begin and end, and which are NULL."""
+"""Start and end of elements, and which are NULL."""
 
 
 def _even_elements(data: Bytes, at: int, count: int) -> _Elements | None:

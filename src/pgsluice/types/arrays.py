@@ -1,11 +1,11 @@
-"""Arrays of one dimension, as lists of the type that their elements map to.
+"""Arrays of one dimension, mapped to lists of their elements' type.
 
-The text form ``{a,"b c",NULL}`` of a whole column is split at once: running counts over all
-bytes tell where a quotation begins, which backslash escapes, and where an element ends. An
-array is unfit when list<T> cannot hold it: more than one dimension, a first index other than
-1, or an unfit element. A single array of megabytes, in either form, is decoded in pieces: what is
-known of each byte or element meanwhile takes many times their memory.
-Source: src/backend/utils/adt/arrayfuncs.c (``array_out``).
+The text form ``{a,"b c",NULL}`` of a whole column is split at once: running counts over all bytes
+find the quotations, the escaping backslashes, and the ends of elements. An array is unfit if
+list<T> cannot hold it: more than one dimension, a first index other than 1, or an unfit element. A
+single array of megabytes, in either form, is decoded in pieces, because the intermediate data of
+each byte or element needs many times their memory. Source: src/backend/utils/adt/arrayfuncs.c
+(``array_out``).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class ListType(ColumnType):
     def _joined(
         self, pieces: Iterator[pa.Array], decode: Callable[[pa.Array], Decoded], form: str
     ) -> Decoded:
-        """A single array of elements that come in pieces."""
+        """Join the elements of a single array, which come in pieces."""
         decoded: list[pa.Array] = []
         is_unfit = False
         for piece in pieces:
@@ -255,8 +255,8 @@ def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
 
 
 def _marks(data: Bytes) -> tuple[Mask, Mask, Mask, Mask]:
-    """Which bytes are quotes, which escape the next one, which lie in quotations, and which are
-    neither there nor escaped. The first one lies outside of a quotation."""
+    """Which bytes are quotes, which escape the next one, which are inside quotations, and which are
+    outside and unescaped. The first byte is outside of a quotation."""
     escaping = _escaping(data)
     escaped = _after(escaping)
     quote = (data == _QUOTE) & ~escaped

@@ -1,7 +1,7 @@
 """Arrow arrays from bytes and back, without an object for each value.
 
-What is here knows no type of PostgreSQL, and raises no errors of its own: the caller has checked
-that offsets and lengths lie in the bytes.
+This module knows no PostgreSQL types and raises no errors of its own: the caller has checked that
+offsets and lengths are within the bytes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def every_other(
 
 
 def offsets_of(lengths: npt.NDArray[np.generic]) -> Int64s:
-    """The n + 1 offsets, from 0, of n consecutive lengths; of a mask: how often it is true before
+    """The n + 1 offsets, from 0, of n consecutive lengths; for a mask: how often it is true before
     each index."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

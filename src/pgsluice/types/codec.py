@@ -90,10 +90,10 @@ class ColumnType(ABC):
         raise binary_not_supported(self.name, first_row(~null_mask(values)))
 
     def decode_spans(self, values: Spans) -> Decoded:
-        """Decode binary forms where they lie; otherwise as :meth:`decode_binary`.
+        """Decode binary forms in place; the result is that of :meth:`decode_binary`.
 
-        A type that gains by not having them gathered first decodes here, and has
-        :meth:`decode_binary` call it.
+        A type that is faster without copying the values first implements this, and its
+        :meth:`decode_binary` calls it.
         """
         return self.decode_binary(values.array())
 
@@ -107,16 +107,16 @@ class ColumnType(ABC):
 
     @property
     def copies_binary(self) -> bool:
-        """Whether a copy asks for values in binary form, and otherwise for their text.
+        """Whether a copy requests values in binary form, or else as text.
 
-        Both give the same values. Whatever takes less time, the server's and ours together, is
-        asked for (ADR 0033).
+        Both give the same values. The faster form is requested, with respect to the time of the
+        server and of pgsluice together (ADR 0033).
         """
         return True
 
     @property
     def binary_width(self) -> int | None:
-        """How many bytes the binary form of each value has; None: that varies, or is not known."""
+        """The fixed size of the type's binary form in bytes; None: it varies, or is unknown."""
         return None
 
     @property
@@ -196,7 +196,7 @@ class Spans:
 
     @classmethod
     def of(cls, values: pa.Array) -> Spans:
-        """Those of a LargeBinary array, without copying its bytes."""
+        """The spans of a LargeBinary array, without copying its bytes."""
         raw = RawValues.of(values)
         lengths = raw.lengths if raw.null is None else np.where(raw.null, 0, raw.lengths)
         return cls(raw.data, raw.starts, lengths, raw.null)

@@ -97,8 +97,8 @@ def _groups(data: Bytes, heads: Int64s, counts: npt.NDArray[np.int16]) -> Int64s
 
 
 def _whole_numbers(groups: Int64s, weights: npt.NDArray[np.int16], scale: int) -> Int64s | None:
-    """What the digits stand for, times 10 ** scale; None if that is not a whole number that 18
-    digits have."""
+    """The value of the digits times 10 ** scale; None if that is not an integer of at most 18
+    digits."""
     numbers = np.zeros(len(weights), np.int64)
     if groups.size and groups.max() > _NUMBERS[-1]:
         return None

@@ -1,4 +1,4 @@
-"""The one place that says how each PostgreSQL type maps to Arrow and Spark.
+"""The registry that maps each PostgreSQL type to Arrow and Spark.
 
 An entry has a pg_type row's name, its OID, its array's OID, and the factory of its column type.
 A type without an entry is resolved from its definition (enum, domain, array). Any other type
@@ -202,7 +202,7 @@ def resolve_type(
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:
-    """A column of any type mapped to a string, whatever the options say."""
+    """A column of any type mapped to a string, regardless of the options."""
     name = resolve_type(type_oid, -1, definitions).name
     return PrintedType(name, printer=_printer(type_oid, definitions, _MAX_DEPTH))
 

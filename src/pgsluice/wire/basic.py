@@ -34,7 +34,7 @@ _TRANSACTIONAL = 1
 
 
 class ReplicaIdentity(StrEnum):
-    """``relreplident`` of ``pg_class``: what old tuples hold."""
+    """``relreplident`` of ``pg_class``, which decides the columns of old tuples."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -85,10 +85,10 @@ class Commit(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Origin(Wire):
-    """The transaction came to the server by replication from elsewhere.
+    """The origin of a transaction that another server replicated to this one.
 
     Attributes:
-        origin_lsn: the commit's LSN there; 0 after Stream Start.
+        origin_lsn: the commit's LSN at the origin; 0 after Stream Start.
         name: the origin's name on the server.
     """
 
@@ -171,10 +171,10 @@ class Update(Wire):
     """A changed row.
 
     Attributes:
-        old: the old row or its key; None when the key did not change (an OldKey also comes
-            when the key is stored out of line).
-        new: the new row; columns that did not change may be missing (kind ``u``), with an
-            OldRow too.
+        old: the old row or its key; None if the key did not change (an OldKey is also sent if the
+            key is a TOAST value).
+        new: the new row; values of unchanged columns may be missing (kind ``u``), even with an
+            OldRow.
     """
 
     tag: ClassVar[str] = "U"
@@ -210,12 +210,12 @@ class Truncate(Wire):
 
     @property
     def is_restart_identity(self) -> bool:
-        """Whether the sequences that these own began anew."""
+        """Whether the sequences that these tables own were restarted."""
         return bool(self.flags & _RESTART_IDENTITY)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read the message: the number of relations stands before the flags."""
+        """Read the message; the number of relations comes before the flags."""
         xid = reader.xid()
         count = reader.count(4, "relation count", 4)
         flags = reader.flags("flags", _CASCADE | _RESTART_IDENTITY)
@@ -231,12 +231,12 @@ class Truncate(Wire):
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage(Wire):
-    """What ``pg_logical_emit_message`` wrote into the WAL.
+    """A message that ``pg_logical_emit_message`` wrote to the WAL.
 
     Attributes:
-        flags: 1 = part of a transaction; 0 = it stands for itself, outside of any.
-        lsn: where it lies.
-        xid: in a stream the **top-level** transaction's, unlike a change's.
+        flags: 1 = part of a transaction; 0 = independent of any transaction.
+        lsn: its LSN.
+        xid: in a stream, that of the **top-level** transaction, unlike a change's.
     """
 
     tag: ClassVar[str] = "M"

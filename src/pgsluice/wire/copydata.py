@@ -41,10 +41,10 @@ class XLogData(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Keepalive(Wire):
-    """The server says how far it is.
+    """The server reports its position.
 
     Attributes:
-        end: everything before it has been sent.
+        end: the server has sent everything before this LSN.
         reply_requested: the server waits for a status update, or it will hang up.
     """
 
@@ -56,13 +56,14 @@ class Keepalive(Wire):
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatusUpdate(Wire):
-    """We say how far we are. No field has a default: none may acknowledge by itself.
+    """The client reports its position. No field has a default, so that nothing is acknowledged by
+    accident.
 
     Attributes:
-        write: received.
-        flush: durable: the server may forget everything before it.
-        apply: applied.
-        reply_requested: the server is to answer with a keepalive at once.
+        write: the received LSN.
+        flush: the durable LSN: the server may remove the WAL before it.
+        apply: the applied LSN.
+        reply_requested: the server has to answer with a keepalive at once.
     """
 
     tag: ClassVar[str] = "r"
@@ -75,10 +76,10 @@ class StandbyStatusUpdate(Wire):
 
 @dataclass(frozen=True, slots=True)
 class HotStandbyFeedback(Wire):
-    """A physical standby says which old rows its queries need; 0 for none.
+    """A physical standby reports which old rows its queries need; 0 for none.
 
     Attributes:
-        xmin: the oldest transaction that matters to it.
+        xmin: the oldest transaction that it needs.
         xmin_epoch: how often the counter had wrapped around for ``xmin``.
         catalog_xmin: the same for catalog rows.
         catalog_xmin_epoch: how often the counter had wrapped around for ``catalog_xmin``.

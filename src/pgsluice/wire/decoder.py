@@ -68,19 +68,19 @@ def decode_message(
     """Read one pgoutput message.
 
     Args:
-        data: the whole message (any bytes-like object), its tag first.
-        in_stream: it came between Stream Start and Stream Stop, where changes carry their
+        data: the whole message (any bytes-like object), starting with its tag.
+        in_stream: it was sent between Stream Start and Stream Stop, where changes have their
             (sub)transaction's id.
-        parallel: START_REPLICATION asked for ``streaming 'parallel'``, where Stream Abort
-            says when and where.
-        lsn: where the message lies in the WAL (``XLogData.start``), for the error.
+        parallel: START_REPLICATION requested ``streaming 'parallel'``, with which Stream Abort has
+            an LSN and a time.
+        lsn: the message's LSN (``XLogData.start``), for errors.
 
     Returns:
-        A message whose ``encode()`` gives the same bytes.
+        a message whose ``encode()`` returns the same bytes.
 
     Raises:
-        ProtocolError: the bytes are no message; facts ``tag``, ``offset``, ``expected``,
-            and ``lsn`` if it was given.
+        ProtocolError: the bytes are not a message; facts ``tag``, ``offset``, ``expected``, and
+            ``lsn`` if it was given.
     """
     data = bytes(data)
     try:
@@ -100,13 +100,13 @@ def decode_message(
 def decode_first_message(
     data: bytes, *, in_stream: bool = False, parallel: bool = False
 ) -> tuple[Message, int]:
-    """Read the pgoutput message that the bytes begin with, whatever follows it.
+    """Read the pgoutput message at the start of the bytes, and ignore the rest.
 
-    For messages that lie end to end in a file: the protocol leaves their bounds to the frame
-    around them, but each one says by itself where it ends.
+    This is for consecutive messages in a file: the protocol has no length of a message, but its end
+    follows from its content.
 
     Args:
-        data: the message, its tag first, and anything after it.
+        data: the message, starting with its tag, and any bytes after it.
         in_stream: as in :func:`decode_message`.
         parallel: as in :func:`decode_message`.
 
@@ -114,7 +114,7 @@ def decode_first_message(
         the message and its size in bytes.
 
     Raises:
-        ProtocolError: the bytes begin with no message, or with a part of one only.
+        ProtocolError: the bytes do not start with a complete message.
     """
     kind = MESSAGES.get(data[0]) if data else None
     if kind is None:

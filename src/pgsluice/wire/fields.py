@@ -1,4 +1,4 @@
-"""The kinds of fields that messages consist of: how each is read and how it is written.
+"""The kinds of fields in messages, and how each is read and written.
 
 A message declares its fields once, as annotations of its dataclass, in their order on the
 wire. The names are those of the manual's section "Message Data Types" and of PostgreSQL's
@@ -8,7 +8,7 @@ source::
     commit_timestamp: TimestampTz
     xid: TransactionId
 
-What a kind means is said here, and not again at each message that has it.
+The meaning of a kind is documented here, and not again at each message.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ Rest = Annotated[
     Field(lambda reader, name: reader.rest(), lambda writer, value, name: writer.raw(value)),
 ]
 StreamXid = Annotated[int | None, _STREAM_XID]
-"""The (sub)transaction's id, which a message carries only between Stream Start and Stream
-Stop: never because of the protocol's version alone. A message with ``xid=None`` has none.
-It comes first on the wire, and is the last attribute of its class."""
+"""The (sub)transaction's id, which a message has only between Stream Start and Stream Stop,
+regardless of the protocol's version. A message with ``xid=None`` has none. It is the first field on
+the wire, and the last attribute of its class."""
 
 
 class _Ids:
-    """Ids that stand side by side, read at once: most messages begin with them."""
+    """Neighbouring ids, read at once: most messages start with them."""
 
     __slots__ = ("layout", "names")
 

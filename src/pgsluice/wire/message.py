@@ -1,4 +1,4 @@
-"""What all messages share: a tag, and the way from bytes to an object and back."""
+"""The base of all messages: a tag, and the conversion between bytes and an object."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 
 
 def unknown_tag(kind: str, data: bytes, known: Iterable[int]) -> ProtocolError:
-    """The error for bytes whose first byte is no known tag.
+    """The error for bytes whose first byte is not a known tag.
 
     Args:
-        kind: what the bytes should be, in words.
-        known: the tags that may stand there.
+        kind: the expected kind of bytes, as text.
+        known: the tags that are possible there.
     """
     expected = f"a tag out of {''.join(chr(tag) for tag in known)!r}"
     got = f"byte {data[0]:#04x}" if data else "nothing"
@@ -50,11 +50,11 @@ class Wire:
         """Read exactly this message.
 
         Args:
-            data: the whole message, its tag first, and nothing after it.
-            in_stream: it came between Stream Start and Stream Stop, where changes carry
-                their (sub)transaction's id.
-            parallel: START_REPLICATION asked for ``streaming 'parallel'``, where Stream
-                Abort carries the LSN and the time of the abort.
+            data: the whole message, starting with its tag, and no other bytes.
+            in_stream: it was sent between Stream Start and Stream Stop, where changes have their
+                (sub)transaction's id.
+            parallel: START_REPLICATION requested ``streaming 'parallel'``, with which Stream Abort
+                has the LSN and the time of the abort.
 
         Raises:
             ProtocolError: the bytes are anything else.
@@ -68,7 +68,7 @@ class Wire:
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read the message whose tag the reader has passed, whatever follows the message."""
+        """Read the message after its tag, and ignore bytes after the message."""
         return cls(*cls.layout.read(reader))
 
     def encode(self) -> bytes:

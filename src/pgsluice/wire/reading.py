@@ -33,11 +33,11 @@ class Reader:
     """Reads one message, field by field.
 
     Attributes:
-        data: the whole message, its tag first.
-        offset: where the next field begins.
+        data: the whole message, starting with its tag.
+        offset: where the next field starts.
         name: the message's name, for errors.
         in_stream: the message came between Stream Start and Stream Stop.
-        parallel: START_REPLICATION asked for ``streaming 'parallel'``.
+        parallel: START_REPLICATION requested ``streaming 'parallel'``.
     """
 
     __slots__ = ("data", "in_stream", "name", "offset", "parallel")
@@ -50,12 +50,12 @@ class Reader:
         self.parallel = parallel
 
     def wrong(self, expected: str, *, offset: int | None = None, got: str) -> ProtocolError:
-        """The error, to be raised, for bytes that are not as expected.
+        """The error for unexpected bytes, to be raised by the caller.
 
         Args:
-            expected: what should stand there.
-            offset: where, from the message's first byte; the next field's by default.
-            got: what stands there, in words, never the content.
+            expected: what should be there.
+            offset: the place, from the message's first byte; the next field's by default.
+            got: what is there, as text, without the content.
         """
         start = self.offset if offset is None else offset
         tag = chr(self.data[0])
@@ -197,7 +197,7 @@ class Reader:
         raise self.wrong(f"{field} in UTF-8", offset=position, got="other bytes")
 
     def ids(self, layout: Struct, names: str) -> tuple[int, ...]:
-        """OIDs and transaction ids that stand side by side.
+        """Neighbouring OIDs and transaction ids.
 
         Args:
             layout: one ``I`` for each.
@@ -216,11 +216,11 @@ class Reader:
         return self.u32("xid") if self.in_stream else None
 
     def part(self, allowed: bytes, field: str) -> int:
-        """A byte that says which of a few kinds something is, or what follows.
+        """A byte that selects one of a few kinds, or what follows.
 
         Args:
-            allowed: the bytes that may stand here.
-            field: what it says.
+            allowed: the possible bytes.
+            field: the meaning of the byte.
         """
         value = self.u8(field)
         if value not in allowed:

@@ -1,7 +1,7 @@
 """Transactions in progress (protocol version 2, PostgreSQL 14+): S E c A.
 
-A large transaction comes in blocks from S to E while it is still open, and ends by c or A. An
-A whose subxid is not its xid takes back that subtransaction (a savepoint) only.
+The server sends a large open transaction in blocks from S to E, and ends it with c or A. An A whose
+subxid differs from its xid only aborts that subtransaction (a savepoint).
 
 Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 ``src/backend/replication/logical/proto.c``.
@@ -25,7 +25,7 @@ from pgsluice.wire.message import Wire
 
 @dataclass(frozen=True, slots=True)
 class StreamStart(Wire):
-    """A block of a transaction in progress begins; its xid is that of the top level."""
+    """A block of a transaction in progress starts; its xid is that of the top level."""
 
     tag: ClassVar[str] = "S"
     xid: TransactionId
@@ -34,7 +34,7 @@ class StreamStart(Wire):
 
 @dataclass(frozen=True, slots=True)
 class StreamStop(Wire):
-    """The block ends; the transaction goes on."""
+    """The block ends; the transaction continues."""
 
     tag: ClassVar[str] = "E"
 
@@ -61,12 +61,12 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort(Wire):
-    """A streamed transaction, or one subtransaction of it, is taken back.
+    """A streamed transaction, or one of its subtransactions, was aborted.
 
     Attributes:
         xid: the top-level transaction's.
         subxid: the subtransaction's, or ``xid`` again for the whole transaction.
-        at: when and where; None unless ``streaming 'parallel'`` was asked for (then
+        at: LSN and time of the abort; None unless ``streaming 'parallel'`` was requested (then
             decode it with ``parallel=True``).
     """
 

@@ -1,19 +1,20 @@
-"""Which transaction a message belongs to, and what becomes of it: a pure state machine.
+"""Which transaction a message belongs to, and what it does to it: a pure state machine.
 
-``pgsluice decode`` feeds it messages; capture feeds it the few fields that it needs and keeps
-the bytes. The machine never sees a row's values. It decides what is legal, where a transaction
-begins and ends, and how many of its messages are still valid; its users only follow.
+``pgsluice decode`` passes it messages; capture passes it the few fields that it needs, and keeps
+the bytes. The machine never sees values of rows. It decides which message is legal, where a
+transaction starts and ends, and how many of its messages are still valid; its users follow these
+decisions.
 
-:mod:`pgsluice.wire.transitions` has, as tables, which message may follow which. The other
-rules are here:
+:mod:`pgsluice.wire.transitions` has the tables of which message may follow which. The other rules
+are here:
 
-- **Announcements.** A change names a relation that was announced (R) before. A stream's own
-  announcements count for that stream only; those of plain and prepared transactions count for
+- **Announcements.** A relation has to be announced (R) before its first change. The announcements
+  in a stream are valid in that stream only; those of plain and prepared transactions are valid for
   the connection at once, because the next transaction may use them without another R.
-- **Stream Commit.** A stream's announcements become the connection's, except those that the
-  connection has received anew in the meantime: after ALTER PUBLICATION, another transaction
-  can announce a relation with other columns while the stream is open. Those of a stream that
-  is prepared are forgotten: the server sends them again.
+- **Stream Commit.** A stream's announcements become valid for the connection, except those that the
+  connection has received again in the meantime: after ALTER PUBLICATION, another transaction can
+  announce a relation with other columns while the stream is open. Announcements of a prepared
+  stream are dropped, because the server sends them again.
 - **Abort of a subtransaction.** It invalidates every message of the transaction from the
   subtransaction's first one on, announcements included. A child's own abort may come after
   its parent's. Aborting an unknown subtransaction is a no-op: none of its changes were streamed.
@@ -21,9 +22,9 @@ rules are here:
   of its subtransaction looks like the top level's and survives the abort, as in PostgreSQL.
 - **Positions.** C, c, K and a logical message outside a transaction each have a position, and
   positions rise strictly within a connection. P and p have none.
-- **Ends.** C and P repeat what their B and b said.
+- **Ends.** C and P repeat the values of their B and b.
 
-A new connection begins with a new machine. Its memory grows with open subtransactions and with
+A new connection needs a new machine. Its memory grows with open subtransactions and with
 announcements, never with rows.
 """
 
@@ -75,10 +76,10 @@ from pgsluice.wire.two_phase import (
 class TransactionMachine:
     """Follows the messages of one connection.
 
-    A method that raises has changed nothing.
+    A method that raises changes nothing.
 
     Args:
-        parallel: START_REPLICATION asked for ``streaming 'parallel'``; for :meth:`feed`.
+        parallel: START_REPLICATION requested ``streaming 'parallel'``; for :meth:`feed`.
     """
 
     def __init__(self, *, parallel: bool = False) -> None:
@@ -92,7 +93,7 @@ class TransactionMachine:
 
     @property
     def state(self) -> State:
-        """Where the connection stands."""
+        """The state of the connection."""
         return self._state
 
     @property
@@ -102,7 +103,7 @@ class TransactionMachine:
 
     @property
     def xid(self) -> int | None:
-        """The top-level transaction that the connection stands in."""
+        """The top-level transaction of the current message; None outside of transactions."""
         return None if self._current is None else self._current.xid
 
     @property
@@ -121,10 +122,10 @@ class TransactionMachine:
         return Lsn(self._position)
 
     def relation(self, oid: int) -> Relation | None:
-        """The relation as announced where the connection stands; None if it was not.
+        """The valid announcement of a relation; None if there is none.
 
-        Inside a stream only its own announcements count: the server sends every relation
-        anew there, and the connection's could date from another moment.
+        Inside a stream only its own announcements are valid: the server sends every relation again
+        there, and the connection's may be outdated.
         """
         announced = self._here().relations.get(oid)
         message = announced and announced.message
@@ -142,10 +143,10 @@ class TransactionMachine:
     # ── messages ────────────────────────────────────────────────────────────────────────────
 
     def feed(self, data: bytes) -> tuple[Message, Step]:
-        """Decode the next message as its place demands, and follow it.
+        """Decode the next message in its context, and follow it.
 
         Raises:
-            ProtocolError: the bytes are no message, or it cannot come here.
+            ProtocolError: the bytes are not a message, or the message is illegal here.
         """
         message = decode_message(data, in_stream=self.in_stream, parallel=self._parallel)
         return message, self.receive(message)
@@ -154,8 +155,8 @@ class TransactionMachine:
         """Follow the next message.
 
         Raises:
-            ProtocolError: the message cannot come here; facts ``tag``, ``state``,
-                ``expected``, ``xid``.
+            ProtocolError: the message is illegal here; facts ``tag``, ``state``, ``expected``,
+                ``xid``.
         """
         match message:
             case Begin():
@@ -192,14 +193,14 @@ class TransactionMachine:
         end_lsns: Sequence[int],
         oids: Collection[int],
     ) -> bool:
-        """Follow plain transactions that come one after another, with only rows inside.
+        """Follow consecutive plain transactions that contain only rows.
 
         Args:
             final_lsns, commit_lsns, end_lsns: of each transaction; at least one.
 
         Returns:
-            False when one of them is illegal: nothing was followed, and following message by
-            message raises the error.
+            False if one of them is illegal: nothing was followed, and following message by message
+            raises the error.
         """
         positions = [self._position, *end_lsns]
         is_legal = (
@@ -221,14 +222,14 @@ class TransactionMachine:
         count: int = 1,
         tag: str = "I",
     ) -> Step:
-        """Follow Insert, Update and Delete messages that come one after another.
+        """Follow consecutive Insert, Update and Delete messages.
 
         Args:
             oids: their relations; at least one.
             xids: their (sub)transactions inside a stream, each with the index of its first
                 change; None outside of streams.
-            count: how many changes.
-            tag: of the first one, for errors.
+            count: the number of changes.
+            tag: the tag of the first one, for errors.
 
         Raises:
             ProtocolError: as :meth:`receive`.
@@ -284,7 +285,7 @@ class TransactionMachine:
         return Step(event, current.xid, current.length)
 
     def _inside(self, name: str, *, has_xid: bool) -> tuple[Transaction, Event]:
-        """The transaction that a content message belongs to, and what the message does."""
+        """The transaction that a content message belongs to, and what the message does to it."""
         _, event = self._transition(name)
         assert self._current is not None  # every state in which content is legal has one
         if has_xid != self.in_stream:
@@ -292,7 +293,7 @@ class TransactionMachine:
         return self._current, event
 
     def _note_subtransactions(self, xids: Mapping[int, int]) -> None:
-        """Remember where each subtransaction begins; the messages come next."""
+        """Remember where each subtransaction starts; its messages follow."""
         stream = self._current
         assert isinstance(stream, Stream)
         for xid, index in xids.items():
@@ -376,7 +377,7 @@ class TransactionMachine:
     def _refuse(
         self, name: str, expected: str, state: State | StreamState | None = None, xid: int = 0
     ) -> NoReturn:
-        """Raise for a message that cannot come; ``state`` is its stream's if that forbids it."""
+        """Raise for an illegal message; ``state`` is its stream's if that forbids it."""
         xid_here = xid or self.xid
         where = f"transaction {xid} is {state}" if state else str(self._state)
         raise ProtocolError(

@@ -1,14 +1,14 @@
-"""Which message may follow which, as two tables, and what a message does.
+"""Which message may follow which, as two tables, and what each message does.
 
-:data:`TRANSITIONS` is the table of the connection. It stands outside of transactions, or inside
-one of three brackets::
+:data:`TRANSITIONS` is the table of the connection, which is outside of transactions, or inside one
+of three brackets::
 
     B … C    a committed transaction
     b … P    a prepared transaction; K or r ends it later, perhaps on another connection
     S … E    a block of a transaction in progress; blocks of several alternate
 
 :data:`STREAM_TRANSITIONS` is the table of each transaction in progress, by its top-level xid. It
-opens with its first S and ends with c, p, or A of its own xid. An A for a transaction that is not
+starts with its first S and ends with c, p, or A of its own xid. An A for a transaction that is not
 open is ignored: PostgreSQL 18 sends them, even at protocol version 1.
 
 Source: PostgreSQL's ``src/backend/replication/logical/worker.c`` (``apply_dispatch`` and what
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    """Where a connection stands between two messages."""
+    """The state of a connection between two messages."""
 
     OUTSIDE = "outside of a transaction"
     TRANSACTION = "inside B … C"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class StreamState(StrEnum):
-    """Where one transaction in progress stands, while the connection is outside of all."""
+    """The state of one transaction in progress between its blocks."""
 
     UNKNOWN = "not open"
     OPEN = "open"
@@ -119,11 +119,11 @@ class Step(NamedTuple):
     """What a message did to its transaction.
 
     Attributes:
-        xid: the top-level transaction's; None for a message outside of transactions.
-        length: how many content messages of the transaction are valid now. Whoever keeps them
+        xid: the top-level transaction's xid; None for a message outside of transactions.
+        length: how many content messages of the transaction are valid now. A caller that keeps them
             appends at CONTENT, and drops those from ``length`` on at SUBTRANSACTION_ABORTED.
         relations: at a stream's commit, the OIDs of all relations that it announced.
-        joining: those of them whose announcement now counts for the connection.
+        joining: those of them whose announcement becomes valid for the connection.
     """
 
     event: Event

@@ -36,7 +36,7 @@ class BeginPrepare(Wire):
 
 @dataclass(frozen=True, slots=True)
 class _AnyPrepare(Wire):
-    """What P and p share."""
+    """The common fields of P and p."""
 
     flags: NoFlags
     prepare_lsn: XLogRecPtr
@@ -83,11 +83,12 @@ class CommitPrepared(Wire):
 
 @dataclass(frozen=True, slots=True)
 class RollbackPrepared(Wire):
-    """A prepared transaction is rolled back.
+    """A prepared transaction was rolled back.
 
     Attributes:
-        prepare_end_lsn: ``Prepare.end_lsn``, by which to tell whether it was received.
-        rollback_end_lsn: where the rollback's record ends: what to acknowledge.
+        prepare_end_lsn: ``Prepare.end_lsn``, by which the client can tell whether it received the
+            transaction.
+        rollback_end_lsn: the end of the rollback's record, which is the LSN to acknowledge.
     """
 
     tag: ClassVar[str] = "r"

@@ -68,7 +68,7 @@ def bind_row_filter(
     types: Iterable[c.Type] = (),
     text_rules: TextRules = ANY_LOCALE,
 ) -> BoundFilter:
-    """Bind what stands in ``WHERE ( … )`` to a relation's columns.
+    """Bind the condition inside ``WHERE ( … )`` to a relation's columns.
 
     The same filter on the same columns is bound once in a process.
 
@@ -80,8 +80,8 @@ def bind_row_filter(
         text_rules: of its database.
 
     Raises:
-        SqlRefused: PostgreSQL refuses it, with this message; the position counts in ``text``.
-        FilterNotExact: PostgreSQL takes it, and pgsluice cannot do exactly the same.
+        SqlRefused: PostgreSQL refuses it, with this message; the error position is in ``text``.
+        FilterNotExact: PostgreSQL accepts it, but pgsluice cannot evaluate it exactly.
     """
     return _bound(text, tuple(columns), relation, schema, tuple(types), text_rules)
 

@@ -35,7 +35,7 @@ class Context(IntEnum):
 
 
 class Path(Enum):
-    """How a value of one type becomes one of another."""
+    """The way in which a value of one type is converted to another."""
 
     FUNCTION = "function"
     RELABEL = "relabel"
@@ -48,9 +48,9 @@ class Coercion:
     """How a value is coerced.
 
     Attributes:
-        context: who asks for it.
+        context: the kind of the conversion: implicit, assignment or explicit.
         form: how PostgreSQL prints it.
-        location: of the cast in the text; None: it stands where its argument does.
+        location: the cast's position in the text; None: that of its argument.
     """
 
     context: Context
@@ -71,11 +71,11 @@ _VECTORS = (22, 30)  # int2vector, oidvector: arrays that are no targets of arra
 
 @dataclass(frozen=True, slots=True)
 class Coercer:
-    """Coercions over one catalog.
+    """Converts values with one catalog.
 
     Attributes:
-        inexact: errors that only pgsluice has. The first is raised once the whole filter is bound,
-            so that an error of PostgreSQL comes first.
+        inexact: errors that only pgsluice has. The first one is raised after the whole filter is
+            bound, so that errors of PostgreSQL come first.
     """
 
     catalog: c.Catalog

@@ -217,5 +217,5 @@ class _Printer:
 
 
 def _word(node: n.Node) -> str:
-    """The keyword that a constant stands for."""
+    """The keyword for a constant."""
     return (node.text or "") if isinstance(node, n.Const) else ""

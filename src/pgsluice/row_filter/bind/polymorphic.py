@@ -107,7 +107,7 @@ def _fits(catalog: c.Catalog, actual: int, declared: int) -> None:
 
 
 def _element(catalog: c.Catalog, actual: int, kind: int) -> int:
-    """The element type that an argument stands for."""
+    """The element type of an argument."""
     row = catalog.type(actual)
     if kind in (c.ANYARRAY, c.ANYCOMPATIBLEARRAY):
         if not row.element:

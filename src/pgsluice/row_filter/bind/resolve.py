@@ -28,7 +28,7 @@ class Candidate(Generic[_Row]):
     """A function or operator, and the types that it takes for this number of arguments.
 
     Attributes:
-        expanded: how many arguments a VARIADIC parameter stands for; 0: it is not expanded.
+        expanded: how many arguments belong to a VARIADIC parameter; 0: it is not expanded.
         defaulted: how many arguments are left to their defaults.
     """
 

@@ -97,7 +97,8 @@ def _register_integers() -> None:
 
 
 def _shift(name: str, shift: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    """Of a count below zero or past the width, processors take the last bits (x86-64, ARM)."""
+    """The effective shift: for a count below zero or beyond the width, processors use its last bits
+    (x86-64, ARM)."""
     size = 2 * _RANGES[name][0].stop
     counts = 63 if name == "int8" else 31
 

@@ -136,7 +136,7 @@ def _xid(number: int) -> int:
 def _midnight(day: int) -> float | int:
     """A date as its midnight, in microseconds.
 
-    A date beyond timestamp's range lies between it and infinity.
+    A date beyond timestamp's range is treated as between the range and infinity.
     """
     if day in (m.DATE_INFINITY, m.DATE_MINUS_INFINITY):
         return float("inf") if day > 0 else float("-inf")

@@ -166,7 +166,7 @@ for _name, _type in (("hashfloat4", "float4"), ("hashfloat8", "float8")):
 
 
 def hash_texts(array: pa.LargeStringArray | pa.LargeBinaryArray) -> npt.NDArray[np.int32]:
-    """hashtext() of each value's bytes; what a NULL gets does not matter."""
+    """hashtext() of each value's bytes; the result for NULL is arbitrary."""
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)

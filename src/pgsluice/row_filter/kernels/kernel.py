@@ -1,14 +1,16 @@
-"""The registry of kernels: what computes one function of pg_proc.
+"""The registry of kernels: functions that compute one function of pg_proc.
 
 A kernel is found by its function's signature. It computes one value from one row's values;
 functions that can also be computed on whole columns are in ``arrow/``, too.
 
 Rules:
 
-- A kernel gives exactly what PostgreSQL 18 gives, errors included; else there is no kernel.
+- A kernel returns exactly the results of PostgreSQL 18, including errors; otherwise there is no
+  kernel.
 - Strict functions are never called with None.
-- What depends on the database's locale and encoding follows the site's ``text_rules``. What is not
-  known is refused when the filter is made, or raises CannotKnow for the values that it matters for.
+- Results that depend on the database's locale and encoding follow the site's ``text_rules``. If
+  these are unknown, the filter is refused when it is created, or CannotKnow is raised for the
+  affected values.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Site:
 
     @property
     def collation_rules(self) -> CollationRules:
-        """What is known of the input collation."""
+        """The known rules of the input collation."""
         return self.text_rules.collation(self.collation)
 
     @property

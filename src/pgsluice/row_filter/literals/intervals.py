@@ -169,7 +169,7 @@ def _unread(text: str) -> BadLiteral:
 
 
 def _read(tokens: list[re.Match[str]], sums: _Sum) -> None:
-    """Add the tokens: a number's unit stands after it; alone it means seconds, or days."""
+    """Add the tokens: a number's unit follows it; a number without unit means seconds, or days."""
     unit, is_last = "", True
     for token in reversed(tokens):
         if (word := token["word"]) is not None:

@@ -17,12 +17,12 @@ _V6: Final = re.compile(r"([0-9a-fA-F:]+(?:\d+\.\d+\.\d+\.\d+)?)(?:/(0|[1-9]\d{0
 
 
 def inet(text: str) -> str:
-    """An address with its network; IPv4's bytes beyond the netmask may be left out."""
+    """An address with its network; IPv4's bytes beyond the netmask are optional."""
     return format_inet(_v6(text, "inet") if ":" in text else _v4(text))
 
 
 def cidr(text: str) -> str:
-    """A network: no bits may be set outside its netmask, which is guessed if it is left out."""
+    """A network: no bits may be set outside its netmask, which is guessed if it is missing."""
     network = _v6(text, "cidr") if ":" in text else _v4_network(text)
     if network.address & ((1 << network.width - network.bits) - 1):
         raise BadLiteral(

@@ -31,7 +31,7 @@ _LIKE_WORDS = ("like", "ilike", "similar", "between", "in")
 
 
 def parse_filter(text: str) -> s.Syntax:
-    """Parse what stands between the parentheses of ``WHERE ( … )``.
+    """Parse the condition inside ``WHERE ( … )``.
 
     Raises:
         SqlRefused: a syntax error, with PostgreSQL's message.
@@ -64,7 +64,7 @@ class Parser(PrimaryParser):
         return left
 
     def _level(self, plain: bool) -> int:
-        """How tightly the next token binds as an infix or postfix operator; 0: it is none."""
+        """The precedence of the next token as an infix or postfix operator; 0: it is not one."""
         token = self.token
         if token.kind is TokenKind.OPERATOR:
             return _LEVELS.get(token.value, OPERATOR)

@@ -240,7 +240,8 @@ class RowList(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Syntax):
-    """What PostgreSQL parses but never allows in a filter: sub-selects, CURRENT_DATE, JSON_VALUE.
+    """Syntax that PostgreSQL parses but never allows in a filter: sub-selects, CURRENT_DATE,
+    JSON_VALUE.
 
     ``type_name`` is its type if that is fixed.
     """

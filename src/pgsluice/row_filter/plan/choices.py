@@ -34,7 +34,7 @@ def case(argument: Plan | None, arms: Sequence[tuple[Run, Run]], default: Plan) 
 
 
 def coalesce(plans: Iterable[Plan]) -> Plan:
-    """Plan COALESCE; after a constant that is not NULL no more of ``plans`` are asked for."""
+    """Plan COALESCE; the plans after a constant that is not NULL are ignored."""
     runs: list[Run] = []
     for plan in plans:
         if isinstance(plan, Constant):

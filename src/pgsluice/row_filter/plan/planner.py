@@ -86,7 +86,8 @@ class Planner:
             raise CannotCompute(node, error.message) from None
 
     def _test(self, node: n.Node, plan: Plan) -> Plan:
-        """A boolean node: what Arrow cannot compute of it is computed for its distinct values."""
+        """Plan a boolean node: parts that Arrow cannot compute are computed once for each distinct
+        value."""
         if isinstance(plan, Constant) or isinstance(node, n.Column | n.Bool | n.Relabel):
             return plan
         if self._case_arguments:
@@ -325,7 +326,7 @@ def _kernel(function: n.Function) -> Kernel:
 
 
 def _relabelled(plan: Plan, source: int, target: int) -> Plan:
-    """The values of one type read as those of another with the same bits."""
+    """The values of one type reinterpreted as another type with the same bits."""
     if source == _INT4 and target in _OIDS:
         return applied(lambda number: number % 2**32, [plan])
     if source in _OIDS and target == _INT4:

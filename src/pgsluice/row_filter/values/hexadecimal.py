@@ -24,7 +24,7 @@ class BadHexadecimal(ValueError):
         """The server's message.
 
         Args:
-            shown_digit: what it shows instead of the digit.
+            shown_digit: the text in place of the digit.
         """
         if self.digit is None:
             return "invalid hexadecimal data: odd number of digits"

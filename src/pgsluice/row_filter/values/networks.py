@@ -47,7 +47,7 @@ def parse_inet(text: str) -> Inet:
 
 
 def format_inet(inet: Inet, *, is_network: bool = False) -> str:
-    """Print an address; the netmask of a single host is left out, but not of a cidr."""
+    """Print an address; the netmask of a single host is omitted, except for a cidr."""
     packed = inet.address.to_bytes(inet.width // 8, "big")
     family = 2 if inet.family == 4 else 3
     return print_inet(bytes([family, inet.bits, is_network, len(packed)]) + packed)

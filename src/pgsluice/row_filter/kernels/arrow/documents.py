@@ -1,4 +1,4 @@
-"""jsonb on whole columns: members of objects, at any depth of nesting.
+"""Computes jsonb functions on whole columns: members of objects, at any depth of nesting.
 
 The server prints a document in one form, so a member can be found in its text: a string that is
 followed by a colon is a member's name, and nothing else is followed by one. The places of

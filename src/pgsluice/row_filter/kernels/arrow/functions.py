@@ -1,7 +1,7 @@
 """Functions that are computed on whole columns at once.
 
-They only make filters faster. Each gives for every row what the kernel of the same signature
-gives, or raises ``NoColumn`` or an ArrowException; then the rows are computed one by one.
+They only make filters faster. Each returns the same values as the kernel with the same signature,
+or raises ``NoColumn`` or an ArrowException; then the rows are computed one by one.
 
 Its figure: rows that a row filter evaluates on one core in a second.
 """

@@ -216,7 +216,7 @@ def _fitting(length: int) -> int:
 
 
 def _padding(text: str, length: int, fill: str) -> str:
-    """What is added to a text to give it a length."""
+    """The characters to add to a text to give it a length."""
     missing = _fitting(length) - len(text)
     return (fill * (missing // len(fill) + 1))[:missing] if missing > 0 and fill else ""
 

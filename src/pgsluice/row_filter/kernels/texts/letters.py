@@ -63,7 +63,7 @@ def _cased(rules: CollationRules, is_lower: bool) -> Callable[[str], str]:
 
 @lru_cache(maxsize=64)
 def _cases(characters: Characters) -> tuple[dict[int, str], dict[int, str]]:
-    """What each character's lower and upper case is."""
+    """The lower and upper case of each character."""
     rows = [line.split("\t") for line in characters.cased.split("\n") if line]
     return (
         {ord(character): lower for character, lower, _ in rows},

@@ -48,7 +48,7 @@ def parse_like(pattern: str) -> list[str | int | None] | None:
 
 
 def like_matcher(pattern: str) -> Callable[[str], bool]:
-    """Make the function that tells whether a text matches a LIKE pattern."""
+    """Make the function that tests whether a text matches a LIKE pattern."""
     parts = parse_like(pattern)
     if parts is None:
         return lambda text: _match_slowly(text, pattern) is True

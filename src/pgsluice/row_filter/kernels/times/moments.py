@@ -38,7 +38,7 @@ def _of_seconds(seconds: float) -> int:
 
 
 def _version(uuid: UUID) -> int | None:
-    """None for another variant than that of RFC 9562."""
+    """The version of a UUID; None for another variant than that of RFC 9562."""
     return uuid.bytes[6] >> 4 if uuid.bytes[8] & 0xC0 == 0x80 else None
 
 

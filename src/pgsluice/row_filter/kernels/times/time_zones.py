@@ -122,7 +122,7 @@ def _east(zone: Interval) -> int:
 
 
 def _as_c_int(number: int) -> int:
-    """What is left of a number in a C int: the server keeps a zone's seconds in one."""
+    """Truncate a number to a C int, in which the server stores a zone's seconds."""
     return (number + 2**31) % 2**32 - 2**31
 
 
