@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from pgsluice.config.in_force import TAKEN_OVER
 from pgsluice.config.model import (
+    MonitorConfig,
     PublicationsConfig,
     SourceConfig,
     SpoolConfig,
@@ -61,6 +62,7 @@ def page() -> str:
         ("`[publications]`", PublicationsConfig, True),
         ("`[[subscription]]`", SubscriptionConfig, True),
         ('`sink = { type = "delta", … }`', DeltaSinkConfig, True),
+        ("`[monitor]`", MonitorConfig, False),
     ]
     tables = "".join(_section(title, model, is_live=live) for title, model, live in sections)
     return _HEAD + tables + _SPARK

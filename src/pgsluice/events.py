@@ -86,6 +86,10 @@ class TableApplied:
         rows: the number of applied changes.
         seconds: the duration of its task.
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
+        rows_inserted, rows_updated, rows_deleted: at the target.
+        merge_s: the duration of its commit to the target.
+        bytes_written: of new files of the target.
+        visible_after_s: from the commit of its oldest change until now; None: there was none.
     """
 
     subscription: str
@@ -95,6 +99,24 @@ class TableApplied:
     rows: int
     seconds: float
     rows_skipped: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    merge_s: float = 0.0
+    bytes_written: int = 0
+    visible_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """A batch of a subscription failed as a whole; it is tried again.
+
+    Attributes:
+        why: in one sentence, or several lines.
+    """
+
+    subscription: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +225,7 @@ class RunStep:
 MetricsEvent = (
     CaptureState
     | BatchFinished
+    | BatchFailed
     | TableApplied
     | TableStateChanged
     | CopyProgress

@@ -13,7 +13,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -51,6 +52,7 @@ _NOT_STARTED = {
     errno.ENOENT: "was this program removed, or its environment, since the start?",
 }
 _PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EFAULT, errno.ETXTBSY, errno.EINTR})
+_lost: Counter[Part] = Counter()
 _PAUSES_S = (0.1, 0.4, 1.5)
 """The pauses before each further attempt to start a process, in seconds."""
 
@@ -94,7 +96,13 @@ def say_it_ended(part: Part, pid: int, exit_code: int | None) -> None:
 
 def say_next(part: Part, why: str) -> None:
     """Log a sentence about what happened, followed by what happens next."""
+    _lost[part] += 1
     logger.warning("%s: %s", why, _NEXT[part])
+
+
+def lost_processes() -> Mapping[Part, int]:
+    """How many processes of each kind have ended unexpectedly, of those that a run watches."""
+    return {part: _lost[part] for part in _NEXT}
 
 
 def has_ended(part: Part, pid: int | None = None, exit_code: int | None = None) -> str:

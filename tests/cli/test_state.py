@@ -208,7 +208,7 @@ class TestStatus:
         assert "capture reconnecting, 12 times in a row: refused" in outcome.out
         assert _status(pgsluice, captured)["capture"] == {
             "running": True, "phase": "reconnecting", "message": "refused", "times": 12,
-            "reported_at": again.written_at,
+            "reported_at": again.written_at, "acknowledged": None, "last_commit_at": None,
         }  # fmt: skip
 
     def test_a_capture_that_hangs_knows_nothing_of_the_server(

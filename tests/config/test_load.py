@@ -379,3 +379,40 @@ def test_a_subscription_is_found_by_its_name() -> None:
     with pytest.raises(ConfigError, match='no subscription "leak"') as caught:
         config.subscription("leak")
     assert caught.value.hint == 'the configuration has: "lake"'
+
+
+def _monitor(lines: str) -> str:
+    return f"{_SOURCE}{_SPOOL}[monitor]\n{lines}"
+
+
+def test_without_a_section_nothing_listens() -> None:
+    monitor = _parse(_SOURCE + _SPOOL).monitor
+    assert (monitor.address, monitor.tables) == (None, False)
+    assert (monitor.max_lag_s, monitor.max_slot_bytes) == (300, 10 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("127.0.0.1:9187", ("127.0.0.1", 9187)),
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:9187", ("::1", 9187)),
+    ],
+)
+def test_this_machine_may_always_read_metrics(listen: str, address: tuple[str, int]) -> None:
+    assert _parse(_monitor(f'listen = "{listen}"')).monitor.address == address
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9187", "10.1.2.3:9187", "[::]:9187", "db.example:1"])
+def test_an_address_that_others_reach_needs_words_about_its_readers(listen: str) -> None:
+    (mistake,) = _mistakes(_monitor(f'listen = "{listen}"'))
+    assert 'needs "readers" for a "listen" that other machines can reach' in mistake
+    open_ = _parse(_monitor(f'listen = "{listen}"\nreaders = "our network, by firewall"'))
+    assert open_.monitor.address is not None
+    assert not open_.monitor.is_local
+
+
+@pytest.mark.parametrize("listen", ["9187", ":9187", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x"])
+def test_an_address_without_a_port_is_refused(listen: str) -> None:
+    (mistake,) = _mistakes(_monitor(f'listen = "{listen}"'))
+    assert '"listen" ' in mistake

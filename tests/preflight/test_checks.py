@@ -20,7 +20,7 @@ from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.status import CaptureStatus
+from pgsluice.monitor.source_status import CaptureStatus
 from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
 from pgsluice.preflight.facts import (

@@ -8,17 +8,35 @@ The file is replaced as a whole and not synced, because nothing durable depends 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pgsluice.errors
+from pgsluice.catalog import SlotInfo
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.processes import is_running
 from pgsluice.small_files import replace_json_if_possible
 from pgsluice.spool.layout import CAPTURE_HEALTH
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCounts:
+    """What a capture has done since its process started.
+
+    Attributes:
+        stream_bytes: received of the replication stream.
+        transactions, rows: written to the spool; rows are those of inserts, updates and deletes.
+        connections: that began to stream (``started``), and that ended, by their outcome.
+    """
+
+    stream_bytes: int = 0
+    transactions: int = 0
+    rows: int = 0
+    connections: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,11 @@ class CaptureHealth:
         message: the problem, if there is one.
         times: how many connections in a row ended with this message.
         error: the error that ended capture: ``kind``, ``what``, ``hint``; None otherwise.
+        acknowledged: the flush LSN that was reported to the server last, as text.
+        last_commit_at: when the last transaction in the spool was committed, in seconds since 1970;
+            None: none has come since the process started.
+        slot: the slot as the catalog had it last; None: not read yet.
+        slot_read_at: when it was read, in seconds since 1970.
     """
 
     pid: int
@@ -44,6 +67,11 @@ class CaptureHealth:
     message: str | None = None
     times: int = 1
     error: dict[str, Any] | None = None
+    acknowledged: str = "0/0"
+    last_commit_at: float | None = None
+    counts: CaptureCounts = field(default_factory=CaptureCounts)
+    slot: SlotInfo | None = None
+    slot_read_at: float | None = None
 
     @property
     def lag_bytes(self) -> int:
@@ -68,6 +96,13 @@ def error_of(facts: dict[str, Any]) -> PgsluiceError:
     return kind(str(facts.get("what")), hint=facts.get("hint"))
 
 
+def _slot_of(raw: dict[str, Any] | None) -> SlotInfo | None:
+    if raw is None:
+        return None
+    confirmed = raw["confirmed_flush_lsn"]
+    return SlotInfo(**{**raw, "confirmed_flush_lsn": None if confirmed is None else Lsn(confirmed)})
+
+
 def write_health(spool_path: Path, health: CaptureHealth) -> None:
     """Replace the file; errors of the disk are ignored."""
     raw = {**asdict(health), "phase": health.phase.value}
@@ -78,6 +113,7 @@ def read_health(spool_path: str | Path) -> CaptureHealth | None:
     """The last reported state; None if capture never ran, or if the file is unreadable."""
     try:
         raw = json.loads((Path(spool_path) / CAPTURE_HEALTH).read_text())
-        return CaptureHealth(**{**raw, "phase": CapturePhase(raw["phase"])})
+        parsed = {"phase": CapturePhase(raw["phase"]), "slot": _slot_of(raw.get("slot"))}
+        return CaptureHealth(**{**raw, **parsed, "counts": CaptureCounts(**raw.get("counts", {}))})
     except (OSError, ValueError, TypeError, KeyError):
         return None

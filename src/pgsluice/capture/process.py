@@ -33,6 +33,12 @@ from pgsluice.threads import Backoff
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FINAL = (SlotLost, Gap, ForeignSource)
+_OUTCOMES: dict[type[PgsluiceError], str] = {
+    SlotInUse: "slot_in_use",
+    PublicationMissing: "publication_missing",
+    SourceUnreachable: "unreachable",
+}
+"""How a connection ended, for metrics; else the server refused it."""
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -110,6 +116,7 @@ def _keep_streaming(
             stream.run()
             backoff.succeeded()
             in_use_since = None
+            reporter.count_connection("ended")
             continue
         except SlotInUse as error:
             in_use_since = began if in_use_since is None else in_use_since
@@ -130,6 +137,7 @@ def _keep_streaming(
             reason, in_use_since = error, None
         if stream.durable > durable or time.monotonic() - began > backoff.longest_s:
             backoff.succeeded()
+        reporter.count_connection(_OUTCOMES.get(type(reason), "refused"))
         # Waiting may not help here: the server says only what is missing.
         hint = reason.hint if isinstance(reason, PublicationMissing) else None
         message = f"{reason.what}; {hint}" if hint else reason.what

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pgsluice.capture.health import CaptureHealth, error_facts, write_health
+from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_facts, write_health
 from pgsluice.capture.receiving.receiver import ReceiverReports
 from pgsluice.capture.receiving.unfinished import Unfinished
-from pgsluice.catalog import TransactionStatus
+from pgsluice.catalog import SlotInfo, TransactionStatus
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
@@ -57,7 +58,11 @@ class CaptureReporter(ReceiverReports):
         self._writer = writer
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
-        self._server_end = Lsn(0)
+        self._server_end = self._acknowledged = Lsn(0)
+        self._stream_bytes = 0
+        self._connections: Counter[str] = Counter()
+        self._slot: SlotInfo | None = None
+        self._slot_read_at: float | None = None
         self._trouble = Trouble()
         self.lasting: str | None = None
         self._held: str | None = None
@@ -74,8 +79,28 @@ class CaptureReporter(ReceiverReports):
         """
         self._held = _HELD if seconds >= _HELD_S else None
 
+    def count_received(self, size_bytes: int) -> None:
+        """Count bytes of the replication stream."""
+        self._stream_bytes += size_bytes
+
+    def count_connection(self, outcome: str) -> None:
+        """Count a connection that began to stream, or one that ended.
+
+        Args:
+            outcome: one of a few words.
+        """
+        self._connections[outcome] += 1
+
+    def note_slot(self, slot: SlotInfo | None) -> None:
+        """Take the slot as the catalog has it now; from any thread."""
+        self._slot, self._slot_read_at = slot, time.time()
+
     def report_progress(
-        self, server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None = None
+        self,
+        server_end: Lsn,
+        acknowledged: Lsn,
+        retained: RetentionState | None,
+        largest: Unfinished | None = None,
     ) -> None:
         """Report that changes are received, or that the spool has no room for them.
 
@@ -83,8 +108,9 @@ class CaptureReporter(ReceiverReports):
             server_end: the end of the server's WAL, as last reported.
             retained: what the spool contains; None before it was measured.
             largest: the largest transaction in the spool whose end was not received.
+            acknowledged: the flush LSN that was reported to the server last.
         """
-        self._server_end = server_end
+        self._server_end, self._acknowledged = server_end, acknowledged
         if retained is not None:
             self._health = replace(self._health, spool_bytes=retained.size_bytes)
         if retained is None or not retained.is_full:
@@ -138,6 +164,7 @@ class CaptureReporter(ReceiverReports):
         if phase is CapturePhase.RECONNECTING:
             self._trouble = self._trouble.again(message, frontier)
         times = self._trouble.times if phase is CapturePhase.RECONNECTING else 1
+        written = self._writer.written
         self._health = replace(
             self._health,
             phase=phase,
@@ -148,6 +175,13 @@ class CaptureReporter(ReceiverReports):
             message=message,
             times=times,
             error=error_facts(error) if error else None,
+            acknowledged=str(self._acknowledged),
+            last_commit_at=written.last_commit_at,
+            counts=CaptureCounts(
+                self._stream_bytes, written.transactions, written.rows, dict(self._connections)
+            ),
+            slot=self._slot,
+            slot_read_at=self._slot_read_at,
         )
         write_health(self._path, self._health)
         size = self._health.spool_bytes

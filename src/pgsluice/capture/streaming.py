@@ -38,7 +38,7 @@ from pgsluice.capture.source.state import (
     read_source_state,
 )
 from pgsluice.capture.source.timeline import History, Received, start_on
-from pgsluice.catalog import ensure_publications
+from pgsluice.catalog import ensure_publications, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable
 from pgsluice.events import CapturePhase
@@ -153,6 +153,7 @@ class SlotStream:
             self._seen = source.started_at, None
             self._store.begin(Request.of(publications, options_in_force(options)))
             self._record_options(publications, options)
+            self._reporter.count_connection("started")
             self._reporter.report(CapturePhase.STREAMING)
             try:
                 self._receive(connection, source, more_at, options)
@@ -234,7 +235,9 @@ class SlotStream:
             config.catalog_poll_s,
             self._keep_publications,
             self._reporter.warn,
+            self._read_slot,
         )
+        self._reporter.note_slot(source.slot)
         try:
             with watch, self._guarded(connection, source):
                 receiver.run()
@@ -265,6 +268,9 @@ class SlotStream:
         )
         self._reporter.lasting = report.problem
         return not report.left
+
+    def _read_slot(self, connection: psycopg.Connection[Any]) -> None:
+        self._reporter.note_slot(slot_info(connection, self._config.source.slot))
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to request, and the LSN at which another one can be added.

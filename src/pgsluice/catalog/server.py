@@ -166,6 +166,8 @@ class SlotInfo:
         invalidation_reason: why the slot can no longer be used; None before 17.
         two_phase: the slot decodes prepared transactions.
         is_synced: the slot is on a standby and maintained by slot synchronisation (17+).
+        safe_wal_bytes: WAL that can still be written before the slot may be lost; None without
+            max_slot_wal_keep_size, and before 13.
     """
 
     name: str
@@ -181,6 +183,7 @@ class SlotInfo:
     two_phase: bool
     failover: bool
     is_synced: bool
+    safe_wal_bytes: int | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -215,6 +218,7 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         two_phase=bool(row.get("two_phase")),
         failover=bool(row.get("failover")),
         is_synced=bool(row.get("synced")),
+        safe_wal_bytes=row.get("safe_wal_size"),
     )
 
 

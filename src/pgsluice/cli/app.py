@@ -29,6 +29,7 @@ from pgsluice.cli.commands import (
     status,
     verify,
 )
+from pgsluice.cli.exit_codes import epilog
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import end_on_signals
 from pgsluice.cli.usage import Command
@@ -80,7 +81,7 @@ for _command in (
     verify.verify,
     drop.drop,
 ):
-    app.command(cls=Command)(_command)
+    app.command(cls=Command, epilog=epilog(_command.__name__))(_command)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@ docs/exit-codes.md."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from pgsluice.errors import ExitCode
@@ -42,7 +43,9 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
         "be reached.",
     },
     "status": {
-        ExitCode.DONE: "The status is printed, also if the server cannot be reached.",
+        ExitCode.DONE: "The status is printed, also if the server cannot be reached. With "
+        "`--check`: nothing is wrong by the thresholds of `[monitor]`.",
+        ExitCode.FAILED: "With `--check`: the printed line names a problem.",
     },
     "describe": {ExitCode.FAILED: "The server cannot be reached."},
     "explain": {ExitCode.FAILED: "The server cannot be reached."},
@@ -68,3 +71,14 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
     },
 }
 """For each command, its exit codes with their meanings."""
+
+
+def epilog(command: str) -> str:
+    """The exit codes of a command, as the end of its help."""
+    lines = ["\b", "Exit codes:"]  # typer keeps the lines of a paragraph that begins so
+    for code in ExitCode:
+        meaning = COMMANDS.get(command, {}).get(code, GENERAL[code]).replace("`", "")
+        lines += textwrap.wrap(
+            meaning, 78, initial_indent=f"  {code.value:<5}", subsequent_indent=" " * 7
+        )
+    return "\n".join(lines)

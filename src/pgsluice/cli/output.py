@@ -8,12 +8,17 @@ from typing import Any
 import typer
 
 from pgsluice.hints import values_with_config, with_config
-from pgsluice.shown import shown, shown_json, shown_lines
+from pgsluice.shown import one_line, shown, shown_json, shown_lines
 
 
 def say(text: str) -> None:
     """Print one message; its lines after the first are indented."""
     typer.echo(shown_lines(with_config(text)))
+
+
+def say_line(text: str) -> None:
+    """Print a message as one line, also if parts of it have several."""
+    typer.echo(one_line(with_config(text)))
 
 
 def say_picture(text: str) -> None:

@@ -12,8 +12,9 @@ from rich.text import Text
 from pgsluice.hints import with_config
 from pgsluice.monitor.copies_status import CopiesStatus, TableCopyStatus
 from pgsluice.monitor.lags import utc
+from pgsluice.monitor.source_status import SourceStatus
 from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
-from pgsluice.monitor.status import SourceStatus, Status, SubscriptionStatus
+from pgsluice.monitor.status import Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
     format_amount,

@@ -9,6 +9,7 @@ from pgsluice.config.dsn import mask_dsn
 from pgsluice.config.load import load_config, parse_config
 from pgsluice.config.model import (
     Config,
+    MonitorConfig,
     PublicationsConfig,
     SourceConfig,
     SpoolConfig,
@@ -20,6 +21,7 @@ from pgsluice.config.template import render_config
 
 __all__ = [
     "Config",
+    "MonitorConfig",
     "PublicationsConfig",
     "Seconds",
     "SinkConfig",

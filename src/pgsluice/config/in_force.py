@@ -57,6 +57,8 @@ def digests(config: Config) -> dict[str, str]:
         "[source]": config.source.model_dump(mode="json", by_alias=True),
         "[spool]": config.spool.model_dump(mode="json", by_alias=True),
         "[spark]": config.spark,
+        # Without defaults: a run of an earlier version has no digests of this section.
+        "[monitor]": config.monitor.model_dump(mode="json", exclude_defaults=True),
     }
     for subscription in config.subscriptions:
         settings = subscription.model_dump(mode="json", by_alias=True)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from pgsluice.config.model import (
     Config,
+    MonitorConfig,
     PublicationsConfig,
     SourceConfig,
     SpoolConfig,
@@ -27,7 +28,7 @@ from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.errors import ConfigError
 
-_SECTIONS = ("source", "spool", "publications", "subscription", "spark")
+_SECTIONS = ("source", "spool", "publications", "subscription", "spark", "monitor")
 _S = TypeVar("_S", bound=Section)
 
 
@@ -81,11 +82,8 @@ class _Reader:
         self._check_section_names(tree)
         source = self._section(tree, "source", SourceConfig)
         spool = self._section(tree, "spool", SpoolConfig)
-        publications = (
-            self._section(tree, "publications", PublicationsConfig)
-            if "publications" in tree
-            else None
-        )
+        publications = self._optional(tree, "publications", PublicationsConfig)
+        monitor = self._optional(tree, "monitor", MonitorConfig)
         subscriptions = self._subscriptions(tree.get("subscription", ()))
         spark = self._spark(tree.get("spark", {}))
         self._check_names_and_targets(subscriptions)
@@ -101,6 +99,7 @@ class _Reader:
             publications=publications,
             subscription=tuple(subscriptions),
             spark=spark,
+            monitor=monitor or MonitorConfig(),
             path=self.path,
         )
 
@@ -128,6 +127,9 @@ class _Reader:
             self.mistakes.append(f"the section [{name}] is missing")
             return None
         return self._validated(raw, model, f"[{name}]")
+
+    def _optional(self, tree: Mapping[str, Any], name: str, model: type[_S]) -> _S | None:
+        return self._section(tree, name, model) if name in tree else None
 
     def _validated(self, raw: Any, model: type[_S], place: str) -> _S | None:
         if not isinstance(raw, dict):

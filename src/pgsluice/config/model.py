@@ -8,6 +8,7 @@ is a pydantic error whose message continues a sentence that begins with the key;
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -71,6 +72,15 @@ def _dsn(value: str) -> str:
     why = why_no_dsn(value)
     if why is not None:
         raise ValueError(why)
+    return value
+
+
+def _listen(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise ValueError('has to be an address and a port, such as "127.0.0.1:9187"')
+    if not host:
+        raise ValueError(f'needs an address before the port, such as "127.0.0.1:{port}"')
     return value
 
 
@@ -259,6 +269,53 @@ class SubscriptionConfig(Section):
         return self.sink.default_apply_interval_s if asked is None else asked
 
 
+class MonitorConfig(Section):
+    """``[monitor]``: metrics and health by HTTP, and what counts as a problem.
+
+    Attributes:
+        listen: the address and port at which ``run`` and ``capture`` serve metrics and health, such
+            as ``"127.0.0.1:9187"``; default: none. There is neither a password nor encryption.
+        readers: who can reach ``listen``, in your words, such as ``"the monitoring network, by
+            firewall"``: needed for an address other than loopback. They read the names of
+            subscriptions and tables, and their errors.
+        tables: whether metrics have series for each table.
+        max_lag_s: a subscription that is further behind is a problem.
+        max_slot_bytes: a slot that keeps more WAL on the server is a problem.
+    """
+
+    listen: Annotated[str, After(_listen)] | None = None
+    readers: str | None = Field(default=None, min_length=1)
+    tables: bool = False
+    max_lag_s: Seconds = Field(default=300.0, gt=0)
+    max_slot_bytes: Size = Field(default=10 * 2**30, ge=1)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port to listen at; None: nothing is served."""
+        if self.listen is None:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can connect."""
+        host = "" if self.address is None else self.address[0]
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host in ("", "localhost")
+
+    @_model_validator(mode="after")
+    def _readers_are_named(self) -> MonitorConfig:
+        if not self.is_local and self.readers is None:
+            raise ValueError(
+                'needs "readers" for a "listen" that other machines can reach: say who can, such '
+                'as "the monitoring network, by firewall"'
+            )
+        return self
+
+
 class Config(Section):
     """The whole file.
 
@@ -273,6 +330,7 @@ class Config(Section):
     publications: PublicationsConfig | None = None
     subscriptions: tuple[SubscriptionConfig, ...] = Field(default=(), alias="subscription")
     spark: dict[str, str] = Field(default_factory=dict)
+    monitor: MonitorConfig = Field(default_factory=MonitorConfig)
     path: Path | None = None
 
     def subscription(self, name: str) -> SubscriptionConfig:

@@ -59,6 +59,12 @@ sink = {{ type = "delta", path = {target} }}
 [spark]
 # Any Spark setting.
 "spark.master" = "local[*]"
+
+# Metrics for Prometheus, /healthz and /readyz: pip install "pgsluice[monitor]", and
+#   [monitor]
+#   listen = "127.0.0.1:9187"
+#   max_lag_s = 300            # a subscription that is further behind is a problem
+#   max_slot_bytes = "10 GiB"  # so is a slot that keeps more WAL on the server
 """
 
 

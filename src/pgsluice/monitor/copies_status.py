@@ -3,16 +3,12 @@ for them."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
-from pgsluice.errors import PgsluiceError
 from pgsluice.events import CopyAmount
-from pgsluice.lsn import Lsn
+from pgsluice.monitor.spool_status import HeldBytes
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState, TargetName
 from pgsluice.spool.records.copy_status import amount_json, read_copy_status
 
@@ -66,7 +62,7 @@ class CopiesStatus:
 def read_copies(reader: SpoolReader, record: SubscriptionRecord) -> CopiesStatus:
     """The progress of a subscription's copies."""
     status = read_copy_status(reader.spool.path, record)
-    held = _HeldBytes(reader)
+    held = HeldBytes(reader.all_segments())
     tables = {
         table.target_name: TableCopyStatus(
             status.tables.get(oid), status.waits_for.get(oid, ""), held.after(table.applied_through)
@@ -75,20 +71,3 @@ def read_copies(reader: SpoolReader, record: SubscriptionRecord) -> CopiesStatus
         if table.state is TableState.DATA_COPY
     }
     return CopiesStatus(tables, status.done, status.all_tables, status.amount)
-
-
-class _HeldBytes:
-    """The size of the spool's segments after a position."""
-
-    def __init__(self, reader: SpoolReader) -> None:
-        sizes = []
-        self._ends: list[Lsn] = []
-        for segment in reader.all_segments():
-            with suppress(PgsluiceError):  # retention removed the file after it was listed
-                sizes.append(segment.size_bytes)
-                self._ends.append(segment.end)
-        self._through = [0, *accumulate(sizes)]
-
-    def after(self, position: Lsn) -> int:
-        """Bytes of the segments that have changes after a position."""
-        return self._through[-1] - self._through[bisect_right(self._ends, position)]

@@ -7,7 +7,7 @@ turns them into bytes and seconds, including changes that capture has not receiv
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,10 +15,10 @@ from typing import Any
 
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.spool_status import SpoolStatus
-from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.batches.lacking import Lacking, LackingChanges
 
-_MOST_SEGMENTS = 10_000
+MOST_SEGMENTS = 10_000
 """How many headers of segments to read, at most: they take about two seconds, and a spool may have
 more."""
 
@@ -75,17 +75,21 @@ class Lags:
     Args:
         flushed: the server's flush LSN; None: unknown.
         spool: the spool's state.
-        reader: reads the spool.
+        lacking: gives the object that finds what the targets of a subscription lack, by its name.
         server_end: the LSN up to which the server has sent everything, as capture knows; None: it
             does not stream.
     """
 
     def __init__(
-        self, flushed: Lsn | None, spool: SpoolStatus, reader: SpoolReader, server_end: Lsn | None
+        self,
+        flushed: Lsn | None,
+        spool: SpoolStatus,
+        lacking: Callable[[str], LackingChanges],
+        server_end: Lsn | None,
     ) -> None:
         self._flushed = flushed
         self._spool = spool
-        self._reader = reader
+        self._lacking = lacking
         self._server_end = server_end
         self._now = time.time()
 
@@ -95,7 +99,7 @@ class Lags:
         Args:
             stopped: why no table is applied now, as text for the user; empty: a run is active.
         """
-        changes = LackingChanges(self._reader, _MOST_SEGMENTS)
+        changes = self._lacking(record.name)
         lacking = changes.of(record)
         tables = {
             oid: TableLag(waits_for=_reason(table, stopped))
@@ -107,7 +111,8 @@ class Lags:
         sinces = [each.since for each in lacking.values()]
         if self._is_unapplied(record.position):
             # None is left if a run has applied them since the record was read.
-            segments = (each for each in self._reader.all_segments() if each.end > record.position)
+            every = changes.reader.all_segments()
+            segments = (each for each in every if each.end > record.position)
             sinces += [each.committed_from for each in islice(segments, 1)]
         return SubscriptionLag(
             self._in_bytes(reached, lacks=bool(lacking)),

@@ -20,6 +20,7 @@ from rich.console import Console, RenderableType
 
 from pgsluice.events import (
     INSERTS_ONLY,
+    BatchFailed,
     BatchFinished,
     CapturePhase,
     CaptureState,
@@ -122,6 +123,8 @@ class LiveView(Display):
                         self._line(event.doing)
                 case BatchFinished():
                     self._on_batch(event)
+                case BatchFailed():
+                    pass  # the log says it
                 case TableApplied():
                     self._on_applied(event)
                 case TableStateChanged():

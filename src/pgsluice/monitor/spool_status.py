@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.segments.retention import ALL_TABLES, Hold
+
+
+class Keeper(StrEnum):
+    """What keeps changes in the spool."""
+
+    SUBSCRIPTIONS = "subscriptions"
+    """Changes that are not applied yet."""
+    COPIES = "copies"
+    """Changes after the snapshot of a table that is being copied."""
+    PARKED = "parked_tables"
+    DISABLED = "disabled_subscriptions"
+    OPEN = "open_transactions"
+    """Parts of transactions whose end was not received yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,7 @@ class SpoolStatus:
         bytes: the size of the segments.
         open_bytes: the size of the parts of transactions whose end was not received yet.
         held: the subscription or table that needs the oldest changes; None if none does.
+        kept: the bytes that each kind of keeper needs; several may need the same bytes.
     """
 
     position: Lsn | None = None
@@ -57,6 +74,7 @@ class SpoolStatus:
     segments: int = 0
     open_bytes: int = 0
     held: HeldSpool | None = None
+    kept: Mapping[Keeper, int] = field(default_factory=dict)
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -67,6 +85,7 @@ class SpoolStatus:
             "segments": self.segments,
             "open_bytes": self.open_bytes,
             "held": self.held.to_json() if self.held is not None else None,
+            "kept": {keeper.value: size for keeper, size in self.kept.items()},
             "error": self.error,
         }
 
@@ -83,26 +102,58 @@ def read_spool(reader: SpoolReader, holds: Sequence[Hold]) -> SpoolStatus:
     if reader.spool.chain_start() is None:
         return SpoolStatus()
     segments = reader.all_segments()
+    held, open_bytes = HeldBytes(segments), _open_bytes(reader, segments)
     return SpoolStatus(
         position=reader.position(),
         frontier=reader.frontier(),
-        bytes=_bytes(segments),
+        bytes=held.after(Lsn(0)),
         segments=len(segments),
-        open_bytes=_open_bytes(reader, segments),
-        held=_held(reader, segments, holds),
+        open_bytes=open_bytes,
+        held=_held(reader, segments, holds, held),
+        kept={**_kept(holds, held), Keeper.OPEN: open_bytes},
     )
 
 
-def _bytes(segments: Sequence[SegmentInfo]) -> int:
-    total = 0
-    for segment in segments:
-        with suppress(PgsluiceError):  # retention removed the file after it was listed
-            total += segment.size_bytes
-    return total
+class HeldBytes:
+    """How much of the spool follows a position.
+
+    Args:
+        segments: all of the spool's.
+    """
+
+    def __init__(self, segments: Sequence[SegmentInfo]) -> None:
+        sizes = []
+        self._ends: list[Lsn] = []
+        for segment in segments:
+            with suppress(PgsluiceError):  # retention removed the file after it was listed
+                sizes.append(segment.size_bytes)
+                self._ends.append(segment.end)
+        self._through = [0, *accumulate(sizes)]
+
+    def after(self, position: Lsn) -> int:
+        """Bytes of the segments that have changes after a position."""
+        return self._through[-1] - self._through[bisect_right(self._ends, position)]
+
+
+def _kept(holds: Sequence[Hold], held: HeldBytes) -> dict[Keeper, int]:
+    lowest = dict[Keeper, Lsn]()
+    for hold in holds:
+        keeper = _keeper_of(hold)
+        lowest[keeper] = min(lowest.get(keeper, hold.lsn), hold.lsn)
+    kinds = (Keeper.SUBSCRIPTIONS, Keeper.COPIES, Keeper.PARKED, Keeper.DISABLED)
+    return {kind: held.after(lowest[kind]) if kind in lowest else 0 for kind in kinds}
+
+
+def _keeper_of(hold: Hold) -> Keeper:
+    if hold.is_disabled:
+        return Keeper.DISABLED
+    if hold.is_parked:
+        return Keeper.PARKED
+    return Keeper.COPIES if hold.is_copied else Keeper.SUBSCRIPTIONS
 
 
 def _held(
-    reader: SpoolReader, segments: Sequence[SegmentInfo], holds: Sequence[Hold]
+    reader: SpoolReader, segments: Sequence[SegmentInfo], holds: Sequence[Hold], held: HeldBytes
 ) -> HeldSpool | None:
     lowest = min(holds, key=lambda hold: hold.lsn, default=None)
     if lowest is None or not (kept := [each for each in segments if each.end > lowest.lsn]):
@@ -110,9 +161,10 @@ def _held(
     record = reader.spool.subscription(lowest.subscription)
     table = None
     if record is not None and lowest.table != ALL_TABLES:
-        held = record.tables.get(int(lowest.table))
-        table = held.title if held is not None else None
-    return HeldSpool(lowest.subscription, table, lowest.lsn, kept[0].committed_from, _bytes(kept))
+        holder = record.tables.get(int(lowest.table))
+        table = holder.title if holder is not None else None
+    since, size = kept[0].committed_from, held.after(lowest.lsn)
+    return HeldSpool(lowest.subscription, table, lowest.lsn, since, size)
 
 
 def _open_bytes(reader: SpoolReader, segments: Sequence[SegmentInfo]) -> int:

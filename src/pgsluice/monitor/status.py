@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pgsluice.capture.health import error_of, read_health
-from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
-from pgsluice.catalog.publications.managed import statements_for_others
-from pgsluice.config import Config, SinkConfig, SourceConfig
-from pgsluice.errors import PgsluiceError, SourceRefused
-from pgsluice.events import CapturePhase
+from pgsluice.capture.health import read_health
+from pgsluice.config import Config, SinkConfig
+from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.copies_status import CopiesStatus, read_copies
-from pgsluice.monitor.lags import Lags, TableLag, utc
+from pgsluice.monitor.lags import MOST_SEGMENTS, Lags, TableLag
+from pgsluice.monitor.source_status import (
+    CaptureStatus,
+    SourceStatus,
+    ask_source,
+    known_source,
+)
 from pgsluice.monitor.spool_status import SpoolStatus, read_spool
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.monitor.wording import state_words
 from pgsluice.spool import (
     FormerTarget,
     Owner,
@@ -38,97 +40,9 @@ from pgsluice.spool import (
 from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
+from pgsluice.subscription.batches.lacking import LackingChanges
 
-_TIMEOUT_S = 5.0
 _POLL_S = 0.1
-_SILENT_S = 60.0
-"""The age, in seconds, at which capture's state is too old: it writes its state each second, and
-less often while it connects."""
-_SILENT = (
-    "process {} has reported nothing since {}: it is stopped, or hangs\n"
-    "  → kill it; an active run restarts it"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
-    """The server's side. If it did not answer, ``error`` says why and the other fields are None.
-
-    Attributes:
-        flush_lsn: the LSN up to which the server's WAL is durable.
-        slot: None also if the slot does not exist.
-        left: statements for other roles that new tables need in order to be published and copied.
-    """
-
-    slot_name: str
-    slot: SlotInfo | None = None
-    flush_lsn: Lsn | None = None
-    error: str | None = None
-    left: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        slot = self.slot
-        return {
-            "slot": self.slot_name,
-            "exists": slot is not None if self.error is None else None,
-            "active": None if self.error else slot is not None and slot.active_pid is not None,
-            "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn if slot else None),
-            "retained_bytes": slot.retained_bytes if slot else None,
-            "wal_status": slot.wal_status if slot else None,
-            "flush_lsn": _text(self.flush_lsn),
-            "error": self.error,
-            "statements_needed": list(self.left),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
-    """The last state that capture reported.
-
-    Attributes:
-        is_running: its process exists on this machine.
-        phase: what it is doing, or how it ended.
-        server_end: the LSN up to which the server has sent everything; None if it does not stream.
-        message: its problem; None if there is none.
-        times: how many times in a row the problem occurred.
-        reported_at: when it last reported, in seconds since 1970; None: never.
-    """
-
-    is_running: bool = False
-    phase: str | None = None
-    server_end: Lsn | None = None
-    message: str | None = None
-    times: int = 1
-    reported_at: float | None = None
-
-    @classmethod
-    def read(cls, config: Config) -> CaptureStatus:
-        """Read capture's file in the spool; empty without one."""
-        health = read_health(config.spool.path)
-        if health is None:
-            return cls()
-        is_running = health.is_alive() and health.phase is not CapturePhase.STOPPED
-        is_silent = is_running and time.time() - health.written_at > _SILENT_S
-        streams = is_running and health.phase is CapturePhase.STREAMING and not is_silent
-        error = error_of(health.error) if health.error else None
-        message = _SILENT.format(health.pid, utc(health.written_at)) if is_silent else None
-        return cls(
-            is_running,
-            str(health.phase) if is_running or error else None,
-            Lsn.parse(health.server_end) if streams else None,
-            str(error) if error is not None else message or health.message,
-            health.times,
-            health.written_at,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "running": self.is_running,
-            "phase": self.phase,
-            "message": self.message,
-            "times": self.times,
-            "reported_at": self.reported_at,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +109,9 @@ class SubscriptionStatus:
                     **_table_json(table),
                     **self.lag_of(table).to_json(),
                     "state": self.state_of(table, table.state),
+                    "state_words": state_words(
+                        self.state_of(table, table.shown_state), table.incomplete
+                    ),
                     "advice": self.advice.get(table.title),
                     "catalog_problem": self.unregistered.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
@@ -215,16 +132,22 @@ class SubscriptionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything that ``pgsluice status`` shows."""
+    """Everything that ``pgsluice status`` shows.
+
+    Attributes:
+        read_at: in seconds since 1970.
+    """
 
     source: SourceStatus
     spool: SpoolStatus
     subscriptions: tuple[SubscriptionStatus, ...]
     capture: CaptureStatus = field(default_factory=CaptureStatus)
+    read_at: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``pgsluice status --json`` prints."""
         return {
+            "read_at": self.read_at,
             "source": self.source.to_json(),
             "spool": self.spool.to_json(),
             "capture": self.capture.to_json(),
@@ -232,28 +155,63 @@ class Status:
         }
 
 
-def read_status(config: Config, *, patience_s: float = 0.0) -> Status:
-    """Read the status from server and spool; never raises because of the state of either.
+class StatusReader:
+    """Reads the status repeatedly; of the spool it reads only what is new.
 
     Args:
         config: the configuration of server and spool.
-        patience_s: how long to wait for an active capture to reach the server's current position.
-            Only then is it known that no change waits: the remaining WAL may not concern us.
+        asks_server: query the server for its slot; otherwise use the slot that capture last read.
     """
-    source = _read_source(config.source)
-    capture = _received(config, source.flush_lsn, patience_s)
-    try:
-        if not Spool.exists(config.spool.path):
-            return Status(source, SpoolStatus(), _unstarted(config), capture)
-        reader = SpoolReader(config.spool.path)
-        records = reader.spool.subscriptions()
-        configured = {each.name: each.enabled for each in config.subscriptions}
-        spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
-        lags = Lags(source.flush_lsn, spool, reader, capture.server_end)
-        subscriptions = _subscriptions(config, records, reader, lags)
-    except PgsluiceError as error:
-        return Status(source, SpoolStatus(error=str(error)), _unstarted(config), capture)
-    return Status(source, spool, subscriptions, capture)
+
+    def __init__(self, config: Config, *, asks_server: bool = True) -> None:
+        self._config = config
+        self._asks_server = asks_server
+        self._reader: SpoolReader | None = None
+        self._lacking: dict[str, LackingChanges] = {}
+
+    def read(self, patience_s: float = 0.0) -> Status:
+        """The current status; never raises because of the state of server or spool.
+
+        Args:
+            patience_s: how long to wait for an active capture to reach the server's current
+                position. Only then is it known that no change waits: the remaining WAL may not
+                concern us.
+        """
+        config, read_at = self._config, time.time()
+        if self._asks_server:
+            source = ask_source(config.source)
+        else:
+            source = known_source(config.source, read_health(config.spool.path))
+        capture = _received(config, source.flush_lsn, patience_s)
+        try:
+            if self._reader is None:
+                if not Spool.exists(config.spool.path):
+                    return Status(source, SpoolStatus(), _unstarted(config), capture, read_at)
+                self._reader = SpoolReader(config.spool.path)
+            reader = self._reader
+            records = reader.spool.subscriptions()
+            configured = {each.name: each.enabled for each in config.subscriptions}
+            spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
+            lags = Lags(source.flush_lsn, spool, self._lacking_of, capture.server_end)
+            subscriptions = _subscriptions(config, records, reader, lags)
+        except PgsluiceError as error:
+            self._reader = None
+            spool = SpoolStatus(error=str(error))
+            return Status(source, spool, _unstarted(config), capture, read_at)
+        return Status(source, spool, subscriptions, capture, read_at)
+
+    def _lacking_of(self, name: str) -> LackingChanges:
+        """What finds the changes that a subscription's targets lack."""
+        assert self._reader is not None
+        known = self._lacking.get(name)
+        if known is None or known.reader is not self._reader:
+            known = self._lacking[name] = LackingChanges(self._reader, MOST_SEGMENTS)
+        return known
+
+
+def read_status(config: Config, *, patience_s: float = 0.0, asks_server: bool = True) -> Status:
+    """Read the status once; see :class:`StatusReader`."""
+    return StatusReader(config, asks_server=asks_server).read(patience_s)
 
 
 def _received(config: Config, flushed: Lsn | None, patience_s: float) -> CaptureStatus:
@@ -265,24 +223,6 @@ def _received(config: Config, flushed: Lsn | None, patience_s: float) -> Capture
         if is_there or time.monotonic() >= deadline:
             return capture
         time.sleep(_POLL_S)
-
-
-def _read_source(source: SourceConfig) -> SourceStatus:
-    timeout_s = min(source.connect_timeout_s, _TIMEOUT_S)
-    try:
-        with (
-            connect_sql(source.dsn, timeout_s=timeout_s, application="status") as connection,
-            source_errors("reading the slot"),
-        ):
-            slot = slot_info(connection, source.slot)
-            left = tuple[str, ...]()
-            if slot is not None:  # before the first run, `check` says what is missing
-                with suppress(SourceRefused):  # the run says what is wrong with the publications
-                    names = source.publications
-                    left = statements_for_others(connection, names, names)
-            return SourceStatus(source.slot, slot, flush_lsn(connection), left=left)
-    except PgsluiceError as error:
-        return SourceStatus(source.slot, error=error.what)
 
 
 def _subscriptions(

@@ -18,6 +18,7 @@ from pgsluice.preflight.local import (
     check_environment,
     check_failing_tables,
     check_incomplete_targets,
+    check_monitor,
     check_spool,
     check_targets,
 )
@@ -86,6 +87,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_copy_cores,
     check_incomplete_targets,
     check_failing_tables,
+    check_monitor,
     check_environment,
 )
 """Checks that always run."""

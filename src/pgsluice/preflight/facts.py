@@ -17,8 +17,9 @@ from pgsluice.catalog.rights import TableRights
 from pgsluice.config import Config
 from pgsluice.definitions.published import PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog
+from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.status import CaptureStatus
+from pgsluice.monitor.source_status import CaptureStatus
 from pgsluice.replication import SystemIdentity, TimelineSwitch
 from pgsluice.shown import shown
 from pgsluice.spark.session.java import Java
@@ -259,6 +260,7 @@ class LocalFacts:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
         records: the records of subscriptions that have run.
         capture: the last state that capture reported.
+        monitor_problem: why nothing can listen at [monitor] listen; None: it can.
     """
 
     config: Config
@@ -268,3 +270,4 @@ class LocalFacts:
     environment: EnvironmentFacts
     records: tuple[SubscriptionRecord, ...] = ()
     capture: CaptureStatus = field(default_factory=CaptureStatus)
+    monitor_problem: PgsluiceError | None = None

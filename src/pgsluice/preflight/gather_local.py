@@ -9,9 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pgsluice.capture.source.timeline import History, Received
-from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import PgsluiceError
-from pgsluice.monitor.status import CaptureStatus
+from pgsluice.config import Config, MonitorConfig, SubscriptionConfig
+from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.monitor.metrics.http_server import MonitorServer
+from pgsluice.monitor.metrics.serving import require_packages
+from pgsluice.monitor.source_status import CaptureStatus
 from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
 from pgsluice.replication import SystemIdentity
 from pgsluice.spark.session.java import find_java
@@ -56,7 +58,20 @@ def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | Non
         environment,
         _records(config.spool.path),
         CaptureStatus.read(config),
+        monitor_problem(config.monitor),
     )
+
+
+def monitor_problem(monitor: MonitorConfig) -> PgsluiceError | None:
+    """Why metrics could not be served; None: they could, or need not be."""
+    if monitor.address is None:
+        return None
+    try:
+        require_packages()
+        MonitorServer(monitor.address, {}).close()
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _target(subscription: SubscriptionConfig) -> TargetFacts:

@@ -8,6 +8,7 @@ from pgsluice.hints import copy_again
 from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
+from pgsluice.shown import shown
 from pgsluice.spark.session.java import JAVA_HINT, java_problem
 from pgsluice.subscription.base.options import too_many_copy_cores
 
@@ -101,6 +102,20 @@ def check_capture(facts: LocalFacts) -> Iterator[Finding]:
         f"{capture.phase or 'stopped'}{often}: {what}",
         todo or "pgsluice status CONFIG shows whether it has resumed",
     )
+
+
+def check_monitor(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether metrics can be served where [monitor] says."""
+    monitor, problem = facts.config.monitor, facts.monitor_problem
+    if monitor.address is None:
+        return
+    if problem is None:
+        readers = "" if monitor.is_local else f", for {shown(monitor.readers or '')}"
+        yield ok("monitor", f"{monitor.listen} is free{readers}")
+    elif facts.capture.is_running:  # a run or a capture is active, which serves there
+        yield ok("monitor", f"{monitor.listen} is in use, and an active run serves there")
+    else:
+        yield error("monitor", problem.what, problem.hint)
 
 
 def check_targets(facts: LocalFacts) -> Iterator[Finding]:

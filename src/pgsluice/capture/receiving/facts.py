@@ -220,6 +220,7 @@ class CatalogWatch:
         keep_publications: updates the managed publications over a connection; returns whether
             nothing is left to do until the catalog changes.
         warn: called with a sentence when the catalog could not be queried.
+        read_slot: records the state of the slot over a connection.
     """
 
     def __init__(
@@ -229,12 +230,14 @@ class CatalogWatch:
         every_s: float,
         keep_publications: Callable[[psycopg.Connection[Any]], bool],
         warn: Callable[[str], None],
+        read_slot: Callable[[psycopg.Connection[Any]], None],
     ) -> None:
         self._dsn = dsn
         self._facts = facts
         self._every_s = every_s
         self._keep_publications = keep_publications
         self._warn = warn
+        self._read_slot = read_slot
         self._changes = CatalogChanges()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pgsluice catalog", daemon=True)
@@ -257,6 +260,8 @@ class CatalogWatch:
 
     def _poll(self) -> None:
         with connect_sql(self._dsn, application="watch") as connection:
+            with source_errors("reading the slot"):
+                self._read_slot(connection)
             with source_errors("asking whether the catalog has changed"):
                 if not self._changes.have_come(connection):
                     return

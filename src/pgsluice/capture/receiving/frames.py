@@ -71,6 +71,11 @@ class Chunk:
         return len(self._lengths)
 
     @property
+    def size_bytes(self) -> int:
+        """The size of its frames, with their headers."""
+        return len(self._data)
+
+    @property
     def server_end(self) -> Lsn:
         """The end of the server's WAL at the last frame."""
         _, _, end, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[-1]))

@@ -75,8 +75,15 @@ class ReceiverOptions:
 class ReceiverReports:
     """Takes the reports of a receiver; this base class ignores them."""
 
+    def count_received(self, size_bytes: int) -> None:
+        """Called for each chunk of the replication stream."""
+
     def report_progress(
-        self, server_end: Lsn, retained: RetentionState | None, largest: Unfinished | None
+        self,
+        server_end: Lsn,
+        acknowledged: Lsn,
+        retained: RetentionState | None,
+        largest: Unfinished | None,
     ) -> None:
         """Called about once a second, and when the spool is full or has room again.
 
@@ -84,6 +91,7 @@ class ReceiverReports:
             server_end: the end of the server's WAL.
             retained: what the spool contains; None before it was measured.
             largest: while the spool is full: its largest transaction whose end was not received.
+            acknowledged: the flush LSN that was reported to the server last.
         """
 
     def report_held(self, seconds: float) -> None:
@@ -229,6 +237,7 @@ class Receiver:
 
     def _follow(self, chunk: Chunk) -> None:
         self._server_end = max(self._server_end, chunk.server_end)
+        self._reports.count_received(chunk.size_bytes)
         self._hand_over_all(self._assembler.take(chunk, time.monotonic()))
 
     def _keepalive(self, frame: bytes) -> None:
@@ -327,7 +336,7 @@ class Receiver:
 
     def _report_progress(self) -> None:
         self._reports.report_progress(
-            self._server_end, self._store.retained, self._unfinished.largest
+            self._server_end, self._policy.flush, self._store.retained, self._unfinished.largest
         )
 
     def _due_in(self, now: float) -> float:

@@ -21,9 +21,14 @@ def capture(
     """Receive changes into the spool, without applying them."""
     from pgsluice.capture import run_capture
     from pgsluice.monitor.live import LiveView
+    from pgsluice.monitor.metrics.serving import monitoring
 
     loaded = load_config(config)
-    with stop_on_signals() as request, LiveView(config=str(config)) as view:
+    with (
+        stop_on_signals() as request,
+        monitoring(loaded),
+        LiveView(config=str(config)) as view,
+    ):
         run_capture(loaded, once=once, report=view, stop=request.event)
     if request.exit_code:
         raise typer.Exit(request.exit_code)

@@ -15,6 +15,7 @@ import typer
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.signals import event_on_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
+from pgsluice.events import MetricsEvent
 
 
 def run(
@@ -43,18 +44,27 @@ def replicate(
         PgsluiceError: as :func:`pgsluice.subscription.running.run.run`.
     """
     from pgsluice.monitor.live import LiveView
+    from pgsluice.monitor.metrics.counters import RunCounters
+    from pgsluice.monitor.metrics.serving import monitoring
     from pgsluice.subscription.running.run import run as run_subscriptions
+
+    counters = RunCounters(names or [each.name for each in config.subscriptions if each.enabled])
+
+    def report(event: MetricsEvent) -> None:
+        counters(event)
+        view(event)
 
     with (
         stop_on_signals() as request,
         event_on_sighup() as sighup,
+        monitoring(config, counters),
         LiveView(config=config_path) as view,
     ):
         run_subscriptions(
             config,
             once=once,
             names=names,
-            report=view,
+            report=report,
             stop=request.event,
             reread=lambda: _reread(config, sighup),
             owns_process=True,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.spark.errors import spark_errors, summarize_error
+from pgsluice.spark.jobs.totals import count
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -52,7 +53,9 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
     if not lost:
         return
     with suppress(*spark_errors()):  # that the JVM has ended is said by others
-        reasons = dict.fromkeys(reason for stage in lost for reason in _reasons(context, stage))
+        failures = [reason for stage in lost for reason in _reasons(context, stage)]
+        count(lost=sum(_CRASHED in reason for reason in failures))
+        reasons = dict.fromkeys(failures)
         why = "; ".join(reasons) or "Spark gives no reason"
         retried = "Spark lost a worker and retries its tasks: %s (%s)\n  → %s"
         logger.warning(retried, _work(context), why, _HINT)
@@ -63,6 +66,7 @@ def say_all_lost(context: SparkContext, error: Exception) -> None:
     with suppress(*spark_errors()):
         if _CRASHED not in str(error):
             return
+        count(lost=1)
         logger.warning("Spark lost every worker that tried to %s\n  → %s", _work(context), _HINT)
 
 

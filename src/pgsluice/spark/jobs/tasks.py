@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from pgsluice.errors import Failure
 from pgsluice.machine import begin_task
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
+from pgsluice.spark.jobs.totals import count
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -72,15 +73,19 @@ def run_tasks(
         for index in range(task, len(works), tasks):
             yield index, attempt(run, works[index]), stage
 
+    count(jobs=1, tasks=tasks)
     context.addJobTag(_JOB_TAG)
     try:
         results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
     except Exception as error:
+        count(failed_jobs=1)
         say_all_lost(context, error)
         raise
     finally:
         context.removeJobTag(_JOB_TAG)
-    say_lost(context, (stage for _, _, stage in results))
+    stages = [stage for _, _, stage in results]
+    count(retried=sum(stage is not None for stage in stages))
+    say_lost(context, stages)
     return [(works[index], result) for index, result, _ in results]
 
 

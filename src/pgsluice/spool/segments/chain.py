@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pgsluice.errors import ProtocolError
 from pgsluice.failpoints import failpoint
@@ -17,6 +18,20 @@ from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.spool.spool import Spool
 
 
+@dataclass(slots=True)
+class Written:
+    """What one writer has appended since it started.
+
+    Attributes:
+        rows: of inserts, updates and deletes.
+        last_commit_at: of the newest transaction, in seconds since 1970; None before the first.
+    """
+
+    transactions: int = 0
+    rows: int = 0
+    last_commit_at: float | None = None
+
+
 class ChainEnd:
     """The end of the chain, where a single writer appends.
 
@@ -28,6 +43,7 @@ class ChainEnd:
         mutex: held while the spool is changed.
         position: the last durable position.
         in_force: the relations as the connection has announced them.
+        written: for metrics.
     """
 
     def __init__(self, spool: Spool, epoch: int, recent: RecentCommits, position: Lsn) -> None:
@@ -38,6 +54,7 @@ class ChainEnd:
         self.mutex = threading.RLock()
         self.position = position
         self.in_force: InForce = {}
+        self.written = Written()
 
     def origin(self) -> Origin:
         """The origin in the headers of this writer's files."""
@@ -53,11 +70,13 @@ class ChainEnd:
         header: ChainHeader,
         commits: Sequence[RecentCommit],
         messages: RawMessages | None = None,
+        transactions: int = 1,
     ) -> SegmentInfo:
         """Append a segment or a reference durably.
 
         Args:
             commits: the last commits of the segment.
+            transactions: how many it has.
 
         Raises:
             ProtocolError: its end is not after the end of the chain.
@@ -69,6 +88,7 @@ class ChainEnd:
         failpoint("spool.after_segment")
         self.recent.add(header.origin, self.position, commits)
         self.position = header.end
+        self._count(header, commits, transactions)
         return SegmentInfo(
             name,
             header.start,
@@ -80,3 +100,12 @@ class ChainEnd:
             self.objects,
             header,
         )
+
+    def _count(
+        self, header: ChainHeader, commits: Sequence[RecentCommit], transactions: int
+    ) -> None:
+        written, relations = self.written, header.counts.relations.values()
+        written.transactions += transactions
+        written.rows += sum(each.inserts + each.updates + each.deletes for each in relations)
+        if last := max((commit.timestamp for commit in commits), default=0):
+            written.last_commit_at = last / 1e6

@@ -22,7 +22,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool.layout import PARTS, PREPARED, SEGMENTS, PartName
 from pgsluice.spool.lock import writer_lock
 from pgsluice.spool.segments.block import FACTS_TAG, InForce, MessageBlock, relations_of
-from pgsluice.spool.segments.chain import ChainEnd
+from pgsluice.spool.segments.chain import ChainEnd, Written
 from pgsluice.spool.segments.header import SegmentHeader
 from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after, roots_of
@@ -95,6 +95,11 @@ class SpoolWriter:
         return max(self._frontier, self.position)
 
     @property
+    def written(self) -> Written:
+        """What this writer has appended; any thread may read it."""
+        return self._chain.written
+
+    @property
     def last_received(self) -> Lsn:
         """The end of the last commit, or a position inside a later PREPARE record."""
         prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared())
@@ -160,7 +165,7 @@ class SpoolWriter:
                     int(block.commit_timestamps[commits[0]]) if len(commits) else None
                 ),
             )
-            info = chain.append(header, commits_of(block), messages)
+            info = chain.append(header, commits_of(block), messages, transactions=len(commits))
             chain.in_force = in_force
             return info
 

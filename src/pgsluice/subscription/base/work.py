@@ -37,6 +37,8 @@ class TableWork:
         merge_s: the duration of the table's last merge; 0: none yet.
         leaf_bounds: the conditions that select the rows of single partitions; of truncated
             partitions, as far as known.
+        since: when the oldest of the changes was committed, in seconds since 1970, as
+            :attr:`pgsluice.spool.SegmentInfo.committed_from` knows it; 0: unknown.
     """
 
     relation_oid: int
@@ -56,6 +58,7 @@ class TableWork:
     leaves: frozenset[int] = frozenset()
     size_bytes: int = 0
     merge_s: float = 0.0
+    since: float = 0.0
     leaf_bounds: Mapping[int, FilterEvaluator] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -75,6 +78,8 @@ class TaskResult:
         version: the target's version; -1: it does not exist.
         changes: how many changes were decoded.
         rows_skipped: rows that changes updated or deleted, and that the target lacks.
+        rows_inserted, rows_updated, rows_deleted: at the target.
+        bytes_written: of new files.
         skipped: the target had it all before.
         decode_s, merge_s: how long it took to make the net changes, and to write them.
         is_altered: the target has the columns that were due.
@@ -91,6 +96,10 @@ class TaskResult:
     merge_s: float = 0.0
     is_altered: bool = False
     doubt: str = ""
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    bytes_written: int = 0
 
     def after(self, before: TaskResult) -> TaskResult:
         """Combine the results of two pieces of one table's work."""
@@ -102,6 +111,10 @@ class TaskResult:
             decode_s=before.decode_s + self.decode_s,
             merge_s=before.merge_s + self.merge_s,
             doubt=before.doubt or self.doubt,
+            rows_inserted=before.rows_inserted + self.rows_inserted,
+            rows_updated=before.rows_updated + self.rows_updated,
+            rows_deleted=before.rows_deleted + self.rows_deleted,
+            bytes_written=before.bytes_written + self.bytes_written,
         )
 
 

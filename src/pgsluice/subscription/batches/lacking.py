@@ -53,16 +53,16 @@ class LackingChanges:
     """Finds the changes that targets lack; each further call reads only new files of the spool.
 
     Args:
-        reader: of the spool.
         most_segments: how many headers to read in one call, at most.
 
     Attributes:
+        reader: of the spool.
         unknown: the tables for which nothing was found within this limit, although there are more
             segments.
     """
 
     def __init__(self, reader: SpoolReader, most_segments: float = math.inf) -> None:
-        self._reader = reader
+        self.reader = reader
         self._most_segments = most_segments
         self.unknown: frozenset[int] = frozenset()
         self._searched: dict[int, _Searched] = {}
@@ -73,7 +73,7 @@ class LackingChanges:
 
         Unpublished tables lack nothing, because they get no more changes.
         """
-        segments = self._reader.all_segments()
+        segments = self.reader.all_segments()
         ends = [segment.end for segment in segments]
         self._searched = {
             oid: self._continued(oid, table)
@@ -142,5 +142,5 @@ class LackingChanges:
         return any(
             bool((np.isin(view.block.oids, oids) & np.isin(view.block.tags, _ROW_CHANGES)).any())
             or bool((view.block.tags == _TRUNCATE).any())
-            for view in self._reader.views(segment, position)
+            for view in self.reader.views(segment, position)
         )

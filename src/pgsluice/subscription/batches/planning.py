@@ -49,13 +49,18 @@ def plan_tables(
         return []
     begin = min(table.applied_through for table in tables.values())
     owners, sizes = owners_of(record), dict[int, dict[int, int]]()
+    sinces = dict[int, float]()
     for info in reader.segments(begin, end):
         for owner, relations in changed_tables(info.header, tables, owners).items():
             if info.end > tables[owner].applied_through:
                 changed = sizes.setdefault(owner, {})
+                sinces.setdefault(owner, info.committed_from)
                 for oid, size in relations.items():
                     changed[oid] = changed.get(oid, 0) + size
-    return [table_work(record, owner, end, changed) for owner, changed in sorted(sizes.items())]
+    return [
+        table_work(record, owner, end, changed, sinces[owner])
+        for owner, changed in sorted(sizes.items())
+    ]
 
 
 def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
@@ -124,12 +129,17 @@ def plan_alterations(
 
 
 def table_work(
-    record: SubscriptionRecord, oid: int, end: Lsn, changed: Mapping[int, int]
+    record: SubscriptionRecord,
+    oid: int,
+    end: Lsn,
+    changed: Mapping[int, int],
+    since: float = 0.0,
 ) -> TableWork:
     """The work of one table.
 
     Args:
         changed: bytes of changes, by relation.
+        since: see :class:`TableWork`.
     """
     table = record.tables[oid]
     return TableWork(
@@ -149,4 +159,5 @@ def table_work(
         leaves=sent_leaves(table.source.fingerprint),
         size_bytes=sum(changed.values()),
         merge_s=table.merge_s,
+        since=since,
     )

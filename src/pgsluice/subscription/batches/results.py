@@ -165,7 +165,7 @@ class BatchResults:
 
     def _report_batch(self, outcomes: Sequence[Outcome], started: float) -> None:
         name, record = self.subscription.name, self._tables.record
-        changes = 0
+        changes, now = 0, time.time()
         for work, result in outcomes:
             if isinstance(result, Failure):
                 continue
@@ -180,6 +180,12 @@ class BatchResults:
                     result.changes,
                     result.decode_s + result.merge_s,
                     result.rows_skipped,
+                    result.rows_inserted,
+                    result.rows_updated,
+                    result.rows_deleted,
+                    result.merge_s,
+                    result.bytes_written,
+                    max(0.0, now - work.since) if work.since and result.changes else None,
                 )
             )
         self._report(

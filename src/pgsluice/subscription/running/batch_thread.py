@@ -6,6 +6,7 @@ import logging
 import threading
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.events import BatchFailed
 from pgsluice.spark.errors import is_without_jvm, summarize_error
 from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.threads import Backoff, WorkThread
@@ -48,6 +49,7 @@ class BatchThread(WorkThread):
                     return
                 self._refuse_useless(error)
                 why = str(error) if isinstance(error, PgsluiceError) else summarize_error(error)
+                self._driver.report(BatchFailed(self._driver.subscription.name, why))
                 if why != logged:
                     name, logged = self._driver.subscription.name, why
                     logger.warning("%s: a batch failed; pgsluice keeps retrying: %s", name, why)

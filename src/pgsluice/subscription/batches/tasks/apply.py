@@ -227,7 +227,7 @@ class ApplyTables:
             applied = writer.apply(net, last)
         else:
             applied = writer.apply_pieces(chain(deletes, [net]), last)
-        return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns)
+        return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns.doubt)
 
     def _write_in_pieces(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -248,7 +248,7 @@ class ApplyTables:
         writer.alter(columns.added, columns.widened)
         pieces = net_pieces(changes, outline, columns, after)
         applied = writer.apply_pieces(chain(deletes or (), pieces), outline.last)
-        return columns, _result(applied, outline.last, outline.changes, decode_s, columns)
+        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
         """The changes of a table's work.
@@ -290,13 +290,7 @@ class ApplyTables:
         writer = self._writer(work)
         applied = writer.commit_or_discard(staged, outline.last, may_discard)
         writer.maintain(self.keep_versions.get(work.relation_oid, ()))
-        return TaskResult(
-            committed=outline.last,
-            version=applied.version,
-            changes=outline.changes,
-            rows_skipped=applied.rows_skipped,
-            skipped=applied.skipped,
-        )
+        return _result(applied, outline.last, outline.changes)
 
 
 def shares_of(
@@ -323,7 +317,7 @@ def shares_of(
 
 
 def _result(
-    applied: Applied, last: Lsn, changes: int, decode_s: float, columns: TargetColumns
+    applied: Applied, last: Lsn, changes: int, decode_s: float = 0.0, doubt: str = ""
 ) -> TaskResult:
     return TaskResult(
         committed=last,
@@ -332,5 +326,9 @@ def _result(
         rows_skipped=applied.rows_skipped,
         skipped=applied.skipped,
         decode_s=decode_s,
-        doubt=columns.doubt,
+        doubt=doubt,
+        rows_inserted=applied.rows_inserted,
+        rows_updated=applied.rows_updated,
+        rows_deleted=applied.rows_deleted,
+        bytes_written=applied.bytes_written,
     )

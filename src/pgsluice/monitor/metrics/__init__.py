@@ -1,0 +1,1 @@
+"""Metrics and health of a run by HTTP: their names, their sources, and their server."""

@@ -1,0 +1,207 @@
+"""The metrics that pgsluice serves: name, kind, words and labels of each family.
+
+Names follow Prometheus: base units (bytes, seconds), ``_total`` for counters, times as seconds
+since 1970. docs/monitoring.md has this list, and the alerts of deploy/ may only name what is in it.
+A label has a bounded set of values: names of the configuration, of tables (with ``[monitor]
+tables``), or words of pgsluice's own. No label and no value comes from a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How a family's values behave."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric with its series.
+
+    Attributes:
+        name: as Prometheus has it, with ``_total`` for a counter.
+        help: one sentence.
+        labels: the names of its labels.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+_SUBSCRIPTION = ("subscription",)
+_TABLE = ("subscription", "schema", "table")
+
+
+def _gauge(name: str, help_: str, *labels: str) -> Family:
+    return Family(f"pgsluice_{name}", Kind.GAUGE, help_, labels)
+
+
+def _counter(name: str, help_: str, *labels: str) -> Family:
+    return Family(f"pgsluice_{name}_total", Kind.COUNTER, help_, labels)
+
+
+GENERAL = (
+    _gauge("build_info", "1, with the version of pgsluice.", "version"),
+    _gauge("status_timestamp_seconds", "When the status was read that these metrics show."),
+    _gauge("ready", "1: /readyz says yes."),
+    _gauge("problems", "Problems that `pgsluice status --check` prints, by kind.", "kind"),
+    _gauge("lag_limit_seconds", "[monitor] max_lag_s."),
+    _gauge("slot_limit_bytes", "[monitor] max_slot_bytes."),
+)
+SLOT = (
+    _gauge("slot_exists", "1: the server has the slot; 0: it has not."),
+    _gauge("slot_active", "1: a walsender uses the slot."),
+    _gauge("slot_retained_wal_bytes", "WAL that the server keeps for the slot."),
+    _gauge(
+        "slot_safe_wal_bytes",
+        "WAL that can still be written before the slot may be lost; only with "
+        "max_slot_wal_keep_size.",
+    ),
+    _gauge("slot_wal_status", "1 for the slot's wal_status, 0 for the others.", "wal_status"),
+    _gauge("slot_read_timestamp_seconds", "When capture read the slot's state last."),
+)
+CAPTURE = (
+    _gauge("capture_running", "1: the process of capture exists."),
+    _gauge("capture_phase", "1 for what capture does, 0 for the other phases.", "phase"),
+    _gauge("capture_report_timestamp_seconds", "When capture wrote its state last."),
+    _gauge("capture_last_commit_timestamp_seconds", "Commit time of the last transaction."),
+    _gauge(
+        "capture_received_through_lsn",
+        "The received-through LSN as a number; its rate is that of the WAL in bytes.",
+    ),
+    _gauge(
+        "capture_received_behind_bytes",
+        "The server's WAL position, as it said last, minus the received-through LSN.",
+    ),
+    _gauge(
+        "capture_acknowledged_behind_bytes",
+        "The server's WAL position, as it said last, minus the acknowledged LSN.",
+    ),
+    _counter("capture_stream_bytes", "Bytes received of the replication stream."),
+    _counter("capture_transactions", "Transactions written to the spool."),
+    _counter("capture_rows", "Rows of inserts, updates and deletes written to the spool."),
+    _counter(
+        "capture_connections",
+        "Replication connections that started to stream (started), and how connections ended.",
+        "outcome",
+    ),
+)
+SPOOL = (
+    _gauge("spool_readable", "1: the spool's files can be read."),
+    _gauge("spool_bytes", "Bytes of the spool's segments."),
+    _gauge("spool_segments", "Segments in the spool."),
+    _gauge(
+        "spool_kept_bytes",
+        "Bytes of the spool that each kind of keeper needs; several may need the same bytes.",
+        "keeper",
+    ),
+    _gauge("spool_limit_bytes", "[spool] max_bytes; absent: 90 % of the disk."),
+    _gauge("spool_disk_free_bytes", "Free bytes on the spool's disk."),
+    _gauge("spool_disk_size_bytes", "Bytes of the spool's disk."),
+)
+SUBSCRIPTIONS = (
+    _gauge("subscription_running", "1: a run applies the subscription.", *_SUBSCRIPTION),
+    _gauge(
+        "subscription_lag_seconds",
+        "Age of the oldest change that a target of the subscription lacks.",
+        *_SUBSCRIPTION,
+    ),
+    _gauge(
+        "subscription_lag_bytes",
+        "The server's WAL position minus the position that all targets have.",
+        *_SUBSCRIPTION,
+    ),
+    _gauge("subscription_tables", "Tables in each state.", *_SUBSCRIPTION, "state"),
+    _gauge(
+        "subscription_failing_tables",
+        "Copied tables whose last batch failed; it is tried again.",
+        *_SUBSCRIPTION,
+    ),
+    _counter(
+        "subscription_rows",
+        "Rows that batches inserted, updated or deleted at the targets.",
+        *_SUBSCRIPTION,
+        "action",
+    ),
+    _counter(
+        "subscription_skipped_rows",
+        "Rows that changes updated or deleted, and that the target lacked.",
+        *_SUBSCRIPTION,
+    ),
+    _counter("subscription_batches", "Batches applied.", *_SUBSCRIPTION),
+    _counter("subscription_batch_failures", "Batches that failed as a whole.", *_SUBSCRIPTION),
+    _counter("subscription_merges", "Commits of batches to targets.", *_SUBSCRIPTION),
+    _counter("subscription_merge_seconds", "Time of these commits.", *_SUBSCRIPTION),
+    _counter("subscription_merge_bytes", "Bytes of new files in these commits.", *_SUBSCRIPTION),
+    Family(
+        "pgsluice_subscription_commit_to_visible_seconds",
+        Kind.HISTOGRAM,
+        "From the commit at the source of the oldest change of a table in a batch until the batch "
+        "is visible at the target.",
+        _SUBSCRIPTION,
+    ),
+)
+COPIES = (
+    _gauge("copies_tables", "Tables of the copies that run.", *_SUBSCRIPTION),
+    _gauge("copies_done_tables", "Those of them that are copied.", *_SUBSCRIPTION),
+    _gauge("copies_rows", "Rows copied by the copies that run.", *_SUBSCRIPTION),
+    _gauge("copies_bytes", "Bytes of the source read by the copies that run.", *_SUBSCRIPTION),
+    _gauge("copies_expected_bytes", "Bytes of the source that they read in all.", *_SUBSCRIPTION),
+    _gauge("copies_left_seconds", "Time left at their rate; absent: not known.", *_SUBSCRIPTION),
+    _counter("copied_tables", "Copies of tables that ended.", *_SUBSCRIPTION),
+    _counter("copied_rows", "Rows of these copies.", *_SUBSCRIPTION),
+    _counter("copied_bytes", "Bytes of the source of these copies.", *_SUBSCRIPTION),
+)
+TABLES = (
+    _gauge("table_state", "1, with the table's state.", *_TABLE, "state"),
+    _gauge("table_lag_seconds", "Age of the oldest change that the target lacks.", *_TABLE),
+    _gauge(
+        "table_lag_bytes",
+        "The server's WAL position minus the position that the target has.",
+        *_TABLE,
+    ),
+    _gauge("table_last_merge_seconds", "Time of the table's last merge.", *_TABLE),
+    _gauge("table_copy_rows", "Rows copied by the copy that runs.", *_TABLE),
+    _gauge("table_copy_bytes", "Bytes of the source read by the copy that runs.", *_TABLE),
+    _gauge("table_copy_expected_bytes", "Bytes of the source that it reads in all.", *_TABLE),
+    _counter("table_changes", "Changes applied to the target since its first copy.", *_TABLE),
+    _counter("table_skipped_rows", "Rows of changes that the target lacked.", *_TABLE),
+    _counter(
+        "table_rows",
+        "Rows that batches inserted, updated or deleted at the target.",
+        *_TABLE,
+        "action",
+    ),
+)
+SPARK = (
+    _counter("spark_jobs", "Jobs that the run gave to Spark."),
+    _counter("spark_tasks", "Tasks of these jobs."),
+    _counter("spark_job_failures", "Jobs that failed."),
+    _counter("spark_task_retries", "Tasks that Spark attempted again."),
+    _counter("spark_workers_lost", "Attempts at tasks that ended with their Python worker."),
+)
+PROCESSES = (
+    _counter("process_cpu_seconds", "CPU time of the processes.", "process"),
+    _gauge("process_resident_memory_bytes", "Resident memory of the processes.", "process"),
+    _counter("processes_lost", "Processes that ended unexpectedly.", "process"),
+)
+FAMILIES: tuple[Family, ...] = (
+    *GENERAL,
+    *SLOT,
+    *CAPTURE,
+    *SPOOL,
+    *SUBSCRIPTIONS,
+    *COPIES,
+    *TABLES,
+    *SPARK,
+    *PROCESSES,
+)
+"""All of them, in the order in which they are served."""

@@ -1,0 +1,206 @@
+"""Serves a few pages by HTTP, whatever its clients do.
+
+A thread for each connection, and few of them: a new connection ends the oldest one if there are too
+many, and each has a few seconds from its first to its last byte. So slow clients hold nothing but
+their own connections, and never the process that serves them.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from pgsluice.errors import ConfigError
+
+_MOST_CONNECTIONS = 16
+_CONNECTION_S = 5.0
+_POLL_S = 0.5
+_END_S = 0.5
+"""How long to wait for the end of a connection that was cut off."""
+
+
+class Page(NamedTuple):
+    """An answer.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Pages = Mapping[str, Callable[[], Page]]
+"""What is served, by path; each function is called for each request."""
+TEXT = "text/plain; charset=utf-8"
+
+
+class _Connection(NamedTuple):
+    thread: threading.Thread
+    ends_by: float
+
+
+class _Server(TCPServer):
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], pages: Pages, connection_s: float) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self.pages = pages
+        self._connection_s = connection_s
+        self._open: dict[socket.socket, _Connection] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        if not self._has_room():
+            self.shutdown_request(request)
+            return
+        work = (request, client_address)
+        thread = threading.Thread(
+            target=self._serve, args=work, name="pgsluice monitor client", daemon=True
+        )
+        with self._lock:
+            self._open[request] = _Connection(thread, time.monotonic() + self._connection_s)
+        try:
+            thread.start()
+        except RuntimeError:  # the system lets us start no more threads
+            self._forget(request)
+
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            with suppress(OSError):
+                self.finish_request(request, client_address)
+        finally:
+            self._forget(request)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        self.shutdown_request(request)
+
+    def _has_room(self) -> bool:
+        """End the oldest connection if there are too many; false if it does not end."""
+        with self._lock:
+            if len(self._open) < _MOST_CONNECTIONS:
+                return True
+            oldest, connection = next(iter(self._open.items()))
+        _cut(oldest)
+        connection.thread.join(_END_S)
+        return not connection.thread.is_alive()
+
+    def service_actions(self) -> None:
+        """End the connections whose time is over; called again and again."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, each in self._open.items() if each.ends_by <= now]
+        for request in late:
+            _cut(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """What a client does wrong is nothing to log."""
+
+
+def _cut(request: socket.socket) -> None:
+    """End a connection; its thread then sees that it has ended."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "pgsluice"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        page = self._page()
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def do_HEAD(self) -> None:
+        """Answer a request without the page."""
+        self.do_GET()
+
+    def _page(self) -> Page:
+        assert isinstance(self.server, _Server)
+        pages = self.server.pages
+        make = pages.get(self.path.partition("?")[0])
+        if make is None:
+            paths = "\n".join(pages)
+            return Page(HTTPStatus.NOT_FOUND, TEXT, f"pgsluice serves:\n{paths}\n".encode())
+        try:
+            return make()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}\n"
+            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, text.encode(errors="replace"))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged: a probe comes every few seconds."""
+
+
+class MonitorServer:
+    """Serves pages from a thread; a context manager.
+
+    Args:
+        address: host and port to listen at.
+        connection_s: how long a client may take to ask and to read the answer.
+
+    Raises:
+        ConfigError: it is not possible to listen there.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], pages: Pages, *, connection_s: float = _CONNECTION_S
+    ) -> None:
+        try:
+            self._server = _Server(address, pages, connection_s)
+        except (OSError, UnicodeError) as error:
+            raise cannot_listen(address, error) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="pgsluice monitor", daemon=True
+        )
+
+    def close(self) -> None:
+        """Stop listening, of a server that never served."""
+        self._server.server_close()
+
+    def __enter__(self) -> MonitorServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self.close()
+
+
+def cannot_listen(address: tuple[str, int], error: Exception) -> ConfigError:
+    """Why nothing can listen at an address."""
+    host, port = address
+    why = getattr(error, "strerror", None) or str(error)
+    return ConfigError(
+        f"[monitor] listen: {host}:{port} cannot be used: {why[:1].lower()}{why[1:]}",
+        hint="name a free port, or end the program that has it",
+    )

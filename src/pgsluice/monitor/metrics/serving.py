@@ -1,0 +1,79 @@
+"""Serves the metrics of a run or of a capture while it works, if ``[monitor]`` says where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from importlib.util import find_spec
+
+from pgsluice.config import Config
+from pgsluice.errors import ConfigError
+from pgsluice.monitor.metrics.counters import RunCounters
+from pgsluice.monitor.metrics.samples import Sample, samples, spark_samples
+from pgsluice.monitor.problems import find_problems
+from pgsluice.monitor.status import Status, StatusReader
+from pgsluice.shown import one_line
+
+_EVERY_S = 5.0
+"""How often the status is read and rendered, at most."""
+
+
+@contextmanager
+def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[None]:
+    """Within this context, metrics and health are served; nothing is if ``listen`` is not set.
+
+    Args:
+        counters: of the run in this process; None: it only captures.
+
+    Raises:
+        ConfigError: the extra ``monitor`` is not installed, or nobody can listen there.
+    """
+    address = config.monitor.address
+    if address is None:
+        yield
+        return
+    require_packages()
+    from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, Recent, render
+    from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page
+
+    status = Recent(StatusReader(config, asks_server=False).read, _EVERY_S)
+    metrics = Recent(lambda: render(_all_samples(config, status(), counters)), _EVERY_S)
+
+    def ready() -> Page:
+        problems = find_problems(status(), config)
+        is_ready = not any(problem.prevents_ready for problem in problems)
+        lines = ["ready" if is_ready else "not ready", *(problem.what for problem in problems)]
+        code = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Page(code, TEXT, "".join(f"{one_line(line)}\n" for line in lines).encode())
+
+    pages = {
+        "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
+        "/healthz": lambda: Page(HTTPStatus.OK, TEXT, b"ok\n"),
+        "/readyz": ready,
+    }
+    with MonitorServer(address, pages):
+        yield
+
+
+def _all_samples(config: Config, status: Status, counters: RunCounters | None) -> Iterator[Sample]:
+    from pgsluice.monitor.metrics.processes import process_samples
+
+    yield from samples(status, config)
+    if counters is not None:
+        yield from counters.samples(with_tables=config.monitor.tables)
+        yield from spark_samples()
+    yield from process_samples(status.capture.pid if status.capture.is_running else None)
+
+
+def require_packages() -> None:
+    """Refuse ``listen`` without the packages that it needs.
+
+    Raises:
+        ConfigError: the extra ``monitor`` is not installed.
+    """
+    if any(find_spec(package) is None for package in ("prometheus_client", "psutil")):
+        raise ConfigError(
+            "[monitor] listen needs packages that are not installed",
+            hint='pip install "pgsluice[monitor]"',
+        )

@@ -1,0 +1,49 @@
+"""How many jobs and tasks this process has given to Spark, for metrics."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class JobTotals:
+    """Since the process started.
+
+    Attributes:
+        failed_jobs: that ended with an error.
+        retried_tasks: that succeeded, but not at Spark's first attempt.
+        lost_workers: attempts at tasks that ended with their Python worker.
+    """
+
+    jobs: int = 0
+    tasks: int = 0
+    failed_jobs: int = 0
+    retried_tasks: int = 0
+    lost_workers: int = 0
+
+
+class _Totals:
+    lock = threading.Lock()
+    now = JobTotals()
+
+
+def count(
+    *, jobs: int = 0, tasks: int = 0, failed_jobs: int = 0, retried: int = 0, lost: int = 0
+) -> None:
+    """Add to the totals; from any thread."""
+    with _Totals.lock:
+        now = _Totals.now
+        _Totals.now = replace(
+            now,
+            jobs=now.jobs + jobs,
+            tasks=now.tasks + tasks,
+            failed_jobs=now.failed_jobs + failed_jobs,
+            retried_tasks=now.retried_tasks + retried,
+            lost_workers=now.lost_workers + lost,
+        )
+
+
+def job_totals() -> JobTotals:
+    """The totals now."""
+    return _Totals.now
