@@ -9,8 +9,10 @@ STAMP  := $(VENV)/.installed
 # One more than the cores that the tests are measured on: a third of their time they wait, for servers
 # and for processes that start.
 JOBS   ?= 3
+# Python keeps what it compiled, whatever the environment says: the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test soak fuzz lint format matrix corpus bench lock clean java
+.PHONY: help env demo test warm soak fuzz lint format matrix corpus bench lock clean java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +38,14 @@ java:
 demo: env java ## everything embedded: PostgreSQL, a workload, Spark, Delta; ends with a proof
 	@$(BIN)/pgsluice demo $(ARGS)
 
-test: env java ## the tests
+# What the tests start from; without a usable JVM for it, the file is empty and they do without.
+$(VENV)/spark.jsa: $(STAMP) scripts/archive_classes.py | java
+	@$(BIN)/python scripts/archive_classes.py $@ 2>/dev/null || : > $@
+
+warm: $(VENV)/spark.jsa ## what makes the first run of the tests faster: compiled tests, Spark's classes
+	@$(BIN)/pytest --collect-only -qq >/dev/null
+
+test: env java $(VENV)/spark.jsa ## the tests
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)
 
 soak: env java ## the full figures of every requirement (AREA=main to narrow)

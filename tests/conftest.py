@@ -43,6 +43,13 @@ from pgsluice.errors import ConfigError
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# JVMs of sessions and of programs start with an archive of their classes, in half the CPU; see
+# scripts/archive_classes.py. Of a class path that differs they would warn.
+_CLASSES = Path(sys.prefix, "spark.jsa")
+if _CLASSES.exists() and _CLASSES.stat().st_size:
+    _LOGS = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={_CLASSES} {_LOGS}")
+
 # Before the first import: a failed assertion of a helper shows its values too.
 pytest.register_assert_rewrite("tests.support")
 
