@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,24 +161,33 @@ def test_chaos(
         row["shown"] = f"{fought.tables} tables equal row for row; no object that no version names"
 
 
+@pytest.fixture
+def replicated(
+    kind: str, pipeline: MakePipeline, tmp_path: Path, seed: int
+) -> Iterator[Callable[[int], tuple[Pipeline, Troubled]]]:
+    """``replicated(scale)``: a pipeline of pgbench's tables to a store with faults."""
+    with EmbeddedServer(18) as server, troubled(kind, tmp_path, seed) as it:
+
+        def make(scale: int) -> tuple[Pipeline, Troubled]:
+            shop = Database(server, "postgres")
+            initialise(shop, scale)
+            one = pipeline(shop)
+            it.have(one)
+            return one, it
+
+        yield make
+
+
 @_STORES
 def test_pgbench_under_fire(
     kind: str,
-    pipeline: MakePipeline,
-    tmp_path: Path,
+    replicated: Callable[[int], tuple[Pipeline, Troubled]],
     seed: int,
     report: Report,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with (
-        report.row(f"pgbench under fire, tables in {kind}", seed) as row,
-        EmbeddedServer(18) as server,
-        troubled(kind, tmp_path, seed) as it,
-    ):
-        shop = Database(server, "postgres")
-        initialise(shop)
-        one = pipeline(shop)
-        it.have(one)
+    with report.row(f"pgbench under fire, tables in {kind}", seed) as row:
+        one, it = replicated(5)
         killed = fire(one, seconds=SECONDS, kills=KILLS, seed=seed)
         it.faults.stop()
         assert_tidy(one, it, monkeypatch)
@@ -193,21 +202,13 @@ def test_pgbench_under_fire(
 @_STORES
 def test_copies_under_fire(
     kind: str,
-    pipeline: MakePipeline,
-    tmp_path: Path,
+    replicated: Callable[[int], tuple[Pipeline, Troubled]],
     seed: int,
     report: Report,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with (
-        report.row(f"copies under fire, tables in {kind}", seed) as row,
-        EmbeddedServer(18) as server,
-        troubled(kind, tmp_path, seed) as it,
-    ):
-        shop = Database(server, "postgres")
-        initialise(shop, COPIED_SCALE)
-        one = pipeline(shop)
-        it.have(one)
+    with report.row(f"copies under fire, tables in {kind}", seed) as row:
+        one, it = replicated(COPIED_SCALE)
         killed = kill_while_copying(one, random.Random(seed))
         began = time.monotonic()
         one.wait_applied(timeout_s=900, meanwhile=lambda: start_again(one))

@@ -41,6 +41,12 @@ class Address(NamedTuple):
         return f"{ {'s3': 's3', 'gcs': 'gs', 'azure': 'az'}[self.cloud] }://{self.bucket}"
 
 
+def cloud_of(uri: str) -> Cloud | None:
+    """The interface of a URL's object store; None for a path, or a URL of a disk."""
+    scheme, separator, _ = uri.partition("://")
+    return _CLOUDS.get(scheme.lower()) if separator else None
+
+
 def why_no_address(url: str) -> str | None:
     """Why a URL cannot be that of a folder; None: it can, or the text is not a URL."""
     scheme, separator, rest = url.partition("://")

@@ -14,7 +14,7 @@ from pgsluice.config.catalog_table import CatalogTable, catalog_name, why_no_cat
 from pgsluice.config.path_words import why_no_path
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
-from pgsluice.stores.addresses import why_no_address
+from pgsluice.stores.addresses import cloud_of, why_no_address
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
@@ -88,13 +88,13 @@ class DeltaSinkConfig(SinkConfig):
     @property
     def default_apply_interval_s(self) -> float:
         """The default of an object store: a batch of a table needs about four paid requests."""
-        return 10.0 if "://" in self.path and not self.path.lower().startswith("file:") else 0.0
+        return 10.0 if cloud_of(self.path) else 0.0
 
     @property
     def confirms_after_s(self) -> float:
         """Delta's jar for Spark may overwrite commits in S3, because it checks for a name and then
         writes."""
-        return 60.0 if self.path.partition("://")[0].lower() in ("s3", "s3a") else 0.0
+        return 60.0 if cloud_of(self.path) == "s3" else 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
         from pgsluice.sinks.delta.commit_marker import VERSION
