@@ -88,7 +88,7 @@ def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: W
             time.sleep(0.1)
         outcome = pgsluice("check", path)
     assert outcome.code == 1
-    assert "is lost: nobody used it for longer than the server's" in outcome.out
+    assert "is lost: it was unused for longer than the server's" in outcome.out
     assert "→ raise that setting, or set it to 0, then `pgsluice drop" in outcome.out
     assert "raise max_slot_wal_keep_size" not in outcome.out
 

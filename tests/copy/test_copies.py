@@ -596,7 +596,7 @@ def test_a_table_that_is_gone_locked_or_not_ours_to_read(
         assert gone.remedy is Remedy.RETRY
         what, hint = gone.message.splitlines()
         assert what == "public.gone was dropped or renamed before it was copied"
-        assert "copied by itself" in hint
+        assert "pgsluice copies it once" in hint
         with other.transaction():
             other.execute("LOCK TABLE locked")
             locked = one.copy(works["locked"], snapshot)

@@ -55,7 +55,7 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
             pid = migration.info.backend_pid
             began = r"whose transaction began at \d\d:\d\d:\d\d UTC"
             assert re.fullmatch(rf"public\.leaf is locked by pid {pid}, {began}", what)
-            assert hint == "  → the table is copied by itself when the lock is gone"
+            assert hint == "  → pgsluice copies it automatically once the lock is released"
             shop.execute("INSERT INTO free VALUES (2)")
             one.wait_until(lambda: one.delta("free").to_pyarrow_table().num_rows == 2)
             monkeypatch.setattr(copy_run, "read_source", read_source)

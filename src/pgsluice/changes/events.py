@@ -211,7 +211,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             remedy=Remedy.COPY,  # for a while only: the table's facts have the key
         )
     if (run.old_index[run.actions == DELETE] < 0).any():
-        raise TableError(f"a DELETE of {table} came without an old tuple", table=table)
+        raise TableError(f"a DELETE of {table} has no old tuple", table=table)
 
 
 def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:

@@ -385,7 +385,7 @@ def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 
 def _no_source(table: str, column: str, count: int) -> TableError:
     return TableError(
-        f"{count} inserted row(s) of {table} came without the value of column {column!r}",
+        f"{count} inserted row(s) of {table} have no value of column {column!r}",
         hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, so that the server"
         f" sends large values with every change, then {copied_again(table)}",
         table=table,

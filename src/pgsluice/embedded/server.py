@@ -239,7 +239,7 @@ class EmbeddedServer:
         if not self._account.can_enter(folder):
             raise ConfigError(
                 f"{folder} cannot be entered by user id {self._account.uid}, which runs PostgreSQL",
-                hint="choose a folder whose parents everybody may enter, or leave it out",
+                hint="choose a folder whose parents everybody may enter, or name none",
             )
         return folder
 

@@ -28,7 +28,7 @@ from pgsluice.publication import (
 )
 from pgsluice.sql import SqlRefused
 
-_SENT_LESS = "have the server's publications send it, or leave it out of ours"
+_SENT_LESS = "let the server's publications send it, or remove it from ours"
 _VERBS: tuple[Literal["update", "delete"], ...] = ("update", "delete")
 
 

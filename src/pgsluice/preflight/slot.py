@@ -71,7 +71,7 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
             )
         return warning(
             "slot",
-            f"{slot.name} exists, but this spool has never used it: it may be somebody else's",
+            f"{slot.name} exists, but this spool has never used it: maybe another program does",
             f"{_OTHER_SLOT}: {setting}\n"
             f"or drop it: SELECT pg_drop_replication_slot('{slot.name}');",
         )

@@ -83,7 +83,7 @@ class TableLocked(TableError):
     @classmethod
     def by(cls, sentence: str) -> TableLocked:
         """The error for a locked table, with a sentence about the lock."""
-        return cls(sentence, hint="the table is copied by itself when the lock is gone")
+        return cls(sentence, hint="pgsluice copies it automatically once the lock is released")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _renamed(query: TableQuery) -> TableRewritten:
 def _rewritten(query: TableQuery, what: str) -> TableRewritten:
     return TableRewritten(
         f"{query.table} {what}",
-        hint="the table is copied by itself when two looks at the catalog find the same files",
+        hint="pgsluice copies it once two catalog refreshes in a row find the same relfilenodes",
         table=query.table,
         reason=ParkReason.REWRITTEN,
     )
@@ -363,7 +363,7 @@ def _refuse_without_rights(
         )
     raise TableError(
         what,
-        hint="\n".join([*grants([rights]), "the table is then copied by itself"]),
+        hint="\n".join([*grants([rights]), "pgsluice then copies the table automatically"]),
         table=query.table,
         reason=ParkReason.RIGHTS,
     )

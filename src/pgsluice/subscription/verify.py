@@ -192,12 +192,12 @@ def _await_answer(
         if barrier.answer() is None:
             raise PgsluiceError(
                 f"{name} did not reach {position}",
-                hint="`pgsluice status CONFIG` says why",
+                hint="`pgsluice status CONFIG` shows why",
             )
 
     late = PgsluiceError(
         f"{name} has not reached {position} after {options.timeout_s:.0f} s",
-        hint="`pgsluice status CONFIG` says how far it is",
+        hint="`pgsluice status CONFIG` shows how far it is",
     )
     is_stopping = bool if options.stop is None else options.stop.is_set
     return barrier.await_answer(options.timeout_s, late, is_stopping, be_the_run)

@@ -53,7 +53,7 @@ class StagedChangesContract(SinkTests):
         assert applied.version == self.writer(sink).version()
         assert self.writer(sink).position() == 110
         self.writer(sink).apply(net(update(3, 31, ABSENT)), Lsn(120))
-        assert row(3, 31, "kept") in self.rows(sink), "changes go on from it"
+        assert row(3, 31, "kept") in self.rows(sink), "changes continue from it"
 
     def test_a_piece_goes_on_from_what_the_pieces_before_it_left(self, sink: Sink) -> None:
         self.loaded(sink, row(1, 1, "one"), row(2, 2, "two"), row(3))

@@ -345,7 +345,7 @@ def test_a_range_that_the_spool_does_not_have(
     )
     with pytest.raises(ConfigError, match=message) as info:
         source.reader(SCHEMA).partitions()
-    assert "leave starting_lsn out" in (info.value.hint or "")
+    assert "remove starting_lsn" in (info.value.hint or "")
 
 
 def test_the_parts_of_a_large_transaction_are_tasks_of_their_own(

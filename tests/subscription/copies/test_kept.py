@@ -143,7 +143,7 @@ def test_copies_go_on_without_a_keeper_that_cannot_have_the_snapshot(
             kept_run.read.look()
         (said,) = caplog.messages
         assert "cannot be kept" in said
-        assert "the copies begin again" in said
+        assert "the copies restart" in said
         assert not kept_run.is_let_go
         assert kept_run.files.begun_before() is None
 
@@ -161,7 +161,7 @@ def test_copies_go_on_without_a_keeper_that_cannot_be_started(
             kept_run.read.look()
         (said,) = caplog.messages
         assert "could not be started" in said
-        assert "the copies begin again" in said
+        assert "the copies restart" in said
         with kept_run.read.reading() as stage:
             assert snapshot_of(stage) == made
         assert not kept_run.is_let_go

@@ -67,7 +67,7 @@ def test_full_without_a_key() -> None:
 
 @pytest.mark.parametrize("action", sorted(ALL_ACTIONS))
 def test_an_action_that_the_publications_leave_out(action: str) -> None:
-    expected = [f"its {action}s are not sent: the publications leave them out"]
+    expected = [f"its {action}s are not sent: the publications do not send them"]
     assert reasons(table(actions=ALL_ACTIONS - {action})) == expected
     assert reasons(table(lacking=frozenset({f"7:{action}"}))) == expected, "of one leaf"
 

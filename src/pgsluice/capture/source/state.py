@@ -43,7 +43,7 @@ _LOSSES = {
     None: ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
     "wal_removed": ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
     "idle_timeout": (
-        "nobody used it for longer than the server's idle_replication_slot_timeout allows",
+        "it was unused for longer than the server's idle_replication_slot_timeout allows",
         "raise that setting, or set it to 0, then ",
     ),
 }

@@ -376,7 +376,7 @@ def _who_can(connection: Connection, error: psycopg.Error) -> str:
             return "the server is a standby: run these statements on its primary"
         return f"let the role write ({server.writable_sql}), or run these statements as another"
     return (
-        "ask somebody with the privileges (the tables' owner with CREATE on the database, or a "
+        "ask a role with the privileges (the tables' owner with CREATE on the database, or a "
         "superuser) to run these statements"
     )
 

@@ -49,7 +49,7 @@ ORDER BY p.pubname
 def publications_of(
     connection: Connection, names: Collection[str] | None = None
 ) -> dict[str, PublicationInfo]:
-    """The publications with these names, or all; missing ones are left out."""
+    """The publications with these names, or all; missing ones are ignored."""
     parameters = {"names": None if names is None else list(names)}
     publications = {}
     for oid, row, comment, may_alter in connection.execute(_PUBLICATIONS, parameters).fetchall():

@@ -1,4 +1,4 @@
-"""Parse function calls, with the ordinary syntax or one of their own.
+"""Parse function calls, with the ordinary syntax or a special one.
 
 Source: src/backend/parser/gram.y (func_expr, func_expr_common_subexpr).
 """

@@ -1,6 +1,6 @@
 """Upkeep of a table, in steps that no batch waits for long.
 
-After each batch some files are written anew, if that is due (:mod:`pgsluice.sinks.lake.upkeep`).
+After each batch some files are rewritten, if that is due (:mod:`pgsluice.sinks.lake.upkeep`).
 After some commits, a checkpoint is written; after more, or many bytes, files that no kept version
 needs are deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's
 skip the folder ``_dv``. Sidecars in an object store go with their data files.
@@ -55,7 +55,7 @@ def keep_up(
         bytes_written: bytes of the batch's files.
         keep_versions: whose files stay, however old they are.
         history_retention_s: files that were replaced later than this stay, too.
-        index: gets the keys of files that are written anew.
+        index: gets the keys of files that are rewritten.
 
     Returns:
         the newest version afterwards.

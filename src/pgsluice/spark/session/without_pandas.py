@@ -21,7 +21,7 @@ class _NoPandas:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is left out", name=name)
+            raise ModuleNotFoundError("pgsluice does not use pandas", name=name)
         return None
 
 

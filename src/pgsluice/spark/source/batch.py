@@ -61,14 +61,14 @@ class PgoutputReader(DataSourceReader):
         if start > reader.frontier():
             raise ConfigError(
                 f"starting_lsn {start} is past the end of the spool at {reader.frontier()}",
-                hint="leave starting_lsn out to read from the spool's start",
+                hint="remove starting_lsn to read from the spool's start",
                 option="starting_lsn",
             )
         if start < reader.start():
             raise ConfigError(
                 f"starting_lsn {start} is before the spool's start at {reader.start()}: the "
                 "changes between them are released",
-                hint="leave starting_lsn out to read from the spool's start",
+                hint="remove starting_lsn to read from the spool's start",
                 option="starting_lsn",
             )
         partitions = plan(reader.segments(start, end), start, end) if start < end else []

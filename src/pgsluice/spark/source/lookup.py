@@ -84,7 +84,7 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
         raise ConfigError(
             f"table {table} is not in the spool {options.spool}"
             + ("" if options.dsn is None else " and not on the server"),
-            hint="set the option dsn, so that the server can be asked for the table's columns"
+            hint="set the option dsn, with which the table's columns are read from the server"
             if options.dsn is None
             else "check the name; an unquoted name is folded to lower case",
             table=str(table),

@@ -29,7 +29,7 @@ IsStopping = Callable[[], bool]
 _POLL_S = 0.05
 _RECEIVE_S = 60.0
 """How long capture may take to receive up to a current position, in seconds; after that, the work
-that needs it is tried again."""
+that needs it is retried."""
 _END_S = 60.0
 """How long the server may take to end a connection, in seconds."""
 _STARTS = 30
@@ -97,8 +97,8 @@ class ReceivedLive:
                     raise SourceUnreachable(
                         f"the server's process {pid}, which sends the stream, was asked to end and "
                         f"has not ended after {_END_S:g} s",
-                        hint="copies of partitioned tables need a new connection: they are tried "
-                        "again",
+                        hint="copies of partitioned tables need a new connection; pgsluice "
+                        "retries them",
                     )
                 time.sleep(_POLL_S)
 
@@ -202,6 +202,6 @@ class ReceivedOnce:
 def _not_received(when: str) -> SourceUnreachable:
     return SourceUnreachable(
         f"capture has not received what was committed before a copy, {when}",
-        hint="the tables stay as they are, and the copy is tried again; `pgsluice status CONFIG` "
-        "says what capture does",
+        hint="the tables stay as they are, and pgsluice retries the copy; `pgsluice status CONFIG` "
+        "shows what capture does",
     )

@@ -74,7 +74,9 @@ def _bounds_of(
     """
     known = SourceFingerprint.parse(fingerprint)
     if known is None or known.fixed is None or not known.filenodes.keys() >= {*leaves}:
-        message = f"{work.title}: a partition was truncated, and a look has to find its bound"
+        message = (
+            f"{work.title}: a partition was truncated, and a catalog refresh has to find its bound"
+        )
         return Failure(Remedy.LOOK, message)
     if not known.fixed >= {*leaves}:
         return _not_exact(work, leaves)

@@ -196,7 +196,7 @@ class CopyRun:
         try:
             source, _ = read_source(self._site, snapshot)
         except SnapshotGone as error:
-            logger.info("copies begin again: %s", error.what)
+            logger.info("the copies restart: %s", error.what)
             self._kept.release()
             return
         copies = restored_copies(self._site, source, task, journal, self._oids)

@@ -239,7 +239,7 @@ class ReadSnapshot:
             failpoint("copy.kept")
 
     def _say_it_is_not_kept(self, error: SourceUnreachable) -> None:
-        logger.warning("%s: after an interruption, the copies begin again", error.what)
+        logger.warning("%s: after an interruption, the copies restart", error.what)
 
     def _ask(self, keeper: StartedKeeper) -> None:
         try:

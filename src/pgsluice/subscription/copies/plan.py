@@ -170,7 +170,7 @@ def restored_copies(
     for copy in copies:
         staged, portions = len(copy.staged), len(copy.portions)
         title = f"{copy.work.namespace}.{copy.work.name}"
-        logger.info("%s: its copy goes on, %s of %s portions staged", title, staged, portions)
+        logger.info("%s: its copy resumes, %s of %s chunks staged", title, staged, portions)
     return copies
 
 

@@ -131,7 +131,7 @@ def behind_partitions(
                 return
     raise SourceUnreachable(
         f"partitions of the tables changed during each of {_MOST_TRIES} snapshots",
-        hint="the tables stay as they are, and the copy is tried again",
+        hint="the tables stay as they are, and pgsluice retries the copy",
     )
 
 

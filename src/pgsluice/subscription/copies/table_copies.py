@@ -185,7 +185,7 @@ class TableCopies:
             oid,
             HoldReleased(
                 "the spool reached its size limit while the table was copied: the copy was given "
-                f"up, and begins again at {begins:%H:%M:%S} UTC\n"
+                f"up, and restarts at {begins:%H:%M:%S} UTC\n"
                 "  → give the spool more room: it has to hold what is committed during the copy"
             ),
         )

@@ -33,7 +33,7 @@ class LookedLeaves(LookedSame):
     """
 
     event = Event.PARTITIONS_NEEDED
-    why = "partitions came with rows, or went with theirs"
+    why = "partitions were attached or removed with rows"
     leaves: frozenset[int] = frozenset()
     gone: Rows = field(default_factory=dict)
     verify: str = ""

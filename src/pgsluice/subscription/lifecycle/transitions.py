@@ -89,13 +89,13 @@ class Event(StrEnum):
     COPY_ABANDONED = "copy abandoned"
     """The whole table is copied later; until then it pins nothing in the spool."""
     COPY_RETRIED = "copy retried"
-    COPY_AWAITS_LOOK = "copy waits for a look"
+    COPY_AWAITS_LOOK = "copy waits for a catalog refresh"
     COPY_PARKED = "copy failed: parked"
     COPY_STOPPED = "copy failed: stop"
     BATCH_APPLIED = "batch applied"
     BATCH_RETRIED = "batch retried"
-    BATCH_AWAITS_LOOK = "batch waits for a look"
-    LOOKS_WERE_IN_VAIN = "batch failed after the last look: copy"
+    BATCH_AWAITS_LOOK = "batch waits for a catalog refresh"
+    LOOKS_WERE_IN_VAIN = "batch failed after the last catalog refresh: copy"
     """The partition was dropped: its changes can no longer be attributed to a table."""
     BATCH_PARKED = "batch failed: parked"
     BATCH_STOPPED = "batch failed: stop"
@@ -105,15 +105,15 @@ class Event(StrEnum):
 class Effect(StrEnum):
     """What follows a transition, in addition to the report of a new state or error."""
 
-    LOOK = "look at the catalog"
+    LOOK = "refresh the catalog"
     STOP = "stop the subscription"
-    UNDO_LOOKS = "looks count only up to the copy's snapshot"
+    UNDO_LOOKS = "catalog refreshes count only up to the copy's snapshot"
     """Later catalog refreshes have not compared the table. A batch that fails because a refresh is
     missing is not to blame for that: no table is copied or parked before further refreshes did not
     help."""
     COUNT_FAILURE = "count a failure"
-    COUNT_LOOK = "count the next look"
-    FORGET_FAILURES = "begin the count of failures anew"
+    COUNT_LOOK = "count the next catalog refresh"
+    FORGET_FAILURES = "begin the count of failures again"
 
 
 class _Cell(Enum):

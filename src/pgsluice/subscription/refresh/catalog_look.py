@@ -320,7 +320,7 @@ class CatalogLook:
         """
         if self._identity.has(known.source.timeline, known.source.lsn):
             return verdict
-        why = f"{known.title} was looked at on a primary that was left since"
+        why = f"{known.title} was refreshed on a primary that was replaced since"
         if isinstance(verdict, ColumnsAdded) or known.pending.columns:
             return CopyAgain(f"{why}, and has columns that its target gets")
         if isinstance(verdict, ReplacePartitions):

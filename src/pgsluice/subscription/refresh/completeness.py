@@ -115,7 +115,9 @@ def why_incomplete(
     if {"updates", "deletes"} & set(missing) and not has_identity:
         reasons.append(f"{sent}: it has no replica identity\n  → {_way_to_a_key(table)}")
     elif missing:
-        reasons.append(f"{sent}: the publications leave them out\n  → {_way_to_all_actions(table)}")
+        reasons.append(
+            f"{sent}: the publications do not send them\n  → {_way_to_all_actions(table)}"
+        )
     if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:
         reasons.append(
             "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"

@@ -31,7 +31,9 @@ _OTHER = (
     "\n  → drop or rename it in the catalog, or choose another register in the sink; pgsluice "
     "replaces nothing there"
 )
-_REFUSED = "\n  → pgsluice check CONFIG names what [spark] lacks; replication goes on meanwhile"
+_REFUSED = (
+    "\n  → pgsluice check CONFIG shows the settings that [spark] lacks; replication continues"
+)
 
 
 class CatalogTables:

@@ -221,7 +221,7 @@ class RunningSubscription:
             # A job broke, with its workers perhaps.
             if self._ending.is_set() or is_without_jvm(error):
                 raise
-            message = f"a Spark job failed and is tried again: {summarize_error(error)}"
+            message = f"a Spark job failed; pgsluice retries it: {summarize_error(error)}"
         else:
             return
         self.driver.log_once(message)

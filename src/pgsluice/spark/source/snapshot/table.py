@@ -236,7 +236,7 @@ class TableSelection:
                 raise ConfigError(
                     f"the publications {', '.join(self.publications)} do not send the column "
                     f'"{name}" of {self.table}',
-                    hint="leave it out with the option columns",
+                    hint="exclude it with the option columns",
                     column=name,
                 )
 

@@ -132,8 +132,8 @@ class TableChanges:
         ]
         if any(position > work.looked_through for position, _ in whole):
             raise TableError(
-                f"{work.title}: partitions were truncated, and a look has to find all that there"
-                " are",
+                f"{work.title}: partitions were truncated, and a catalog refresh has to find "
+                "all of them",
                 table=work.title,
                 remedy=Remedy.LOOK,
             )
