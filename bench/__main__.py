@@ -18,6 +18,7 @@ from bench import (
     looks,
     merge,
     start,
+    store,
     streams,
     tables,
 )
@@ -39,8 +40,8 @@ NAMES = (
     "tables",
     *LIVE,
 )
-ALONE = ("beside",)
-"""What takes too long for a run of everything."""
+ALONE = ("beside", "store")
+"""What takes too long for a run of everything, or needs Go."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog=f"NAME: {', '.join(NAMES)}; and {', '.join(ALONE)}, which is not part of a run of "
-        "everything.",
+        epilog=f"NAME: {', '.join(NAMES)}; and {', '.join(ALONE)}, which are not part of a run "
+        "of everything.",
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each workload")
     parser.add_argument("--seconds", type=int, default=30, help="how long latency is measured")
@@ -109,6 +110,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
         take(merge.measure(stage.rows))
     if "start" in names:
         take(start.measure(stage))
+    if "store" in names:
+        take(store.measure(stage))
     if "tables" in names:
         take(tables.measure(stage))
     take(

@@ -7,11 +7,12 @@ of process of the run until then.
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 
 from bench.live import running
-from bench.memory import as_text, watched
+from bench.memory import Peaks, as_text, watched
 from bench.report import Line, rate
 from bench.stage import Shop, Stage, wait_for
 from bench.streams import wait_visible
@@ -36,19 +37,32 @@ def measure(stage: Stage) -> Iterator[Line]:
     """A line for each transaction; the table has as many rows before them."""
     with running(stage, tables=1) as (shop, config, process):
         shop.execute("ALTER TABLE orders1 ALTER customer SET STORAGE EXTERNAL")
-        for what, statement in TRANSACTIONS.items():
+        for what in TRANSACTIONS:
             rows = stage.rows // SHARES.get(what, 1)
-            with watched(process.pid) as peaks:
-                shop.execute(statement.format(rows=rows))
-                seconds = _visible_after_s(stage, shop, config)
-            worker = peaks.get("worker", 0)
+            peaks, seconds = applied(stage, shop, config, process, what, rows)
             yield Line(
-                f"{worker / 1e6:.0f} MB",
+                f"{peaks.get('worker', 0) / 1e6:.0f} MB",
                 "≤ 1000 MB",
                 f"a worker's memory, one transaction of {rows:,} {what}",
                 f"{rate(rows / seconds)} from its commit on",
                 as_text(peaks),
             )
+
+
+def applied(
+    stage: Stage,
+    shop: Shop,
+    config: Config,
+    process: subprocess.Popen[bytes],
+    what: str,
+    rows: int,
+) -> tuple[Peaks, float]:
+    """One of the transactions, applied by a run; the peaks of memory so far, and the seconds from
+    its commit on."""
+    with watched(process.pid) as peaks:
+        shop.execute(TRANSACTIONS[what].format(rows=rows))
+        seconds = _visible_after_s(stage, shop, config)
+    return peaks, seconds
 
 
 def _visible_after_s(stage: Stage, shop: Shop, config: Config) -> float:

@@ -19,7 +19,7 @@ import psutil
 
 from bench.positions import Floats, committed, latencies
 from bench.report import Line
-from bench.stage import Shop, Stage, wait_for
+from bench.stage import Bucket, Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, TableState, find_record
@@ -49,17 +49,17 @@ def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool, weight: bool)
     if latency or ten or idle or weight:
         with running(stage, tables=1) as (shop, config, process):
             if latency or ten or weight:
-                one = _load(stage, shop, config, tables=1, rows=stage.rows)
+                one = load(stage, shop, config, tables=1, rows=stage.rows)
                 lines += _latency(stage, one, "one table")
             if idle:
                 lines.append(_idle(config, process))
     if weight:
         with running(stage, tables=1, rows=FEW_ROWS) as (shop, config, _):
-            few = _load(stage, shop, config, tables=1, rows=FEW_ROWS)
+            few = load(stage, shop, config, tables=1, rows=FEW_ROWS)
         lines.append(_weight(stage, one, few))
     if ten:
         with running(stage, tables=TABLES) as (shop, config, _):
-            many = _load(stage, shop, config, tables=TABLES, rows=stage.rows)
+            many = load(stage, shop, config, tables=TABLES, rows=stage.rows)
         lines += _ten(many, one)
     return lines
 
@@ -104,19 +104,21 @@ def _ten(many: Floats, one: Floats) -> list[Line]:
 
 @contextmanager
 def running(
-    stage: Stage, tables: int, rows: int | None = None
+    stage: Stage, tables: int, rows: int | None = None, bucket: Bucket | None = None
 ) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
     """A run whose tables are copied and ready.
 
     Args:
         rows: of all tables together; None: the stage's.
+        bucket: where the targets lie, without a pause between batches; None: on the disk.
     """
     rows = stage.rows if rows is None else rows
     with stage.shop() as shop:
         for number in range(1, tables + 1):
             shop.make_table(f"orders{number}", rows // tables)
         shop.execute(f"CREATE SEQUENCE orders_id START {rows + 1}")
-        config = stage.config(shop, "live")
+        options = "apply_interval_s = 0" if bucket is not None else ""
+        config = stage.config(shop, "live", options=options, bucket=bucket)
         with started(config) as process:
             wait_for(lambda: _is_ready(config, process, tables), "the run is ready", 0.1)
             yield shop, config, process
@@ -160,7 +162,7 @@ def _is_ready(config: Config, process: subprocess.Popen[bytes], tables: int) -> 
     return all(one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values())
 
 
-def _load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Floats:
+def load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Floats:
     """Transactions at a fixed rate for some seconds; each one's latency, warmed up."""
     assert config.path is not None
     scripts = []

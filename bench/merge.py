@@ -44,8 +44,8 @@ _READS = 15
 _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
-_TABLE = TargetTable("public", "t", _SCHEMA, ("id",))
-_IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
+TABLE = TargetTable("public", "t", _SCHEMA, ("id",))
+IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
 
 
 def measure(rows: int) -> list[Line]:
@@ -71,16 +71,16 @@ class Copied:
     def __init__(self, folder: Path, rows: int) -> None:
         self.rows = rows
         self._folder = folder
-        writer = TableWriter(DeltaSink(str(folder)), _TABLE, _IDENTITY)
-        self._staged = writer.stage_load(_copied(rows), Lsn(1))
+        writer = TableWriter(DeltaSink(str(folder)), TABLE, IDENTITY)
+        self._staged = writer.stage_load(copied_rows(rows), Lsn(1))
 
     def load(self, sink: Sink) -> None:
         """Make a table with these rows."""
-        table = Path(sink.location(_TABLE.namespace, _TABLE.name))
+        table = Path(sink.location(TABLE.namespace, TABLE.name))
         table.mkdir(parents=True)
         for file in self._folder.glob("*.parquet"):
             os.link(file, table / file.name)
-        TableWriter(sink, _TABLE, _IDENTITY).commit_load([self._staged], Lsn(1))
+        TableWriter(sink, TABLE, IDENTITY).commit_load([self._staged], Lsn(1))
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
     random = np.random.default_rng(8)
     used, written = 0.0, 0
     for position in range(2, _MANY_BATCHES + 2):
-        net = _updates(random.choice(rows, CHANGED[0], replace=False).tolist(), position)
-        began, writer = time.process_time(), TableWriter(sink, _TABLE, _IDENTITY)
+        net = updates(random.choice(rows, CHANGED[0], replace=False).tolist(), position)
+        began, writer = time.process_time(), TableWriter(sink, TABLE, IDENTITY)
         written += writer.apply(net, Lsn(position)).bytes_written
         writer.maintain([])
         used += time.process_time() - began
@@ -210,16 +210,17 @@ def cost_of_batches(
         costs = []
         for _ in range(_BATCHES + 1):
             position += 1
-            net = _updates(random.choice(copied.rows, changed, replace=False).tolist(), position)
+            net = updates(random.choice(copied.rows, changed, replace=False).tolist(), position)
             began, used = time.perf_counter(), time.process_time()
-            applied = TableWriter(sink, _TABLE, _IDENTITY).apply(net, Lsn(position))
+            applied = TableWriter(sink, TABLE, IDENTITY).apply(net, Lsn(position))
             used, took = time.process_time() - used, time.perf_counter() - began
             costs.append((used, took, applied.bytes_written))
         figures.append(Cost(*(sum(each) / _BATCHES for each in zip(*costs[1:], strict=True))))
     return figures
 
 
-def _copied(rows: int) -> Iterator[pa.RecordBatch]:
+def copied_rows(rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a table, with ids from 0 on."""
     random = np.random.default_rng(1)
     for first in range(0, rows, 64 * 1024):
         ids = np.arange(first, min(first + 64 * 1024, rows))
@@ -228,8 +229,9 @@ def _copied(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(ids), pa.array(values), text], schema=_SCHEMA)
 
 
-def _updates(ids: list[int], position: int) -> NetChanges:
+def updates(ids: list[int], position: int) -> NetChanges:
+    """Rows with these ids get new values."""
     changes = ChangesBuilder(_SCHEMA)
     for number in ids:
         changes.update({"id": number, "a": position, "b": str(position)})
-    return net_changes([changes.build()], schema=_SCHEMA, key=_TABLE.key)
+    return net_changes([changes.build()], schema=_SCHEMA, key=TABLE.key)

@@ -16,9 +16,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 
@@ -127,6 +128,20 @@ class Shop:
             connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
+class Bucket(NamedTuple):
+    """Of an object store that keeps its objects as files on this machine.
+
+    Attributes:
+        url: of the bucket.
+        options: the ``storage_options`` of a sink.
+        folder: where the files are.
+    """
+
+    url: str
+    options: Mapping[str, str]
+    folder: Path
+
+
 class Stage:
     """A server and a folder, for all benchmarks."""
 
@@ -164,13 +179,19 @@ class Stage:
             shop.close()
 
     def config(
-        self, shop: Shop, slot: str, row_filter: str | None = None, options: str = ""
+        self,
+        shop: Shop,
+        slot: str,
+        row_filter: str | None = None,
+        options: str = "",
+        bucket: Bucket | None = None,
     ) -> Config:
         """A configuration with its own slot and folder; its file is ``config.path``.
 
         Args:
             row_filter: of a publication of pgsluice's own for ``orders``; None: without one.
             options: more lines of the subscription.
+            bucket: where the targets lie; None: on the disk.
         """
         own, names = "", ""
         if row_filter is not None:
@@ -179,6 +200,12 @@ class Stage:
         slot = f"{shop.name}_{slot}"
         folder = self.folder / slot
         folder.mkdir()
+        lake, storage = "lake", ""
+        if bucket is not None:
+            lake = f"{bucket.url}/{slot}"
+            given = ", ".join(f'{name} = "{value}"' for name, value in bucket.options.items())
+            storage = f", storage_options = {{ {given} }}"
+            (folder / "lake").symlink_to(bucket.folder / slot)
         path = folder / "pgsluice.toml"
         path.write_text(
             f"""
@@ -193,7 +220,7 @@ retention = "1h"    # the commit times are read from the spool afterwards
 [[subscription]]
 name = "lake"
 {names}
-sink = {{ type = "delta", path = "lake/{{schema}}/{{table}}" }}
+sink = {{ type = "delta", path = "{lake}/{{schema}}/{{table}}"{storage} }}
 {options}
 """
         )
