@@ -54,6 +54,17 @@ def test_a_rooms_modules_and_folders_are_all_named(room: str) -> None:
     assert named == {name for name in modules if not name.startswith("__")} | folders
 
 
+def test_every_other_room_has_a_section_or_a_row() -> None:
+    smaller = section(ARCHITECTURE, "### Inside the smaller rooms")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", smaller, re.MULTILINE))
+    with_section = set(re.findall(r"^### Inside `(\w+)`$", ARCHITECTURE, re.MULTILINE))
+    folders = {path.parent.name for path in ROOMS.glob("*/__init__.py")}
+    assert rows.keys() | with_section == folders
+    for room, row in rows.items():
+        for name in re.findall(r"`(\w+(?:\.py|/))`", row):
+            assert (ROOMS / room / name).exists(), f"{room}: {name}"
+
+
 def test_every_module_and_test_that_is_named_exists() -> None:
     paths = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*/[a-z_]+\.py|[a-z]+\.py)`", CONTRACTS))
     paths |= set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", ARCHITECTURE))
