@@ -38,14 +38,14 @@ def test_a_file_in_the_newest_shard_ends_the_wait(tmp_path: Path) -> None:
     ends_by(waiting, written.touch)
     ends_by(waiting, lambda: written.rename(written.with_suffix("")))
     ends_by(waiting, written.with_suffix("").unlink)
-    assert waiting._inotify is not None
+    assert waiting.has_inotify
 
 
 def test_a_change_between_two_waits_ends_the_second(tmp_path: Path) -> None:
     waiting = watching(tmp_path)
     (tmp_path / "2026112210" / "file").touch()
     waiting.wait(LONG_S)
-    assert waiting._inotify is not None
+    assert waiting.has_inotify
 
 
 def test_a_new_shard_is_watched(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_new_shard_is_watched(tmp_path: Path) -> None:
     waiting.wait(LONG_S)  # it begins to watch the shard
     ends_by(waiting, (shard / "file").touch)
     ends_by(waiting, lambda: ((shard / "file").unlink(), shard.rmdir()))
-    assert waiting._inotify is not None
+    assert waiting.has_inotify
 
 
 def test_a_folder_that_comes_later_is_watched(tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_a_folder_that_comes_later_is_watched(tmp_path: Path) -> None:
     folder.mkdir()
     waiting.wait(LONG_S)
     ends_by(waiting, (folder / "2026112210").mkdir)
-    assert waiting._inotify is not None
+    assert waiting.has_inotify
 
 
 def test_changes_without_notice_are_found_out(tmp_path: Path) -> None:
     waiting = watching(tmp_path)
     other = FolderNotices(tmp_path / "elsewhere")  # no notice ever comes to it
     other._folder, other._watched = waiting._folder, waiting._watched
-    while other._inotify is not None:
+    while other.has_inotify:
         changing = threading.Timer(0.02, (tmp_path / "2026112210" / str(uuid.uuid4())).touch)
         changing.start()
         other.wait(0.2)
@@ -83,5 +83,5 @@ def test_changes_without_notice_are_found_out(tmp_path: Path) -> None:
 def test_without_inotify_a_wait_is_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices.ctypes, "CDLL", lambda _: object())
     waiting = FolderNotices(tmp_path)
-    assert waiting._inotify is None
+    assert not waiting.has_inotify
     waiting.wait(LONG_S)
