@@ -216,6 +216,26 @@ def test_a_damaged_target_is_copied(dropped: Pipeline, caplog: pytest.LogCapture
     dropped.assert_equal("t")
 
 
+def test_a_session_that_breaks_has_the_table_compared_again(
+    dropped: Pipeline, shop: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = files_of(dropped)
+    (waiting := tmp_path / "waiting").touch()
+    arm(f"copy.comparing=wait:{waiting}")
+    end = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = 'pgsluice adopt' AND datname = current_database()"""
+    try:
+        with caplog.at_level(logging.INFO), ThreadPoolExecutor(1) as threads:
+            adopting = threads.submit(dropped.once)
+            await_that(lambda: bool(shop.execute(end)), "the table is compared")
+            waiting.unlink()
+            adopting.result()
+    finally:
+        arm("")
+    assert "2999 rows, and taken over without a copy" in caplog.text
+    assert files_of(dropped) == before
+
+
 def killed(config: Path, failpoint: str) -> None:
     patch = pytest.MonkeyPatch()
     use_local_spark(patch)

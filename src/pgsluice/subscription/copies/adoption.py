@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.copy import CopyResult, CopyTables, CopyWork
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
-from pgsluice.replication import connect_sql
+from pgsluice.replication import connect_sql, table_errors
 from pgsluice.sinks.contract import Overtaken, StagedChanges
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.snapshots import Snapshot, import_snapshot
@@ -114,14 +114,16 @@ class Adoption:
         published: Mapping[int, ReplicatedTable],
         tables: SubscriptionTables,
         waits_for: Callable[[CopyWork, Snapshot], bool],
-        finish: Callable[[CopyTables, TableCopy, CopyResult], object],
+        finish: Callable[[CopyTables, TableCopy, CopyResult | None], object],
     ) -> list[TableCopy]:
         """Take over targets; the copies that have to be made.
+
+        A copy gets a failure if the source or the target was away: a later run compares again.
 
         Args:
             published: the tables that are sent.
             waits_for: whether a table still waits for this copy.
-            finish: records a table that needs no copy.
+            finish: records a table that needs no copy, or that has failed.
         """
         left = []
         for copy in copies:
@@ -133,7 +135,10 @@ class Adoption:
             if not may_adopt or not self._takes_over(
                 copy, published[oid], tables.lock, is_wanted, done
             ):
-                left.append(copy)
+                if copy.failure is None:
+                    left.append(copy)
+                else:
+                    finish(self._task, copy, None)
         return left
 
     def _takes_over(
@@ -178,8 +183,13 @@ class Adoption:
         self._counts.wait(oids, "the comparison with the target that is there")
         try:
             return self._compared(copy, source)
-        except Exception as error:  # a damaged target, say: the copy replaces it
-            if not self._is_stopping():
+        except Exception as error:
+            failure = Failure.of(error)
+            if self._is_stopping():
+                return None
+            if failure.remedy is Remedy.WAIT:
+                copy.failure = failure
+            else:  # a damaged target, say: the copy replaces it
                 reason = failure_reason(error)
                 logger.warning("%s is copied: its target is not compared: %s", _title(copy), reason)
             return None
@@ -194,7 +204,8 @@ class Adoption:
             if writer.version() >= 0:
                 logger.info("%s is copied: no copy would make its target as it is", title)
             return None
-        with self._sessions() as (session, *helpers):
+        with self._sessions() as (session, *helpers), table_errors(f"comparing {title}", title):
+            failpoint("copy.comparing")
             comparison = compare_standing(
                 session,
                 source,

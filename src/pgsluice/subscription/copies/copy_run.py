@@ -219,12 +219,13 @@ class CopyRun:
         adoption = Adoption(site.config, self._settings, task, site.counts, self._stop.is_set)
         is_wanted_now = partial(is_wanted, site)
         copies = adoption.left(planned, source.now, site.tables, is_wanted_now, self._finish)
+        waiting = next((copy.failure for copy in planned if copy.failure is not None), None)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):
             read.keep(held)
         try:
             with self._kept.needed():
-                return self._stage(read, source)
+                return self._stage(read, source) or waiting
         finally:
             if self._kept.begun_before() is None:
                 self._discard(read)
