@@ -70,7 +70,7 @@ class Remedy(StrEnum):
     LOOK = "look"
     """The subscription refreshes the catalog, then retries the work."""
     WAIT = "wait"
-    """The subscription retries until it succeeds: the cause lies outside the table."""
+    """The subscription retries until it succeeds: the cause is outside the table."""
     LATER = "later"
     """The subscription cancels a copy, and restarts it once the obstacle is gone."""
     STOP = "stop"
@@ -105,7 +105,7 @@ class PgsluiceError(Exception):
     exit_code = ExitCode.FAILED
     remedy = Remedy.RETRY
     is_lasting = False
-    """The same work would fail again: something that it needs is gone for good."""
+    """The same work would fail again: something that it needs no longer exists."""
 
     def __init__(
         self,

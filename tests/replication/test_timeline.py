@@ -40,7 +40,7 @@ def test_comments_empty_lines_and_line_ends_of_others_mean_nothing() -> None:
         ("2\t0/28\tx\n1\t0/38\tx\n", 2, "out of order"),
         ("3\t0/28\tx\n", 1, "out of order"),
         ("0\t0/28\tx\n", 1, "out of order"),
-        ("1\t0/38\tx\n2\t0/28\tx\n", 2, "lies before"),
+        ("1\t0/38\tx\n2\t0/28\tx\n", 2, "is before"),
     ],
 )
 def test_anything_else_is_refused_with_its_line(text: str, line: int, why: str) -> None:

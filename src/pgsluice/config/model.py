@@ -117,11 +117,11 @@ class SourceConfig(Section):
             supports.
         streaming: whether the server sends open transactions early; default: ``parallel`` from 16
             on, ``on`` in 14 and 15, ``off`` before, and ``off`` with ``messages``.
-        two_phase: whether the server sends prepared transactions at PREPARE, from 15 on. A slot
-            keeps it for good.
+        two_phase: whether the server sends prepared transactions at PREPARE, from 15 on. It is
+            set when the slot is created, and stays.
         binary: whether the server sends values in binary form, from 14 on.
         messages: whether the server sends what ``pg_logical_emit_message`` writes, from 14 on.
-        origin: ``none`` leaves out what the source itself received by replication, from 16 on.
+        origin: ``none`` excludes what the source itself received by replication, from 16 on.
         catalog_poll_s: time between two catalog refreshes.
         connect_timeout_s: how long connecting may take.
         silence_timeout_s: how long the server may send nothing while it streams, and how long it

@@ -25,7 +25,7 @@ _PIECE_BYTES = 64 * 2**20
 
 
 def portions_in(ranges: KeyRanges, portions: Sequence[Portion]) -> tuple[Portion, ...]:
-    """What of a table's portions reads these ranges."""
+    """The chunks of a table that read these ranges of keys."""
     return tuple(
         tuple(
             replace(read, condition=" AND ".join(filter(None, (read.condition, ranges.condition))))

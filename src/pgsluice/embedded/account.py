@@ -68,7 +68,7 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def give(self, path: Path) -> None:
-        """Make the account the owner of a folder or file of ours."""
+        """Make the account the owner of a folder or file of pgsluice."""
         if self.is_other:
             os.chown(path, self.uid, self.gid)
 
@@ -123,7 +123,7 @@ class Account:
 
 
 def own_folder(path: Path) -> Path:
-    """A folder of ours that every account may read, created if need be.
+    """A folder of pgsluice that every account may read; created if it does not exist.
 
     Programs are run from it, so a folder that another user prepared is refused.
 

@@ -215,7 +215,7 @@ class EmbeddedServer:
         self.start()
 
     def close(self) -> None:
-        """Stop the server for good, and remove its folder if it is temporary."""
+        """Stop the server, and remove its folder if it is temporary."""
         if os.getpid() != self._owner_pid:  # a forked child must not stop it
             return
         atexit.unregister(self.close)

@@ -109,7 +109,7 @@ class CaptureStatus:
 
     @classmethod
     def of(cls, health: CaptureHealth | None) -> CaptureStatus:
-        """What the file says, and whether it is so still."""
+        """From the file that capture writes; checks whether that capture is still alive."""
         if health is None:
             return cls()
         is_running = health.is_alive() and health.phase is not CapturePhase.STOPPED

@@ -215,7 +215,7 @@ def read_status(config: Config, *, patience_s: float = 0.0, asks_server: bool = 
 
 
 def _received(config: Config, flushed: Lsn | None, patience_s: float) -> CaptureStatus:
-    """Capture's state, once capture has reached the server's position, or after so many seconds."""
+    """Capture's state, once capture has reached the server's position, or after the timeout."""
     deadline = time.monotonic() + patience_s
     while True:
         capture = CaptureStatus.read(config)

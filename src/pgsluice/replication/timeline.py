@@ -51,7 +51,7 @@ def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
         if not before.timeline < switch.timeline < timeline:
             raise _unreadable(timeline, number, f"timeline {switch.timeline} is out of order")
         if switch.lsn < before.lsn:
-            raise _unreadable(timeline, number, f"{switch.lsn} lies before {before.lsn}")
+            raise _unreadable(timeline, number, f"{switch.lsn} is before {before.lsn}")
         switches.append(switch)
     if not switches:
         raise _unreadable(timeline, 1, "it names no timeline")

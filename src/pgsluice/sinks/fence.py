@@ -150,7 +150,7 @@ class TableWriter:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
             raise PgsluiceError(
-                f"another commit came while {self._table.title} was copied",
+                f"{self._table.title}: the target got another commit during the copy",
                 hint="take the copy again",
             ) from None
 
@@ -351,7 +351,7 @@ class TableWriter:
             version = self.version()
             if any(part.version != version for part in staged):
                 raise PgsluiceError(
-                    f"another commit came while changes of {self._table.title} were staged",
+                    f"{self._table.title}: the target got another commit while changes were staged",
                     hint="try again",
                 )
             return self._opened.write(lambda handle: handle.commit_changes(staged, position))

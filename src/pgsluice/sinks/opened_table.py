@@ -114,7 +114,7 @@ class OpenedTable:
         is_another_copy = marker is not None and marker.copy_number != self._identity.copy_number
         if marker != self._start or is_another_copy:
             raise PgsluiceError(
-                f"the target of {self._table.title} is not where the changes start",
+                f"{self._table.title}: another attempt has written to the target meanwhile",
                 hint="try again",
             )
 

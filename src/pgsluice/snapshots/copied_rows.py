@@ -35,8 +35,7 @@ from pgsluice.types.buffers import Bytes
 BLOCK_BYTES = 8 * 1024 * 1024
 """The size of a block in bytes; a block with a single row may be as large as 1 GB."""
 _LOOK_MS = 100
-"""After so many seconds without a byte, also look for the end of the rows where other messages
-follow it."""
+"""After this time without a byte, also search for an end of the rows that other messages follow."""
 _MUCH_BYTES = 256 * 1024
 _MUCH_MS = 10
 """For a copy of more than one block, wait until this many bytes are available, for a limited time.

@@ -19,7 +19,7 @@ def at_once(
 
     Args:
         folder: that is asked; on a disk, one thing comes after the other.
-        most: in an object store, so many at a time.
+        most: the maximum number of requests at a time, in an object store.
     """
     things = [*things]
     if folder.path is not None or len(things) < 2:

@@ -53,7 +53,7 @@ _TROUBLES = (
     _Trouble(
         r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|redirect without"
         r"|status code: 30[17]|InvalidRegion|region .* is wrong",
-        "{root} lies in another region",
+        "{root} is in another region",
         'set its region, as in storage_options = {{ aws_region = "eu-central-1" }}, or AWS_REGION',
     ),
     _Trouble(

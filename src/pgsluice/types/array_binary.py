@@ -37,7 +37,7 @@ _HEAD: Final = struct.Struct(">iiiii")
 _SHORT: Final = 64
 """Arrays of at most so many elements are read together."""
 LONG_BYTES: Final = 2**20
-"""A column of one array of at least so many bytes is read in pieces."""
+"""A column with a single array of at least this size in bytes is read in pieces."""
 _PIECE_ELEMENTS: Final = 128 * 1024
 
 

@@ -37,7 +37,7 @@ _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
 _NULL: Final = np.frombuffer(b"NULL", np.uint8)
 _PIECE_BYTES: Final = 2**20
-"""So much of a long array's text is split at a time."""
+"""A long array's text is split in pieces of this size."""
 
 
 @dataclass(frozen=True, slots=True)

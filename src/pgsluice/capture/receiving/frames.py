@@ -25,7 +25,7 @@ from pgsluice.wire import XLOG_DATA_HEADER, XLogData
 
 _XLOG_DATA = ord(XLogData.tag)
 _HINT = (
-    "nothing of this transaction was acknowledged. Is the server newer than this pgsluice knows, "
+    "this transaction was not acknowledged. Is the server newer than this pgsluice knows, "
     "or is there a proxy in between?"
 )
 _IS_ROW = np.zeros(256, np.bool_)

@@ -66,7 +66,7 @@ def render(samples: Iterable[Sample]) -> bytes:
 
 
 class Recent(Generic[T]):
-    """A value that is made again at most every so many seconds; threads may share it.
+    """A value that is renewed at most once in a period of some seconds; threads may share it.
 
     Args:
         make: makes the value; one thread at a time calls it.

@@ -179,7 +179,7 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
     facts.pop("row", None)
     return EvaluationError(
         f"{table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that ends at"
-        f" {lsn}; nothing of the batch was applied",
+        f" {lsn}; no change of the batch was applied",
         hint="change the filter, or the row at the source, then "
         + copied_again(changes.table_title),
         **facts,

@@ -1,4 +1,4 @@
-"""The hash functions of hash indexes and partitions: hashtext, hashint8 and the like.
+"""The hash functions of hash indexes and partitions: hashtext, hashint8 and others.
 
 The values are those of servers on little-endian machines. Every computation is written once, for
 Python's integers and for numpy's 64-bit arrays: all results are cut to 32 bits.

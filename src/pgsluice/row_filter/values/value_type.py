@@ -20,7 +20,7 @@ class SqlError(Exception):
 
     Attributes:
         condition: the name of its SQLSTATE, ``division_by_zero``.
-        message: the server's primary message, with ``"…"`` in the place of values.
+        message: the server's primary message, with ``"…"`` instead of values.
     """
 
     def __init__(self, condition: str, message: str) -> None:

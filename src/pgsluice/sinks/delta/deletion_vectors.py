@@ -127,7 +127,7 @@ def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
             return decoded(from_base85(descriptor.path)[: descriptor.size])
         place = descriptor.place(folder)
         if place is None:
-            raise ValueError("it lies outside of the table's folder")
+            raise ValueError("it is outside of the table's folder")
         name, span = place
         (stored,) = folder.read_spans(name, [span])
         return decoded_blob(stored, descriptor.size)

@@ -45,14 +45,14 @@ from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder
 
 KEYS_FOLDER = "_keys/"
-"""Where the sidecars of a table in an object store lie, inside of the table's folder. Vacuums of
-deltalake and of Delta's jar skip folders whose names begin so."""
+"""The folder of the sidecars in a table's own folder in an object store. VACUUM by deltalake and by
+Delta's jar skips folders with this prefix."""
 SHARED_BYTES = 2**20
-"""The sidecars of data files of at least so many bytes are objects, too. Of a smaller file, the key
-columns are as cheap: measured with a fetch of either, 500 rows (16 KiB) take 3 ms of CPU from the
+"""The sidecars of data files of at least this size are written as objects, too. For a smaller file,
+reading the key columns is as cheap: with the fetch, 500 rows (16 KiB) take 3 ms of CPU from the
 file and 2 ms from the sidecar, 20,000 rows (0.5 MiB) 7 and 3, 60,000 rows (1.5 MiB) 19 and 5,
-800,000 rows (21 MiB) 174 and 58. An object for each small file would be one more write of each
-batch."""
+800,000 rows (21 MiB) 174 and 58. An object for each small file would add a write
+to each batch."""
 _SUFFIX = ".keys"
 _FETCHED_AT_ONCE = 4
 _NAMES_KEPT = 4096
@@ -62,10 +62,10 @@ class KeyIndex:
     """The sidecars of one table.
 
     Args:
-        cache_dir: where the sidecars of all tables lie; None: a folder of this user among the
+        cache_dir: the folder of the sidecars of all tables; None: a folder of this user among the
             temporary files.
-        folder: the table's. Names of data files never come twice, also not in another table that
-            has its place later.
+        folder: the table's. No two data files have the same name, even if another table is at the
+            same path later.
         keys: the key columns in the table's types.
         shares: in an object store, other executors will want the sidecars that this one makes.
     """

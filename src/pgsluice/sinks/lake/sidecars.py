@@ -1,11 +1,12 @@
 """Sidecar files: the keys of one data file's rows, on a disk and in memory.
 
-A sidecar consists of runs, one for each so many rows of its data file. A run has the numbers of the
-keys (:mod:`pgsluice.changes.key_numbers`), sorted, the row of each, and the keys themselves where
-numbers are not exact. Runs bound the memory that it takes to make the sidecar of a large file.
+A sidecar consists of runs; a run covers a limited number of rows of the data file. It has the
+numbers of the keys (:mod:`pgsluice.changes.key_numbers`), sorted, the row of each, and the keys
+themselves where numbers are not exact. Because of runs, writing the sidecar of a large file takes
+limited memory.
 
-Sidecars are mapped. A batch may search those of all files of a table, however large the table is:
-so only some of what is mapped stays in memory.
+Sidecars are memory-mapped. A batch may search those of all files of a large table, so the mapped
+memory that stays resident is limited.
 
 In the file, a run is an Arrow IPC stream. The length of all runs and a checksum follow them.
 The checksum begins with the sidecar's subject, the data file and the key columns: a sidecar of
@@ -39,13 +40,13 @@ from pgsluice.sinks.lake.key_entries import KeyEntries
 from pgsluice.small_files import replacing
 
 FORMAT = "4"
-"""Of sidecars; a sidecar of another format has another subject."""
+"""The format number of sidecars; it is part of their subject, so other formats are ignored."""
 ROWS_IN_A_RUN = 2**20
-"""At most so many rows of a data file are one run."""
+"""The maximum number of rows in a run; a data file has one or more runs."""
 RESIDENT_BYTES = 128 * 2**20
-"""At most so much of the sidecars that are mapped stays in memory, beside one that is searched."""
+"""The maximum size of mapped sidecars in memory, besides the one that is searched."""
 _OPEN_AT_ONCE = 4096
-"""Sidecars that a process has mapped at a time."""
+"""The maximum number of sidecars that a process has mapped."""
 _TRAILER = struct.Struct(">QI")
 """The length of the runs in bytes, and the checksum."""
 _NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

@@ -102,7 +102,7 @@ def unneeded(
 
     Args:
         keep: versions whose files are retained, regardless of their age.
-        history_retention_s: also retain files that were replaced within so many seconds.
+        history_retention_s: also retain files that were replaced within this time, in seconds.
     """
     live = snapshot.live_names()
     kept_versions = {*keep, snapshot.version - 1}

@@ -152,7 +152,7 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
     begun = np.cumsum(opened)
     inside = begun > np.cumsum(closed[:-1])
     if bool((~inside & ~_OUTSIDE[tags]).any()):
-        raise ProtocolError("a change stands outside a transaction", lsn=_first(lsns))
+        raise ProtocolError("a change is outside of a transaction", lsn=_first(lsns))
     alone = np.flatnonzero(~inside & (tags == MESSAGE))
     if not len(begins):
         return _without_transactions(data, starts, ends, tags, oids, alone)

@@ -46,7 +46,7 @@ class TableCopy:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate size of what is read of the source, in bytes."""
+        """The approximate number of bytes that the chunks read from the source."""
         return sum(map(size_bytes, self.portions))
 
     @property

@@ -1,7 +1,7 @@
 """float4 and float8 as PostgreSQL 12 and later print them.
 
 They print the fewest digits that read back to the same value, and of these the nearest. Python's
-``repr`` does the same, but for one rule: PostgreSQL does not use a decimal exactly half-way
+``repr`` does the same, with one exception: PostgreSQL does not use a decimal exactly half-way
 between two floats, since not every parser rounds it to even: it prints 9.999999999999999e+22
 for 1e23.
 Source: src/common/d2s.c, f2s.c.

@@ -48,7 +48,7 @@ def print_bool(value: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IntegerPrinter:
-    """Prints an integer of so many bytes."""
+    """Prints an integer of this size in bytes."""
 
     size: int
     is_signed: bool = True

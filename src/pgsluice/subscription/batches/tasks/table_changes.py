@@ -191,8 +191,8 @@ class TableChanges:
 def _cuts(
     view: SegmentView, oids: Sequence[int], most_bytes: int
 ) -> Iterator[tuple[SegmentView, int]]:
-    """Cut a view into parts with about so many bytes of some relations' changes, each with its
-    size."""
+    """Cut a view into parts of about this size, counting the changes of some relations only; each
+    part with its size."""
     block = view.block
     is_change = np.isin(block.oids, oids)
     sizes = np.cumsum(np.where(is_change, block.ends - block.starts + _CHANGE_BYTES, 0))
@@ -210,7 +210,7 @@ def _cuts(
 
 
 def _ranges(sizes: Sequence[int], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Group neighbours into ranges (first, after the last) of about so many bytes."""
+    """Group neighbours into ranges (first, after the last) of about this size."""
     first = size = 0
     for number, each in enumerate(sizes):
         if number > first and size + each > most_bytes:
