@@ -304,6 +304,7 @@ def _is_server_bound(item: pytest.Item) -> bool:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The worker's SparkSession: two cores, three attempts a task, small and quick to start."""
     from tests.support.forked_planner import ForkedPlanners
+    from tests.support.query_settings import SETTINGS_FOR_QUERIES
 
     from pgsluice.spark.session.session import build_session
 
@@ -318,6 +319,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # As in a session that `run` starts: workers are forked with their imports done.
         "spark.python.daemon.module": "pgsluice.subscription.running.daemon",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
+        **SETTINGS_FOR_QUERIES,
     }
     with ForkedPlanners(folder) as planners:
         with pytest.MonkeyPatch.context() as patch:

@@ -52,7 +52,7 @@ class CaptureState:
 
 @dataclass(frozen=True, slots=True)
 class BatchFinished:
-    """A micro-batch of a subscription was applied to all of its tables.
+    """A batch of a subscription was applied to all of its tables.
 
     Attributes:
         subscription: its name.

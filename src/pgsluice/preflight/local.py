@@ -19,7 +19,7 @@ _REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "glusterfs", "lustre", "a
 
 
 def check_spool(facts: LocalFacts) -> Iterator[Finding]:
-    """Whether the spool's folder is writable, durable, large enough, and this source's."""
+    """Whether the spool's folder is writable, durable, large enough, and belongs to this source."""
     spool, other_source = facts.spool, _other_source(facts)
     if spool.problem is not None:
         yield error("spool", f"{spool.path}: {spool.problem}", "name another path in [spool]")
@@ -40,7 +40,7 @@ def check_spool(facts: LocalFacts) -> Iterator[Finding]:
 
 
 def _other_source(facts: LocalFacts) -> str | None:
-    """Whose spool it is, if not the configured source's; None if ours, or if there is none."""
+    """The source of the spool, if it is not the configured one; else None."""
     identity, system = facts.spool.identity, facts.system
     if identity is None:
         return None
@@ -91,7 +91,7 @@ def _check_disk(facts: LocalFacts) -> Finding:
 
 
 def check_capture(facts: LocalFacts) -> Iterator[Finding]:
-    """Whether something is in the way of the capture that runs, or ended the last one."""
+    """Whether the active capture has a problem, or the last one ended with an error."""
     capture = facts.capture
     if capture.message is None:
         return
@@ -135,14 +135,14 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
 
 
 def check_catalog(facts: LocalFacts) -> Iterator[Finding]:
-    """Whether Spark's session can register the targets in a catalog that keeps them."""
+    """Whether Spark's session can register the targets in a permanent catalog."""
     for subscription in facts.config.subscriptions:
         for what, todo in subscription.sink.lacking_for_catalog(facts.config.spark):
             yield warning("catalog", f'subscription "{subscription.name}": {what}', todo)
 
 
 def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
-    """Whether copies leave the stream a core."""
+    """Whether copies leave a core for changes."""
     for subscription in facts.config.subscriptions:
         sentence = too_many_copy_cores(facts.config, subscription)
         if sentence is not None:
@@ -151,7 +151,7 @@ def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
 
 
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
-    """Which targets do not get all that happens to their tables, as of the last run."""
+    """Which targets did not get all changes of their tables, as of the last run."""
     for record in facts.records:
         reasons = [(t.title, why) for t in record.tables.values() for why in t.incomplete]
         reasons += [(".".join(name), left.why) for name, left in record.former.items()]
@@ -198,7 +198,7 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     if pyspark is None:
         yield error("pyspark", "not installed", 'pip install "pgsluice[spark]"')
     elif _major_minor(pyspark) < _OLDEST_SPARK:
-        yield error("pyspark", f"{pyspark}: streaming needs 4.2", 'pip install "pyspark>=4.2"')
+        yield error("pyspark", f"{pyspark}: 4.2 or newer is needed", 'pip install "pyspark>=4.2"')
     else:
         yield ok("pyspark", pyspark)
     if deltalake is None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from tests.support.query_settings import SETTINGS_FOR_QUERIES
 from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
@@ -39,22 +40,22 @@ def test_the_users_settings_override_the_defaults() -> None:
     given = {"spark.ui.enabled": "true", "spark.driver.host": "10.0.0.1"}
     merged = merged_settings(given)
     assert given.items() <= merged.items()
-    assert merged["spark.sql.session.timeZone"] == "UTC"
+    assert merged["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-def test_the_settings_for_sessions_of_users_are_those_of_a_run() -> None:
+def test_the_settings_for_queries_of_users_are_those_of_the_tests() -> None:
     page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text()
     documented = dict(re.findall(r"^\| `(spark\.[\w.]+) = (\S+)` \|", page, re.MULTILINE))
-    ours = merged_settings({})
-    assert documented == {name: ours[name] for name in documented}
-    waits = [name for name in ours if name.endswith("Timeout")]
-    assert len(waits) == 2
-    assert set(waits) < documented.keys()
+    waits = {name: value for name, value in merged_settings({}).items() if "Timeout" in name}
+    assert documented == {**SETTINGS_FOR_QUERIES, **waits}
+
+
+def test_a_run_has_no_settings_of_streaming_queries() -> None:
+    assert not [name for name in merged_settings({}) if "streaming" in name]
 
 
 def test_a_cluster_does_not_get_the_local_defaults() -> None:
     merged = merged_settings({"spark.master": "k8s://https://api"})
-    assert "spark.sql.streaming.checkpointFileManagerClass" not in merged
     assert "spark.driver.host" not in merged
 
 

@@ -27,32 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_SPARK = (4, 2)
+"""The oldest version that pgsluice is tested with. Streams of ``format("pgoutput")`` need it: older
+versions have no limits on the batches of a Python source."""
 _LOG4J_FLAG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
-_CHECKPOINTS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 
 DEFAULTS: Mapping[str, str] = {
     "spark.master": DEFAULT_MASTER,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Each task of a batch works on one table; shuffles are small.
-    "spark.sql.shuffle.partitions": "2",
-    # Python processes that connect to a JVM which is busy wait longer than 15 s for its answer.
-    # How long the JVM waits for theirs cannot be set: ten seconds, then a streaming query fails.
+    # Python processes that connect to a busy JVM wait longer than 15 s for its answer.
     "spark.python.authenticate.socketTimeout": "60s",
-    "spark.sql.streaming.stopTimeout": "60s",
-    # An idle query reports its progress every 10 s.
-    "spark.sql.streaming.noDataProgressEventInterval": "10000",
 }
 LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Saves 40 ms per batch on a local disk compared with Hadoop's FileContext.
-    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    "spark.sql.streaming.minBatchesToRetain": "10",
 }
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags for the JVM of a local session, which only plans and collects small jobs; Python reads the
@@ -67,7 +55,7 @@ end takes seconds on a busy machine. A run that has to stop meanwhile has a few 
 
 
 def require_spark() -> None:
-    """Check that PySpark is installed and can stream from a Python source.
+    """Check that PySpark is installed and new enough.
 
     Raises:
         ConfigError: pyspark is missing or older than 4.2.
@@ -81,7 +69,7 @@ def require_spark() -> None:
         ) from error
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SPARK:
         raise ConfigError(
-            f"pyspark {version} cannot stream from a Python source with limits",
+            f"pyspark {version} is too old",
             hint="pgsluice needs Spark 4.2 or newer",
             version=version,
         )
