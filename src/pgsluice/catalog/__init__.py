@@ -34,6 +34,7 @@ from pgsluice.catalog.server import (
     slot_info,
     wal_timeline,
 )
+from pgsluice.catalog.tables.comments import fetch_comments
 from pgsluice.catalog.tables.key_bounds import key_ranges
 from pgsluice.catalog.tables.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
@@ -77,6 +78,7 @@ __all__ = [
     "drop_publications",
     "drop_statement",
     "ensure_publications",
+    "fetch_comments",
     "fetch_many",
     "fetch_relation_facts",
     "fetch_with_bounds",

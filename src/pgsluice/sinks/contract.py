@@ -33,6 +33,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 
@@ -275,6 +276,22 @@ class TableHandle(ABC):
         Raises:
             Overtaken: another commit came first.
         """
+
+    def comments(self) -> TableComments | None:
+        """The comments of the table and its columns; None: the target has none, or keeps those of
+        others."""
+        return None
+
+    def comment(self, comments: TableComments, position: Lsn) -> Applied:
+        """Replace the comments; its rows stay.
+
+        Args:
+            position: the table's, which stays as it is.
+
+        Raises:
+            Overtaken: another commit came first.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -91,12 +92,8 @@ class TableWriter:
         return self._opened.handle.schema()
 
     def adoptable(self) -> TargetContent | None:
-        """The target's rows, if pgsluice wrote them, perhaps from another spool, and its columns
-        are those of a copy; else None.
-
-        Raises:
-            TableError: the target cannot be opened.
-        """
+        """The rows of a target of ours, perhaps from another spool; None: a copy would make other
+        columns, or there is none."""
         self._opened.close()
         handle = self._opened.handle
         with self._opened.naming_disk_trouble():
@@ -212,6 +209,31 @@ class TableWriter:
             return altered
 
         return self._until_first(attempt)
+
+    def comment(self, comments: TableComments) -> bool:
+        """Give the table comments in one commit at its position; whether it had others.
+
+        Args:
+            comments: where there is none, what the table has stays.
+
+        Raises:
+            PgsluiceError: the table holds another source's rows or another copy, or was changed by
+                others.
+        """
+
+        def attempt() -> Applied:
+            marker = self._opened.marker_since_start()
+            self._opened.refuse_another_start()
+            handle = self._opened.handle
+            existing, schema = handle.comments(), handle.schema()
+            if marker is None or marker.position is None or existing is None or schema is None:
+                return Applied(self.version(), skipped=True)
+            wanted, at = comments.over(existing, schema.names), marker.position
+            if existing == wanted:
+                return self._skipped(marker)
+            return self._opened.write(lambda handle: handle.comment(wanted, at))
+
+        return not self._until_first(attempt).skipped
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
         """Compact and vacuum, if enough was written since the last time."""

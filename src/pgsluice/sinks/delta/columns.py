@@ -1,14 +1,17 @@
-"""The columns of a Delta table: types, new columns, table features."""
+"""The columns of a Delta table: types, comments, new columns, table features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
+from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
 from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.lake.copied_rows import altered_batch
@@ -50,6 +53,30 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
             column=field.name,
         ) from error
     return converted
+
+
+def comments_of(metadata: Mapping[str, Any]) -> TableComments:
+    """The comments of a table and its columns, from its ``metaData`` action."""
+    fields = json.loads(metadata["schemaString"])["fields"]
+    columns = {field["name"]: (field.get("metadata") or {}).get("comment") for field in fields}
+    return TableComments(
+        metadata.get("description") or "",
+        {name: text for name, text in columns.items() if text},
+    )
+
+
+def with_comments(schema: str, columns: Mapping[str, str]) -> str:
+    """A table's columns with these comments, and no others.
+
+    Args:
+        schema: as in a ``metaData`` action.
+    """
+    parsed = json.loads(schema)
+    for field in parsed["fields"]:
+        comment = {"comment": columns[field["name"]]} if field["name"] in columns else {}
+        others = {k: v for k, v in (field.get("metadata") or {}).items() if k != "comment"}
+        field["metadata"] = {**others, **comment}
+    return json.dumps(parsed)
 
 
 def add_empty_columns(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
-from pgsluice.sinks.delta.columns import nested_types
+from pgsluice.sinks.delta.columns import comments_of, nested_types, with_comments
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
@@ -126,12 +126,16 @@ def definition(
 
     Args:
         snapshot: the table, or the place for a new one; its existing definition is kept.
-        schema: the new columns, in Delta's types; None: the existing ones.
+        schema: the new columns, in Delta's types; comments of existing ones are kept. None: the
+            existing columns.
         properties: the properties of a new table.
         allows_vectors: enable deletion vectors, if they are not enabled yet.
     """
     metadata = snapshot.metadata
-    columns = metadata.get("schemaString") if schema is None else _schema_string(schema)
+    columns = metadata.get("schemaString")
+    if schema is not None:
+        comments = comments_of(metadata).columns if metadata else {}
+        columns = with_comments(_schema_string(schema), comments)
     if not metadata:
         metadata = {
             "id": str(uuid.uuid4()),

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_rekeyed
+from pgsluice.definitions.comments import TableComments
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,
@@ -196,6 +197,18 @@ class DeltaHandle(TableHandle):
         copied = CopiedRows(rows, schema, self._table.title)
         part = staging.stage(old.folder, schema, copied, self._index_with(schema))
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
+
+    def comments(self) -> TableComments | None:
+        return columns.comments_of(self._snapshot.metadata)
+
+    @attempt()
+    def comment(self, comments: TableComments, position: Lsn) -> Applied:
+        metadata = dict(self._snapshot.metadata)
+        metadata["schemaString"] = columns.with_comments(metadata["schemaString"], comments.columns)
+        if comments.table:
+            metadata["description"] = comments.table
+        self._commit("UPDATE TABLE METADATA", [{"metaData": metadata}], position)
+        return Applied(version=self.version)
 
     @attempt()
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:

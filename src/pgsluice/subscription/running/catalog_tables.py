@@ -2,7 +2,8 @@
 
 Each table is registered once in a session: after its first copy, and at each start. Replication
 does not wait for it: if the catalog refuses a table, pgsluice logs it, keeps the reason for
-``status``, and tries again later.
+``status``, and tries again later. Before that, and then once a minute, the targets get the comments
+of the source.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
-from pgsluice.config import SubscriptionConfig
+from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.catalog_table import CatalogTable
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spark.session.catalog import register
 from pgsluice.spark.session.on_demand import ContextOnDemand
-from pgsluice.spool import SubscriptionRecord
+from pgsluice.spool import SubscriptionRecord, TableRecord
 from pgsluice.spool.catalog_problems import write_catalog_problems
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.running.comments import TargetComments
 from pgsluice.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 300.0
 """The pause before another attempt to register tables, in seconds."""
+COMMENTS_S = 60.0
+"""The pause between two queries for the comments of the source, in seconds."""
 _OTHER = (
     "\n  → drop or rename it in the catalog, or choose another register in the sink; pgsluice "
     "replaces nothing there"
@@ -41,20 +44,22 @@ class CatalogTables:
 
     Args:
         spark: gives Spark's context; called when there is a table to register.
-        spool: its folder.
+        config: the whole configuration.
     """
 
     def __init__(
         self,
         spark: ContextOnDemand,
-        spool: Path,
+        config: Config,
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
     ) -> None:
         self.subscription = subscription
         self._spark = spark
-        self._spool = spool
+        self._spool = config.spool.path
         self._tables = tables
+        self._comments = TargetComments(config)
+        self._comments_at = 0.0
         self._done: set[CatalogTable] = set()
         self._problems: dict[str, str] = {}
         self._thread: WorkThread | None = None
@@ -68,7 +73,8 @@ class CatalogTables:
         """
         if self._thread is not None and self._thread.is_alive():
             return
-        if waiting := self.waiting():
+        waiting = self.waiting()
+        if waiting or (self._done and time.monotonic() >= self._comments_at):
             self._thread = WorkThread("pgsluice catalog", partial(self._register, waiting))
             self._thread.start()
 
@@ -89,7 +95,7 @@ class CatalogTables:
             return {}
         waiting = {}
         for table in seen[0].tables.values():
-            if not table.is_active or table.version < 0:
+            if not _exists(table):
                 continue
             entry = self.subscription.sink.catalog_table(table.namespace, table.name)
             if entry is None:
@@ -101,6 +107,10 @@ class CatalogTables:
         return waiting
 
     def _register(self, waiting: Mapping[str, CatalogTable]) -> None:
+        tables = self._tables.durable.tables
+        existing = {oid: each for oid, each in tables.items() if _exists(each)}
+        self._comments.bring(self.subscription, existing)
+        self._comments_at = time.monotonic() + COMMENTS_S
         for title, entry in waiting.items():
             problem = self._attempt(entry)
             if problem is None:
@@ -124,6 +134,11 @@ class CatalogTables:
                 raise
             return f"it cannot be registered in the catalog: {summarize_error(error)}{_REFUSED}"
         return None if other is None else f"{other}{_OTHER}"
+
+
+def _exists(table: TableRecord) -> bool:
+    """Whether the table's target is there."""
+    return table.is_active and table.version >= 0
 
 
 def _are_same(

@@ -95,7 +95,7 @@ class SubscriptionDriver:
         self.suspicious = SuspiciousTables(
             config, subscription, self.tables, self._rules, self.log_once
         )
-        self.catalog = CatalogTables(scheduler.spark, config.spool.path, subscription, self.tables)
+        self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
         shutil.rmtree(folder / "staging", ignore_errors=True)
