@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ from tests.support.store_faults import (
 )
 from tests.support.store_proxy import store_proxy
 
+from pgsluice.demo.shop import TABLES as SHOP_TABLES
 from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
@@ -238,6 +241,13 @@ def kill_while_copying(one: Pipeline, dice: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_the_demo_ends_with_its_proof(tmp_path: Path) -> None:
+    demo = [sys.executable, "-m", "pgsluice", "demo", "--store", "--dir", str(tmp_path / "shop")]
+    done = subprocess.run(demo, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"All {len(SHOP_TABLES)} tables are equal." in done.stdout
+
+
 @_STORES
 def test_a_large_transaction(
     kind: str,

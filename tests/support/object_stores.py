@@ -1,6 +1,6 @@
 """Object stores on this machine for tests: loopback only, each in a process or thread of the test.
 
-* ``ministack`` is S3 in memory, from PyPI, in an environment of its own.
+* ``ministack`` is S3 in memory, from PyPI (:mod:`pgsluice.embedded.object_store`).
 * ``versitygw`` is S3 over a folder, built by Go: it survives its own SIGKILL. For the soak.
 * ``azurite`` is Azure's emulator, from npm.
 * Google's is our own fake, :mod:`tests.support.gcs_fake`: no emulator honours the conditions of
@@ -13,16 +13,12 @@ What they need is fetched once into ``.cache/``. Where that is not possible,
 from __future__ import annotations
 
 import base64
-import fcntl
-import hashlib
 import hmac
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,12 +29,22 @@ from pathlib import Path
 from tests.support.gcs_fake import gcs_fake
 from tests.support.waiting import await_that
 
+from pgsluice.embedded.object_store import (
+    KEY,
+    SECRET,
+    EmbeddedStore,
+    answers,
+    free_port,
+    made_once,
+    run_quietly,
+    s3_options,
+)
+from pgsluice.errors import ConfigError
+
 _ROOT = Path(__file__).parents[2]
 _CACHE = _ROOT / ".cache"
-_MINISTACK_LOCK = Path(__file__).with_name("ministack.lock")
 _VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 _AZURITE = "azurite@3.35.0"
-KEY, SECRET = "pgsluice", "test-only"
 # Of Azure's emulator: published, the same everywhere.
 _AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -79,16 +85,12 @@ def ministack() -> Iterator[ObjectStore]:
     Raises:
         StoreUnavailable: it cannot be installed.
     """
-    program = _ministack_program()
-    port = _free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    environment = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "LOG_LEVEL": "ERROR"}
-
-    def make_bucket(name: str) -> None:
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{name}", method="PUT")).close()
-
-    with _served([str(program)], environment, port) as process:
-        yield ObjectStore(endpoint, _s3_options(endpoint), "s3", make_bucket, process)
+    try:
+        store = EmbeddedStore(_ROOT, _CACHE)
+    except ConfigError as error:
+        raise StoreUnavailable(str(error)) from error
+    with store:
+        yield ObjectStore(store.endpoint, store.options, "s3", store.make_bucket, store.process)
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def versitygw(folder: Path, port: int | None = None) -> Iterator[ObjectStore]:
         StoreUnavailable: it cannot be built.
     """
     program = _versitygw_program()
-    port = port or _free_port()
+    port = port or free_port()
     endpoint = f"http://127.0.0.1:{port}"
     for part in ("buckets", "parts"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,7 @@ def versitygw(folder: Path, port: int | None = None) -> Iterator[ObjectStore]:
         (folder / "buckets" / name).mkdir(exist_ok=True)
 
     with _served(arguments, {}, port) as process:
-        yield ObjectStore(endpoint, _s3_options(endpoint), "s3", make_bucket, process)
+        yield ObjectStore(endpoint, s3_options(endpoint), "s3", make_bucket, process)
 
 
 @contextmanager
@@ -123,7 +125,7 @@ def azurite(folder: Path) -> Iterator[ObjectStore]:
         StoreUnavailable: npm cannot bring it.
     """
     program = _azurite_program()
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
     arguments = [
         *(str(program), "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port)),
@@ -155,16 +157,6 @@ def google() -> Iterator[ObjectStore]:
         yield ObjectStore(endpoint, options, "gs", buckets.make)
 
 
-def _s3_options(endpoint: str) -> dict[str, str]:
-    return {
-        "aws_endpoint_url": endpoint,
-        "aws_access_key_id": KEY,
-        "aws_secret_access_key": SECRET,
-        "aws_region": "us-east-1",
-        "allow_http": "true",
-    }
-
-
 @contextmanager
 def _served(
     arguments: list[str], environment: dict[str, str], port: int
@@ -179,7 +171,7 @@ def _served(
         stderr=subprocess.DEVNULL,
     )
     try:
-        await_that(lambda: _answers(port) or process.poll() is not None, "the store answers")
+        await_that(lambda: answers(port) or process.poll() is not None, "the store answers")
         if process.poll() is not None:
             raise StoreUnavailable(f"{arguments[0]} ended with {process.returncode}")
         yield process
@@ -189,60 +181,15 @@ def _served(
         process.wait()
 
 
-def _answers(port: int) -> bool:
+def _made(folder: Path, program: Path, make: Callable[[Path], None]) -> Path:
+    """A program in a folder of the cache."""
     try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _made_once(folder: Path, program: Path, make: Callable[[Path], None]) -> Path:
-    """A program in a folder of the cache, which one process makes for all."""
-    _CACHE.mkdir(exist_ok=True)
-    with (_CACHE / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "made").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                make(folder)
-            except (OSError, subprocess.CalledProcessError) as error:
-                output = getattr(error, "stderr", None) or b""
-                last = output.decode(errors="replace").strip().rpartition("\n")[2]
-                raise StoreUnavailable(f"{folder.name}: {error} {last}") from error
-            (folder / "made").touch()
+        made_once(folder, make)
+    except (OSError, subprocess.CalledProcessError) as error:
+        output = getattr(error, "stderr", None) or b""
+        last = output.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StoreUnavailable(f"{folder.name}: {error} {last}") from error
     return program
-
-
-def _run(arguments: list[str], **environment: str) -> None:
-    subprocess.run(
-        arguments,
-        env={**os.environ, **environment},
-        check=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
-def _ministack_program() -> Path:
-    digest = hashlib.sha256(_MINISTACK_LOCK.read_bytes()).hexdigest()[:12]
-    folder = _CACHE / f"ministack-{digest}"
-
-    def make(folder: Path) -> None:
-        uv = str(Path(sys.executable).with_name("uv"))
-        python = str(folder / "bin" / "python")
-        _run([uv, "venv", "-q", "--python", sys.executable, str(folder)])
-        install = [uv, "pip", "install", "-q", "--python", python, "--require-hashes"]
-        _run([*install, "-r", str(_MINISTACK_LOCK)])
-
-    return _made_once(folder, folder / "bin" / "ministack", make)
 
 
 def _versitygw_program() -> Path:
@@ -251,9 +198,9 @@ def _versitygw_program() -> Path:
     folder = _CACHE / f"versitygw-{_VERSITYGW.rpartition('@')[2]}"
 
     def make(folder: Path) -> None:
-        _run(["go", "install", _VERSITYGW], GOBIN=str(folder), GOFLAGS="-mod=mod")
+        run_quietly(["go", "install", _VERSITYGW], GOBIN=str(folder), GOFLAGS="-mod=mod")
 
-    return _made_once(folder, folder / "versitygw", make)
+    return _made(folder, folder / "versitygw", make)
 
 
 def _azurite_program() -> Path:
@@ -263,9 +210,9 @@ def _azurite_program() -> Path:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        _run(["npm", "install", "--silent", "--no-audit", "--prefix", str(folder), _AZURITE])
+        run_quietly(["npm", "install", "--silent", "--no-audit", "--prefix", str(folder), _AZURITE])
 
-    return _made_once(folder, folder / "node_modules" / ".bin" / "azurite-blob", make)
+    return _made(folder, folder / "node_modules" / ".bin" / "azurite-blob", make)
 
 
 def _make_container(endpoint: str, name: str) -> None:

@@ -28,7 +28,7 @@ _SHOWN_HASH = 8
 def prove(stage: Stage) -> list[Comparison]:
     """Compare every table. Nothing may change the source meanwhile."""
     with psycopg.connect(stage.dsn, autocommit=True) as connection, one_snapshot(connection):
-        return [compare(connection, title, stage.table_path(title)) for title in TABLES]
+        return [compare(connection, title, stage.rows(title)) for title in TABLES]
 
 
 def show_proof(

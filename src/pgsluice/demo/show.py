@@ -51,6 +51,12 @@ class Show(Display):
 
     # Steps
 
+    def start_store(self) -> None:
+        """Start the object store."""
+        with self._step_named("an object store starts; its first start installs it"):
+            self._stage.start_store()
+        self._say("an object store runs, S3 in memory")
+
     def open_shop(self) -> None:
         """Start PostgreSQL, create the shop's tables, and fill them."""
         with self._step_named("PostgreSQL starts"):

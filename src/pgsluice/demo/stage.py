@@ -1,4 +1,4 @@
-"""The demo's folder, its embedded PostgreSQL, and its ``pgsluice run``."""
+"""The demo's folder, its embedded PostgreSQL and object store, and its ``pgsluice run``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ import psycopg
 from pgsluice.config import Config, load_config, render_config
 from pgsluice.demo.shop import Workload
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.embedded.object_store import EmbeddedStore
 from pgsluice.embedded.watcher import ParentWatcher
 from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.verification import DeltaRows
 
 SUBSCRIPTION = "lake"
 _DATABASE = "shop"
+_BUCKET = "lake"
 _STOP_TIMEOUT_S = 90.0
 # Two tasks at a time leave some CPU to PostgreSQL and the workload.
 _SPARK = '"spark.master" = "local[2]"\n"spark.driver.memory" = "1g"\n'
@@ -31,16 +34,19 @@ class Stage:
 
     Args:
         directory: a new or empty folder, which is kept; None for a temporary one.
+        has_store: the tables are in an object store, which ends with the demo.
 
     Raises:
         ConfigError: the folder is not empty, or cannot be created.
     """
 
-    def __init__(self, directory: Path | None, *, keep: bool) -> None:
+    def __init__(self, directory: Path | None, *, keep: bool, has_store: bool = False) -> None:
+        self.has_store = has_store
         self.stays = keep or directory is not None
         self.folder = _make_folder(directory)
         self._ending = ExitStack()
         self._server: EmbeddedServer | None = None
+        self._store: EmbeddedStore | None = None
         self._run: subprocess.Popen[bytes] | None = None
         self._watcher: ParentWatcher | None = None
 
@@ -70,9 +76,16 @@ class Stage:
         return self.folder / "lake"
 
     def table_path(self, title: str) -> Path:
-        """The path of a table's target."""
+        """The path of a table's target on the disk."""
         namespace, _, name = title.partition(".")
         return self.lake / namespace / name
+
+    def rows(self, title: str) -> DeltaRows:
+        """The rows of a table's target."""
+        if self._store is None:
+            return DeltaRows(self.table_path(title))
+        options = load_config(self.config_path).subscription(SUBSCRIPTION).sink.reading_options()
+        return DeltaRows(f"s3://{_BUCKET}/{title.replace('.', '/')}", options=options)
 
     @property
     def dsn(self) -> str:
@@ -85,6 +98,15 @@ class Stage:
         return self._server.version
 
     # Steps
+
+    def start_store(self) -> None:
+        """Start the object store, which is installed at its first use.
+
+        Raises:
+            ConfigError: it cannot be installed.
+        """
+        self._store = self._ending.enter_context(EmbeddedStore(self.folder))
+        self._store.make_bucket(_BUCKET)
 
     def start_server(self) -> Workload:
         """Start PostgreSQL and create the shop's database.
@@ -99,13 +121,17 @@ class Stage:
 
     def write_config(self) -> Config:
         """Write a configuration as ``pgsluice init`` does, and read it."""
+        place = "lake" if self._store is None else f"s3://{_BUCKET}"
+        target = f"{place}/{{schema}}/{{table}}"
         text = render_config(
-            dsn=self.dsn,
-            slot="pgsluice",
-            spool="spool",
-            target="lake/{schema}/{table}",
-            name=SUBSCRIPTION,
+            dsn=self.dsn, slot="pgsluice", spool="spool", target=target, name=SUBSCRIPTION
         )
+        if self._store is not None:
+            options = ", ".join(f'{key} = "{text}"' for key, text in self._store.options.items())
+            path = f'path = "{target}"'
+            text = text.replace(
+                f"{path} }}", f"{path}, storage_options = {{ {options} }} }}\napply_interval_s = 1"
+            )
         self.config_path.write_text(text.replace('"spark.master" = "local[*]"\n', _SPARK))
         return load_config(self.config_path)
 

@@ -2,8 +2,9 @@
 
 A small shop changes its tables in an embedded PostgreSQL, and ``pgsluice run`` replicates them with
 an ordinary configuration. When the shop has closed and the lake has caught up, every table is
-compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are equal. All
-servers and processes end with the demo, in any case.
+compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are equal.
+With ``--store`` the tables are in an object store. All servers and processes end with the demo, in
+any case.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _PACKAGES = {
     "pyspark": "pyspark",
     "deltalake": "deltalake",
 }
+_STORE_PACKAGES = {"obstore": "obstore"}
 _QUERY = (
     "import pyarrow; from deltalake import *;"
     ' query = QueryBuilder().register("orders", DeltaTable({path})).execute('
@@ -53,13 +55,17 @@ def demo(
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="keep the temporary folder")] = False,
+    store: Annotated[
+        bool,
+        typer.Option("--store", help="write the tables to an object store on this machine"),
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Replicate a small shop to Delta, and prove its tables equal."""
     from pgsluice.spark.session.java import require_java
 
     require_java()
-    _require_packages()
+    _require_packages(with_store=store)
     # Imported only now: these modules need the packages.
     from rich.text import Text
 
@@ -69,8 +75,10 @@ def demo(
     from pgsluice.monitor.display import plain_console
 
     console = plain_console()
-    with Stage(directory, keep=keep) as stage:
+    with Stage(directory, keep=keep, has_store=store) as stage:
         with Show(stage, console) as show:
+            if store:
+                show.start_store()
             show.open_shop()
             show.start_replication()
             show.send_first_change()
@@ -86,12 +94,15 @@ def demo(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _require_packages() -> None:
-    missing = [name for module, name in _PACKAGES.items() if not importlib.util.find_spec(module)]
+def _require_packages(*, with_store: bool) -> None:
+    packages = {**_PACKAGES, **(_STORE_PACKAGES if with_store else {})}
+    missing = [name for module, name in packages.items() if not importlib.util.find_spec(module)]
     if missing:
         raise ConfigError(
             f"the demo needs packages that are not installed: {', '.join(missing)}",
-            hint="pip install 'pgsluice[demo]'",
+            hint="pip install 'pgsluice[demo,stores]'"
+            if with_store
+            else "pip install 'pgsluice[demo]'",
         )
 
 
@@ -102,6 +113,10 @@ def _show_next_steps(stage: Stage, console: Console) -> None:
     def show(text: str) -> None:
         console.print(Text(shown_lines(text)), soft_wrap=True)
 
+    if stage.has_store:
+        show("\nThe object store had the tables in memory, and ends now. To use one of yours:")
+        show('  pgsluice init pgsluice.toml   # path = "s3://bucket/lake/{schema}/{table}"')
+        return
     if not stage.stays:
         show("\nThe temporary folder is removed now. To keep the tables, or to start:")
         show("  pgsluice demo --dir shop")
