@@ -8,11 +8,8 @@ or marks that reverse the reading direction. Invisible characters are printed as
 from __future__ import annotations
 
 import json
-import logging
 import re
-import sys
-from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
 _INDENT = "  "
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -48,33 +45,3 @@ def shown_json(value: Any, *, indent: int | None = None) -> str:
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
     )
-
-
-class _ShownFormatter(logging.Formatter):
-    """Formats log records with :func:`shown_lines`."""
-
-    def __init__(self, finish: Callable[[str], str]) -> None:
-        super().__init__()
-        self._finish = finish
-
-    def format(self, record: logging.LogRecord) -> str:
-        return shown_lines(self._finish(super().format(record)))
-
-
-class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Prints to the current ``sys.stderr``, which a live view replaces."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
-
-
-def log_to_stderr(finish: Callable[[str], str]) -> None:
-    """Print this process's log to stderr, from warnings on; a program calls it once.
-
-    Args:
-        finish: completes each text, for example with the configuration's path.
-    """
-    handler = _StderrHandler()
-    handler.setFormatter(_ShownFormatter(finish))
-    logging.getLogger().addHandler(handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from pgsluice.events import (
+    BatchFailed,
     BatchFinished,
     CapturePhase,
     CaptureState,
@@ -23,10 +25,10 @@ from pgsluice.events import (
     TableApplied,
     TableStateChanged,
 )
+from pgsluice.log_lines import VARIABLE, format_line, log_to_stderr
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
 from pgsluice.processes import Part, say_it_ended
-from pgsluice.shown import log_to_stderr
 from pgsluice.spool import Copied, Partitions, TableRecord, TableState
 
 _AT = Lsn.parse("0/1A0")
@@ -81,14 +83,79 @@ def test_lag_is_shown_in_bytes_and_seconds(lines: Lines) -> None:
     ]
 
 
-def test_batches_within_a_second_share_a_line_and_none_is_lost(
+def test_batches_within_a_minute_share_a_line_and_none_is_lost(
     lines: Lines,
 ) -> None:
-    assert lines(_batch(1), _batch(2), _batch(3), 1.0, _batch(4), _batch(5)) == [
+    assert lines(_batch(1), _batch(2), _batch(3), 60.0, _batch(4), _batch(5)) == [
         "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, no lag",
         "lake: 9 rows in 3 batches, 0.75 s, at 0/1A0, no lag",
         "lake: 5 rows in 1 batch, 0.25 s, at 0/1A0, no lag",
     ]
+
+
+def test_a_summary_does_not_wait_for_another_batch(lines: Lines) -> None:
+    streaming = CaptureState(CapturePhase.STREAMING, _AT, _AT)
+    assert lines(streaming, _batch(1), _batch(2), 59.0, streaming, 1.0, streaming)[1:] == [
+        "lake: 1 row in 1 batch, 0.25 s, at 0/1A0, no lag",
+        "lake: 2 rows in 1 batch, 0.25 s, at 0/1A0, no lag",
+    ]
+
+
+def test_to_find_errors_each_batch_prints_a_line() -> None:
+    file = io.StringIO()
+    with LiveView(Console(file=file, width=40), clock=Clock(), debug=True) as view:
+        for rows in (1, 2, 3):
+            view(_batch(rows))
+    assert [line.split(" in ")[0] for line in file.getvalue().splitlines()] == [
+        "lake: 1 row", "lake: 2 rows", "lake: 3 rows",
+    ]  # fmt: skip
+
+
+def test_batches_that_failed_say_when_they_are_applied_again(lines: Lines) -> None:
+    failed = BatchFailed("lake", "Spark has no memory")
+    assert lines(failed, failed, _batch(0), _batch(0)) == ["lake: batches are applied again"]
+
+
+def test_a_store_that_is_away_prints_a_line_and_another_one_when_it_is_back(lines: Lines) -> None:
+    away = TableStateChanged("lake", "public", "t", "r", "the store does not answer")
+    assert lines(away, away, TableStateChanged("lake", "public", "t", "r")) == [
+        "lake: public.t cannot be applied: the store does not answer",
+        "lake: public.t is applied again",
+    ]
+
+
+def test_lines_of_a_log_have_time_level_and_room(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    file = io.StringIO()
+    with LiveView(Console(file=file, width=40), clock=clock, formatted=format_line) as view:
+        view(CaptureState(CapturePhase.STREAMING, _AT, _AT))
+        view(TableStateChanged("lake", "public", "t", "p", "no key\n  → give it one"))
+    first, second, third = file.getvalue().splitlines()
+    assert re.fullmatch(r"[-\d]{10}T[:\d]{8}\.\d{3}Z info    capture      capture streaming", first)
+    assert second.endswith("Z warning tables       lake: public.t parked: no key")
+    assert third == "  → give it one"
+
+
+def test_lines_of_json_have_what_a_program_needs(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setenv(VARIABLE, "json")
+    file, odd = io.StringIO(), 'a\n\x1b[2J\u202e"'
+    with LiveView(Console(file=file, width=40), clock=clock, formatted=format_line) as view:
+        view(TableStateChanged("lake", "public", odd, "p", "no key\n  → pgsluice copy CONFIG t"))
+        view(_batch(7, 2048, 1.5))
+    parked, batch = map(json.loads, file.getvalue().splitlines())
+    assert file.getvalue().isascii()
+    assert parked.pop("time").endswith("Z")
+    assert "parked: no key" in parked.pop("message")
+    assert parked == {
+        "level": "warning", "event": "parked", "room": "tables", "subscription": "lake",
+        "table": f"public.{odd}", "cause": "no key", "remedy": "pgsluice copy CONFIG t",
+    }  # fmt: skip
+    assert (batch["event"], batch["subscription"], batch["lsn"]) == ("batches", "lake", "0/1A0")
+    assert (batch["rows"], batch["lag_bytes"], batch["lag_s"]) == (7, 2048, 1.5)
 
 
 def test_a_batch_without_rows_prints_nothing(lines: Lines) -> None:

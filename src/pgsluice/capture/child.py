@@ -27,8 +27,8 @@ from pgsluice.config import Config
 from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
 from pgsluice.hints import name_config, with_config
+from pgsluice.log_lines import log_to_stderr
 from pgsluice.processes import Part, has_ended, say_it_ended, start, why_not_started
-from pgsluice.shown import log_to_stderr
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,15 @@ from pgsluice.cli.signals import end_on_signals
 from pgsluice.cli.usage import Command
 from pgsluice.errors import ExitCode, PgsluiceError
 from pgsluice.hints import CONFIG, name_config, with_config
-from pgsluice.shown import log_to_stderr, shown_lines
+from pgsluice.log_lines import (
+    Level,
+    LogFormat,
+    LogLine,
+    chosen_format,
+    format_line,
+    log_to_stderr,
+)
+from pgsluice.shown import shown_lines
 
 app = typer.Typer(
     name="pgsluice",
@@ -146,5 +154,10 @@ def _report(text: str, code: int, error: BaseException, invocation: Invocation) 
     """Print one message on stderr, and return the exit code."""
     if invocation.debug:
         typer.echo(shown_lines("".join(traceback.format_exception(error)).rstrip()), err=True)
-    typer.echo(shown_lines(f"pgsluice: {with_config(text)}"), err=True)
+    text = with_config(text)
+    if chosen_format() is LogFormat.JSON:
+        line = LogLine(Level.ERROR, "cli", text, "failed", facts={"exit_code": int(code)})
+        typer.echo(format_line(line), err=True)
+    else:
+        typer.echo(shown_lines(f"pgsluice: {text}"), err=True)
     return code

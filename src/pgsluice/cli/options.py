@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pgsluice.hints import name_config
+from pgsluice.log_lines import VARIABLE, LogFormat
 
 
 class Invocation:
@@ -41,5 +42,13 @@ ConfigArgument = Annotated[
 DebugOption = Annotated[
     bool,
     typer.Option("--debug", callback=_set_debug, help="show the traceback of an error"),
+]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help=f"lines of text, or JSON ({VARIABLE} sets it, too)",
+        show_default=False,
+    ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]

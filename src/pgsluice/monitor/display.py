@@ -65,7 +65,14 @@ class Display(ABC):
         if self._live is not None:
             self._live.stop()
 
+    def with_config(self, text: str) -> str:
+        """A text with the configuration's path in its commands."""
+        return with_config(text, self._config_path)
+
     def note(self, text: str) -> None:
-        """Print a sentence; on a terminal, above the drawing."""
-        text = shown_lines(with_config(text, self._config_path))
-        self._console.print(Text(text), soft_wrap=True)
+        """Print a sentence; on a terminal it stays above what is drawn."""
+        self.print_line(shown_lines(self.with_config(text)))
+
+    def print_line(self, line: str) -> None:
+        """Print a line as it is."""
+        self._console.print(Text(line), soft_wrap=True)

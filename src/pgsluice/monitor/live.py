@@ -1,10 +1,11 @@
-"""The live view: a table on a terminal, plain lines everywhere else.
+"""The live view: a table on a terminal, lines of a log everywhere else.
 
-A :class:`LiveView` is a metrics callback and a context manager. Events may come from any thread. On
-a terminal it redraws one display (:mod:`pgsluice.monitor.live_picture`). Elsewhere it prints lines
-for a log: the steps of a run's start; each batch that applied rows, at most one line for each
-second and subscription; a copy's start and end, and its progress every ten seconds; and each table
-that is parked or has to be copied.
+A :class:`LiveView` is a metrics callback and a context manager. Events may come from any
+thread. On a terminal it redraws one display (:mod:`pgsluice.monitor.live_picture`). Elsewhere it
+prints lines for a log (:mod:`pgsluice.log_lines`): what a run does at its start; what batches
+applied, one line a minute and subscription, or one for each batch with ``debug``; a copy's
+beginning and end, and every ten seconds how far it is; and each change of state, for the worse and
+back: of capture, of batches, and of tables.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import assert_never
 
@@ -32,6 +33,7 @@ from pgsluice.events import (
     TableStateChanged,
 )
 from pgsluice.hints import with_config
+from pgsluice.log_lines import Level, LogLine
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
 from pgsluice.monitor.live_picture import (
@@ -52,9 +54,9 @@ from pgsluice.monitor.wording import (
     rows_of,
     tables_of,
 )
-from pgsluice.shown import shown
+from pgsluice.shown import shown, shown_lines
 
-_LINE_EVERY_S = 1.0
+_LINE_EVERY_S = 60.0
 _PROGRESS_EVERY_S = 10.0
 """How often to print the progress of a copy, in seconds."""
 _SAID_TIMES = tuple(10**power for power in range(1, 10))
@@ -78,6 +80,8 @@ class LiveView(Display):
         console: the output; plain lines if it is not a terminal.
         clock: monotonic seconds, which limit how often lines are printed.
         config: the configuration's path, for commands in hints.
+        formatted: makes the text of a line.
+        debug: print a line for each batch.
     """
 
     def __init__(
@@ -86,9 +90,16 @@ class LiveView(Display):
         *,
         clock: Callable[[], float] = time.monotonic,
         config: str = "CONFIG",
+        formatted: Callable[[LogLine], str] = lambda line: shown_lines(line.text),
+        debug: bool = False,
     ) -> None:
         super().__init__(console, config=config)
         self._clock = clock
+        self._formatted = formatted
+        self._line_every_s = 0.0 if debug else _LINE_EVERY_S
+        self._batch_level = Level.DEBUG if debug else Level.INFO
+        self._failing: set[str] = set()
+        """The subscriptions whose last batch failed."""
         self._lock = threading.RLock()
         self._view = RunView()
         self._pending: dict[str, _Pending] = {}
@@ -120,11 +131,11 @@ class LiveView(Display):
                 case RunStep():
                     self._view.step = event.doing
                     if event.doing:
-                        self._line(event.doing)
+                        self._line(LogLine(Level.INFO, "run", event.doing, "step"))
                 case BatchFinished():
                     self._on_batch(event)
                 case BatchFailed():
-                    pass  # the log says it
+                    self._failing.add(event.subscription)  # the log says why
                 case TableApplied():
                     self._on_applied(event)
                 case TableStateChanged():
@@ -145,6 +156,8 @@ class LiveView(Display):
 
     def _on_capture(self, event: CaptureState) -> None:
         self._view.capture = event
+        for name in self._pending:
+            self._flush_if_due(name)
         if event.phase is CapturePhase.STOPPED and event.message is None:
             return  # a clean end is not worth a line
         now = (event.phase, event.message, event.times)
@@ -153,7 +166,11 @@ class LiveView(Display):
         self._said = now
         reason = f": {event.message}" if event.message else ""
         often = f", {event.times} times in a row" if event.times > 1 else ""
-        self._line(f"capture {event.phase}{often}{reason}")
+        text = f"capture {event.phase}{often}{reason}"
+        level = Level.INFO if event.phase is CapturePhase.STREAMING else Level.WARNING
+        frontier = None if event.frontier is None else str(event.frontier)
+        word = event.phase.name.lower()
+        self._line(LogLine(level, "capture", text, word, lsn=frontier, cause=event.message))
 
     def _is_repetition(self, event: CaptureState) -> bool:
         """Whether this event only repeats a reported problem, or is a moment between two
@@ -174,6 +191,12 @@ class LiveView(Display):
         for (subscription, *name), row in self._view.tables.items():
             if subscription == event.subscription:
                 row.is_behind = tuple(name) in event.behind
+        if event.subscription in self._failing:
+            self._failing.discard(event.subscription)
+            text = f"{shown(event.subscription)}: batches are applied again"
+            self._line(
+                LogLine(Level.INFO, "batches", text, "recovered", subscription=event.subscription)
+            )
         if self.is_drawn or not event.rows:
             return
         pending = self._pending.setdefault(event.subscription, _Pending())
@@ -181,8 +204,11 @@ class LiveView(Display):
         pending.rows += event.rows
         pending.seconds += event.seconds
         pending.latest = event
-        if self._clock() - pending.last_line >= _LINE_EVERY_S:
-            self._flush(event.subscription)
+        self._flush_if_due(event.subscription)
+
+    def _flush_if_due(self, name: str) -> None:
+        if self._clock() - self._pending[name].last_line >= self._line_every_s:
+            self._flush(name)
 
     def _flush(self, name: str) -> None:
         """Print one line for a subscription's batches since the last line."""
@@ -190,11 +216,20 @@ class LiveView(Display):
         if pending.latest is None:
             return
         batches = "1 batch" if pending.batches == 1 else f"{pending.batches} batches"
-        self._line(
+        text = (
             f"{shown(name)}: {rows_of(pending.rows)} in {batches}, "
             f"{format_seconds(pending.seconds)}, "
             f"at {pending.latest.position}, {lag_of(pending.latest)}"
         )
+        facts = {
+            "batches": pending.batches,
+            "rows": pending.rows,
+            "seconds": round(pending.seconds, 3),
+            "lag_bytes": pending.latest.lag_bytes,
+            "lag_s": round(pending.latest.lag_s, 3),
+        }
+        line = LogLine(self._batch_level, "batches", text, "batches", subscription=name)
+        self._line(replace(line, lsn=str(pending.latest.position), facts=facts))
         self._pending[name] = _Pending(last_line=self._clock())
 
     def _on_applied(self, event: TableApplied) -> None:
@@ -203,16 +238,18 @@ class LiveView(Display):
         row.position = event.applied_through
         row.seconds = event.seconds
         if event.rows_skipped:
-            self._line(
+            text = (
                 f"{_title(event)} skipped updates and deletes "
                 f"of {rows_of(event.rows_skipped)} that the target lacks"
             )
+            self._of_table(event, Level.WARNING, text, "skipped_rows")
 
     def _on_state(self, event: TableStateChanged) -> None:
         row = self._row(event)
         error = None if event.error is None else with_config(event.error, self._config_path)
         incomplete = tuple(with_config(why, self._config_path) for why in event.incomplete)
         changed = (row.state, row.error) != (event.state, error)
+        is_back = row.error is not None and error is None and event.state in ("f", "r")
         is_new = incomplete != row.incomplete
         is_again = bool(event.copy_words) and event.copy_words != row.copy_words
         row.copy_words = event.copy_words
@@ -221,17 +258,20 @@ class LiveView(Display):
             row.copy = None
         title = _title(event)
         if is_again:
-            self._line(f"{title} {event.copy_words}")
+            self._of_table(event, Level.INFO, f"{title} {event.copy_words}", "copy_again")
+        if is_back:
+            self._of_table(event, Level.INFO, f"{title} is applied again", "recovered")
         # A copy prints its own lines about the states that it goes through.
         if changed and (error or event.state == "p" or (event.state == "i" and not is_again)):
             name = shown(f"{event.schema}.{event.table}: ")
             reason = f": {error.removeprefix(name)}" if error else ""
             words = WAITS if event.state in ("f", "r") else STATES.get(event.state, event.state)
-            self._line(f"{title} {words}{reason}")
+            level = Level.WARNING if error else Level.INFO
+            self._of_table(event, level, f"{title} {words}{reason}", _word(words), error)
         for why in incomplete if is_new else ():
             is_gap = not why.startswith(INSERTS_ONLY)
             state = "unpublished:" if event.state == "u" else "incomplete:" if is_gap else "gets"
-            self._line(f"{title} {state} {why}")
+            self._of_table(event, Level.WARNING, f"{title} {state} {why}", "incomplete", why)
 
     def _on_copy(self, event: CopyProgress) -> None:
         row, amount = self._row(event), event.amount
@@ -239,14 +279,16 @@ class LiveView(Display):
         if event.is_done:
             row.rows, row.copy = amount.rows, None
             self._progress_at.pop(title, None)
-            self._line(f"{title} copied, {rows_of(amount.rows)}")
+            text = f"{title} copied, {rows_of(amount.rows)}"
+            self._of_table(event, Level.INFO, text, "copied")
             return
         if row.copy is None:
             size = f"{format_bytes(amount.all_bytes)} in {ranges_of(amount.all_ranges)}"
-            self._line(f"{title} is being copied, {size}")
+            self._of_table(event, Level.INFO, f"{title} is being copied, {size}", "copying")
             self._progress_at[title] = self._clock()
         elif self._is_progress_due(title):
-            self._line(f"{title}: {format_amount(amount)}")
+            text = f"{title}: {format_amount(amount)}"
+            self._of_table(event, Level.INFO, text, "copy_progress")
         row.copy = event
 
     def _on_copies(self, event: CopiesProgress) -> None:
@@ -260,9 +302,11 @@ class LiveView(Display):
         elif self._is_progress_due(name):
             if event.all_tables:
                 tables = f"{format_count(event.tables)} of {tables_of(event.all_tables)}"
-                self._line(f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}")
+                text = f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}"
+                self._line(LogLine(Level.INFO, "copies", text, "copies", subscription=name))
             for waits_for in event.waits_for:
-                self._line(f"{shown(name)}: tables wait for {waits_for}")
+                text = f"{shown(name)}: tables wait for {waits_for}"
+                self._line(LogLine(Level.INFO, "copies", text, "waiting", subscription=name))
         self._view.copies[name] = event
 
     def _is_progress_due(self, title: str) -> bool:
@@ -278,9 +322,29 @@ class LiveView(Display):
         row.changed = self._events
         return row
 
-    def _line(self, text: str) -> None:
+    def _of_table(
+        self,
+        event: TableApplied | TableStateChanged | CopyProgress,
+        level: Level,
+        text: str,
+        word: str,
+        cause: str | None = None,
+    ) -> None:
+        """Print a line about a table."""
+        room = "copies" if isinstance(event, CopyProgress) else "tables"
+        lsn = str(event.applied_through) if isinstance(event, TableApplied) else None
+        name = f"{event.schema}.{event.table}"
+        self._line(LogLine(level, room, text, word, event.subscription, name, lsn, cause))
+
+    def _line(self, line: LogLine) -> None:
         if not self.is_drawn:
-            self.note(text)
+            cause = None if line.cause is None else self.with_config(line.cause)
+            line = replace(line, text=self.with_config(line.text), cause=cause)
+            self.print_line(self._formatted(line))
+
+
+def _word(words: str) -> str:
+    return words.replace(" ", "_")
 
 
 def _title(event: TableApplied | TableStateChanged | CopyProgress) -> str:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import load_config
+from pgsluice.log_lines import choose_format, format_line
 
 
 def capture(
@@ -16,6 +17,7 @@ def capture(
     once: Annotated[
         bool, typer.Option("--once", help="end at the position that the source has at the start")
     ] = False,
+    log_format: LogFormatOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Receive changes into the spool, without applying them."""
@@ -23,11 +25,12 @@ def capture(
     from pgsluice.monitor.live import LiveView
     from pgsluice.monitor.metrics.serving import monitoring
 
+    choose_format(log_format)
     loaded = load_config(config)
     with (
         stop_on_signals() as request,
+        LiveView(config=str(config), formatted=format_line, debug=debug) as view,
         monitoring(loaded),
-        LiveView(config=str(config)) as view,
     ):
         run_capture(loaded, once=once, report=view, stop=request.event)
     if request.exit_code:

@@ -12,10 +12,12 @@ from typing import Annotated
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice import __version__
+from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption
 from pgsluice.cli.signals import event_on_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
-from pgsluice.events import MetricsEvent
+from pgsluice.events import MetricsEvent, RunStep
+from pgsluice.log_lines import choose_format, format_line
 
 
 def run(
@@ -23,52 +25,68 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="end at the position that the source has at the start")
     ] = False,
+    log_format: LogFormatOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Replicate: copy the tables, then follow their changes."""
-    from pgsluice.spark.session.java import require_java
+    """Replicate: copy the tables, then follow their changes.
 
+    --debug prints a line for each batch, too.
+    """
+    choose_format(log_format)
     loaded = load_config(config)
-    require_java()
-    code = replicate(loaded, once=once, config_path=str(config))
+    code = replicate(loaded, once=once, config_path=str(config), debug=debug)
     if code:
         raise typer.Exit(code)
 
 
 def replicate(
-    config: Config, *, once: bool, names: list[str] | None = None, config_path: str
+    config: Config,
+    *,
+    once: bool,
+    names: list[str] | None = None,
+    config_path: str,
+    debug: bool = False,
 ) -> int:
     """Run with a live view, and return the exit code: 130 or 143 after a signal, else 0.
+
+    Args:
+        debug: print a line for each batch.
 
     Raises:
         PgsluiceError: as :func:`pgsluice.subscription.running.run.run`.
     """
     from pgsluice.monitor.live import LiveView
-    from pgsluice.monitor.metrics.counters import RunCounters
-    from pgsluice.monitor.metrics.serving import monitoring
-    from pgsluice.subscription.running.run import run as run_subscriptions
-
-    counters = RunCounters(names or [each.name for each in config.subscriptions if each.enabled])
-
-    def report(event: MetricsEvent) -> None:
-        counters(event)
-        view(event)
 
     with (
         stop_on_signals() as request,
         event_on_sighup() as sighup,
-        monitoring(config, counters),
-        LiveView(config=config_path) as view,
+        LiveView(config=config_path, formatted=format_line, debug=debug) as view,
     ):
-        run_subscriptions(
-            config,
-            once=once,
-            names=names,
-            report=report,
-            stop=request.event,
-            reread=lambda: _reread(config, sighup),
-            owns_process=True,
-        )
+        # Before the imports, which take seconds.
+        view(RunStep(f"pgsluice {__version__} starts with {config_path}"))
+        from pgsluice.monitor.metrics.counters import RunCounters
+        from pgsluice.monitor.metrics.serving import monitoring
+        from pgsluice.spark.session.java import require_java
+        from pgsluice.subscription.running.run import run as run_subscriptions
+
+        require_java()
+        enabled = [each.name for each in config.subscriptions if each.enabled]
+        counters = RunCounters(names or enabled)
+
+        def report(event: MetricsEvent) -> None:
+            counters(event)
+            view(event)
+
+        with monitoring(config, counters):
+            run_subscriptions(
+                config,
+                once=once,
+                names=names,
+                report=report,
+                stop=request.event,
+                reread=lambda: _reread(config, sighup),
+                owns_process=True,
+            )
     return request.exit_code
 
 

@@ -172,4 +172,7 @@ class SubscriptionDriver:
         """Log a message once while it lasts; None: the problem is over."""
         if message is not None and message != self._logged:
             logger.warning("%s: %s", self.subscription.name, message)
+        if message is None and self._logged is not None:
+            what = self._logged.partition("\n")[0]
+            logger.warning("%s: resolved: %s", self.subscription.name, what)
         self._logged = message
