@@ -1,4 +1,4 @@
-r"""Lines of logs: for people at a terminal, for people who read a log, and for programs.
+r"""Lines of logs: for a terminal, for readers of a log, and for programs.
 
 A line of a log begins with its time (UTC), its level and the room that it is about. As JSON it is
 one object in one line. Every text is rendered safely (:mod:`pgsluice.shown`): a table's name cannot

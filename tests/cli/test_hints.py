@@ -14,14 +14,19 @@ import typer
 import pgsluice
 from pgsluice.cli.app import app
 from pgsluice.cli.options import Invocation
-from pgsluice.config import parse_config
+from pgsluice.config import MonitorConfig, parse_config
 from pgsluice.config.model import Config, SourceConfig, SpoolConfig, SubscriptionConfig
 from pgsluice.hints import CONFIG, copy_again, name_config, values_with_config, with_config
 
 ROOT = Path(pgsluice.__file__).parent
 _COMMAND = re.compile(r"pgsluice [a-z]+(?: (?:CONFIG|TABLE|FILE|x|--?[a-z-]+))*")
 _SETTING = re.compile(r'(?<![\w."-])([a-z_]+) = ("[^"]*"|true|false|\d[\d_]*)(?!\w)')
-_SECTIONS = {"source": SourceConfig, "spool": SpoolConfig, "subscription": SubscriptionConfig}
+_SECTIONS = {
+    "source": SourceConfig,
+    "spool": SpoolConfig,
+    "subscription": SubscriptionConfig,
+    "monitor": MonitorConfig,
+}
 _PLACES = {
     name: section
     for section, model in _SECTIONS.items()
@@ -112,6 +117,7 @@ def _accept(key: str, value: str) -> None:
         "subscription": (
             '[[subscription]]\nname = "x"\nsink = { type = "delta", path = "/{table}" }\n'
         ),
+        "monitor": "[monitor]\n",
     }
     sections[_PLACES[key]] += f"{key} = {value}\n"
     parse_config("".join(sections.values()), Path("/c.toml"))

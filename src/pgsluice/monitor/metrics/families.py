@@ -52,7 +52,7 @@ GENERAL = (
     _gauge("build_info", "1, with the version of pgsluice.", "version"),
     _gauge("status_timestamp_seconds", "When the status was read that these metrics show."),
     _gauge("ready", "1: /readyz says yes."),
-    _gauge("problems", "Problems that `pgsluice status --check` prints, by kind.", "kind"),
+    _gauge("problems", "Problems that `status --check` prints, by kind.", "kind"),
     _gauge("lag_limit_seconds", "[monitor] max_lag_s."),
     _gauge("slot_limit_bytes", "[monitor] max_slot_bytes."),
 )
