@@ -58,7 +58,7 @@ class FolderNotices:
         """
         try:
             folders = self._folders()
-            if self._inotify is None or not folders:
+            if not self.has_inotify or not folders:
                 time.sleep(min(timeout_s, _POLL_S))
             elif self._watched != (watched := frozenset(map(_identified, folders))):
                 self._watch(folders)
