@@ -27,6 +27,7 @@ ALLOWED = {
     "capture/receiving/receiver.py": "the protocol's status has a time",
     "capture/reporting.py": "when a state was written, for people",
     "cli/status_view.py": "how long ago, for people",
+    "log_lines.py": "when a line was written, for its reader",
     "monitor/lags.py": "the lag in seconds",
     "monitor/source_status.py": "since when capture reports nothing",
     "monitor/status.py": "when the status was read, for people",
