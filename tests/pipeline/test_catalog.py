@@ -89,6 +89,10 @@ def test_targets_are_registered_compared_and_taken_out(
         "CREATE TABLE t (id int PRIMARY KEY, word text)",
         "INSERT INTO t VALUES (1, 'one'), (2, 'two')",
         "CREATE TABLE taken (id int PRIMARY KEY)",
+        "COMMENT ON TABLE taken IS 'not ours there'",
+        "CREATE TABLE described (id int PRIMARY KEY, word text)",
+        "COMMENT ON TABLE described IS 'what words mean'",
+        "COMMENT ON COLUMN described.word IS 'a word''s text'",
     )
     _sql(
         tmp_path,
@@ -105,13 +109,16 @@ def test_targets_are_registered_compared_and_taken_out(
     assert "choose another register in the sink" in problems["taken"]
     assert one.delta("t").version() == 0  # registering makes no commit
 
-    rows, taken = _sql(
+    rows, taken, described = _sql(
         tmp_path,
         "SELECT * FROM lake_public.t ORDER BY id",
         "SELECT * FROM lake_public.taken",
+        "DESCRIBE TABLE EXTENDED lake_public.described",
     )
     assert rows == [[1, "one"], [2, "two"]]
     assert taken == []
+    assert described[:2] == [["id", "int", None], ["word", "string", "a word's text"]]
+    assert ["Comment", "what words mean", ""] in described
 
     dropped = one.command("drop", str(one.path), "--unregister", "--yes")
     assert dropped.returncode == 0, dropped.stderr
