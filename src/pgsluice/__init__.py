@@ -33,7 +33,13 @@ def register(spark: SparkSession) -> None:
 
     Only needed where Spark does not look for installed data sources by itself, as on some
     managed platforms.
+
+    Raises:
+        ConfigError: Spark is older than 4.0, and has no data sources in Python.
     """
+    from pgsluice.spark.installed import require_data_sources
+
+    require_data_sources()
     from pgsluice.spark.source.data_source import PgoutputDataSource
 
     spark.dataSource.register(PgoutputDataSource)

@@ -26,7 +26,7 @@ def script(shop: Database, folder: Path) -> str:
     url = f"postgresql://{server['user']}@{server['host']}:{server['port']}/{shop.name}"
     ours = {
         'dsn="postgresql://app@db/shop"': f"dsn={url!r}",
-        'slot="outbox"': f"slot={shop.name!r}, publication_names={shop.name!r}",
+        'slot="outbox"': f"slot={shop.name!r}, publications={shop.name!r}",
         'spool="outbox/spool"': f"spool={str(folder / 'spool')!r}",
         '_deltatable("events")': f"_deltatable({str(folder / 'events')!r})",
         'DeltaTable("events")': f"DeltaTable({str(folder / 'events')!r})",

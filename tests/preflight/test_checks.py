@@ -652,7 +652,7 @@ def test_what_is_installed() -> None:
     nothing = EnvironmentFacts(None, None, None)
     findings = _not_ok(check_environment(replace(_LOCAL, environment=nothing)))
     assert [finding.subject for finding in findings] == ["java", "pyspark", "deltalake"]
-    old = EnvironmentFacts(Java(Path("/usr/bin/java"), 11), "4.1.0", "1")
+    old = EnvironmentFacts(Java(Path("/usr/bin/java"), 11), "3.4.4", "1")
     findings = _not_ok(check_environment(replace(_LOCAL, environment=old)))
     assert [finding.subject for finding in findings] == ["java", "pyspark"]
     (finding,) = check_environment(replace(_LOCAL, config=_configured("")))

@@ -314,9 +314,9 @@ def test_the_identity_is_durable_and_only_changes_within_one_source(spool, tmp_p
 
 def test_an_intent_cannot_be_read_or_written(tmp_path):
     spool = new_spool(tmp_path / "spool", start=None)
-    with pytest.raises(SpoolError, match="no beginning"):
+    with pytest.raises(SpoolError, match="its slot was not created yet"):
         SpoolReader(spool.path).position()
-    with pytest.raises(SpoolError, match="no beginning"):
+    with pytest.raises(SpoolError, match="its slot was not created yet"):
         SpoolWriter(spool)
     spool.register_start(Lsn(50))
     assert SpoolReader(spool.path).position() == 50

@@ -12,7 +12,7 @@ class TableComments:
 
     Attributes:
         table: of the table itself; empty: it has none.
-        columns: of its columns, by their names; those without one are left out.
+        columns: of its columns, by their names; a column without a comment has no entry.
     """
 
     table: str = ""
@@ -22,7 +22,7 @@ class TableComments:
         """These, and where there is none, what others say.
 
         Args:
-            names: of columns; comments of other ones are left out.
+            names: of the columns to keep.
         """
         columns = {**others.columns, **self.columns}
         known = {name: text for name, text in columns.items() if name in names}

@@ -10,9 +10,9 @@ from pgsluice.preflight.facts import LocalFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.shown import shown
 from pgsluice.spark.session.java import JAVA_HINT, java_problem
+from pgsluice.spark.versions import OLDEST, SparkVersion
 from pgsluice.subscription.base.options import too_many_copy_cores
 
-_OLDEST_SPARK = (4, 2)
 _LOW_DISK_BYTES = 2**30
 _IN_MEMORY = ("tmpfs", "ramfs")
 _REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "glusterfs", "lustre", "afs")
@@ -197,15 +197,11 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
         yield ok("java", f"{java.version}, {java.program}")
     if pyspark is None:
         yield error("pyspark", "not installed", 'pip install "pgsluice[spark]"')
-    elif _major_minor(pyspark) < _OLDEST_SPARK:
-        yield error("pyspark", f"{pyspark}: 4.2 or newer is needed", 'pip install "pyspark>=4.2"')
+    elif SparkVersion.parse(pyspark) < OLDEST:
+        yield error("pyspark", f"{pyspark} is too old", f'pip install "pyspark>={OLDEST}"')
     else:
         yield ok("pyspark", pyspark)
     if deltalake is None:
         yield error("deltalake", "not installed", 'pip install "pgsluice[delta]"')
     else:
         yield ok("deltalake", deltalake)
-
-
-def _major_minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -18,7 +18,7 @@ def test_option_names_are_not_case_sensitive() -> None:
             "Subscription": "lake",
             "TABLE": "Shop.Orders",
             "Max_Rows_Per_Batch": "10",
-            "publication_names": "a, b",
+            "publications": "a, b",
             "two_phase": "on",
             "starting_lsn": "0/10",
         }
@@ -27,9 +27,14 @@ def test_option_names_are_not_case_sensitive() -> None:
     assert options.subscription == "lake"
     assert options.table == TableName("shop", "orders")
     assert options.max_rows_per_batch == 10
-    assert options.publication_names == ("a", "b")
+    assert options.publications == ("a", "b")
     assert options.two_phase
     assert options.starting_lsn == Lsn(16)
+
+
+def test_names_of_earlier_versions_still_work() -> None:
+    options = SourceOptions.parse({"spool": "/s", "publication_names": "a, b"})
+    assert options.publications == ("a", "b")
 
 
 def test_default_values() -> None:
@@ -78,16 +83,16 @@ def test_the_slot_and_publications_of_the_spool() -> None:
         publications=("p", "p_insert", "q"),
     )  # fmt: skip
     refuse_other_options(SourceOptions.parse({"spool": "/data/spool"}), spool)
-    right = {"spool": "/data/spool", "slot": "shop", "publication_names": "q, p"}
+    right = {"spool": "/data/spool", "slot": "shop", "publications": "q, p"}
     refuse_other_options(SourceOptions.parse(right), spool)
     with pytest.raises(ConfigError) as info:
         refuse_other_options(SourceOptions.parse({**right, "slot": "shopp"}), spool)
     assert info.value.what == "option slot is shopp; the spool /data/spool belongs to slot shop"
     assert "configuration" not in info.value.hint
     with pytest.raises(ConfigError) as info:
-        refuse_other_options(SourceOptions.parse({**right, "publication_names": "p"}), spool)
+        refuse_other_options(SourceOptions.parse({**right, "publications": "p"}), spool)
     assert info.value.what == (
-        "option publication_names is p; the spool /data/spool is written with publications = p, q"
+        "option publications is p; the spool /data/spool is written with publications = p, q"
     )
 
 
@@ -130,7 +135,7 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ({"spool": "s", "subscription": "../x"}, "option subscription"),
         ({"spool": "s", "task_mode": "true"}, "unknown option 'task_mode'"),
         ({"spool": "s", "dsn": ""}, "option dsn is empty"),
-        ({"spool": "s", "publication_names": " , "}, "names nothing"),
+        ({"spool": "s", "publications": " , "}, "names nothing"),
         ({"spool": "s", "table": "a.b", "columns": " , "}, "not a list of columns"),
         ({"spool": "s", "table": "a.b", "columns": "a, b c"}, "not a list of columns"),
         ({"spool": "s", "columns": "a"}, "for queries of one table"),

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pgsluice.processes import Part, start
-from pgsluice.spark.session.measured import is_measured
+from pgsluice.spark.installed import is_measured
 
 WORKERS = "pyspark.worker"
 """The argument by which Spark requests workers for tasks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from contextlib import nullcontext
 
-from pgsluice.spark.session.measured import is_measured
+from pgsluice.spark.installed import is_measured, spark_version
 from pgsluice.spark.session.without_pandas import load_arrow_without_pandas, without_pandas
 
 MODULES = (
@@ -19,14 +19,13 @@ MODULES = (
     "pyarrow.compute",
     "pyspark.errors",
     "pyspark.java_gateway",
-    "pyspark.sql.classic.column",
-    "pyspark.sql.classic.dataframe",
-    "pyspark.sql.datasource",
     "pyspark.sql.pandas.map_ops",
     "pyspark.sql.pandas.types",
     "pyspark.testing.utils",  # PySpark imports it when it first calls the JVM
 )
 """The PySpark modules that a run uses, and those that PySpark imports when a context is created."""
+SINCE_4 = ("pyspark.sql.classic.column", "pyspark.sql.classic.dataframe", "pyspark.sql.datasource")
+"""The same, in versions that have data sources in Python."""
 
 
 def load_pyspark(*, owns_process: bool) -> None:
@@ -37,7 +36,8 @@ def load_pyspark(*, owns_process: bool) -> None:
     """
     is_quick = owns_process and is_measured()
     with without_pandas() if is_quick else nullcontext():
-        for name in MODULES:
+        has_sources = spark_version().has_data_sources
+        for name in (*MODULES, *(SINCE_4 if has_sources else ())):
             importlib.import_module(name)
     if is_quick:
         load_arrow_without_pandas()

@@ -1,7 +1,8 @@
 """Spark sessions that pgsluice starts itself: for the command line, the demo and tests.
 
 The defaults make a session on one machine quick and quiet; the user's settings override them.
-On a cluster the platform starts the session, and only :func:`require_spark` is needed.
+On a cluster the platform starts the session, and only
+:func:`~pgsluice.spark.installed.require_spark` is needed.
 """
 
 from __future__ import annotations
@@ -12,23 +13,19 @@ import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
+from pgsluice.errors import PgsluiceError, SparkFailed
 from pgsluice.processes import Part, has_ended
 from pgsluice.spark.errors import spark_errors, summarize_error
+from pgsluice.spark.installed import require_spark
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OLDEST_SPARK = (4, 2)
-"""The oldest version that pgsluice is tested with. Streams of ``format("pgoutput")`` need it: older
-versions have no limits on the batches of a Python source."""
 _LOG4J_FLAG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 
 DEFAULTS: Mapping[str, str] = {
@@ -52,41 +49,6 @@ _JVM_END_S = 2.0
 _LOST_JVM_END_S = 6.0
 """The same after a call without an answer, in seconds. The JVM's connections are closed first; its
 end takes seconds on a busy machine. A run that has to stop meanwhile has a few seconds more."""
-
-
-def require_spark() -> None:
-    """Check that PySpark is installed and new enough.
-
-    Raises:
-        ConfigError: pyspark is missing or older than 4.2.
-    """
-    try:
-        version = _spark_version()
-    except ImportError as error:
-        raise ConfigError(
-            "pyspark is not installed",
-            hint="pip install 'pgsluice[spark]', or use the platform's own pyspark, 4.2 or newer",
-        ) from error
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SPARK:
-        raise ConfigError(
-            f"pyspark {version} is too old",
-            hint="pgsluice needs Spark 4.2 or newer",
-            version=version,
-        )
-
-
-def _spark_version() -> str:
-    """PySpark's version, from its package metadata if possible: importing it takes 0.3 s.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    if "pyspark" not in sys.modules:
-        with suppress(PackageNotFoundError):
-            return installed_version("pyspark")
-    import pyspark
-
-    return str(pyspark.__version__)
 
 
 def build_session(settings: Mapping[str, str], app_name: str) -> SparkSession:

@@ -56,7 +56,7 @@ class CaptureKeeper:
                 "source": {
                     "dsn": options.dsn,
                     "slot": slot or DEFAULT_SLOT,
-                    "publications": options.publication_names or DEFAULT_PUBLICATIONS,
+                    "publications": options.publications or DEFAULT_PUBLICATIONS,
                     **options.walsender,
                 },
                 "spool": {"path": str(options.spool)},

@@ -40,6 +40,9 @@ _OF_BOTH = ("snapshot", "json")
 _LATER = ("publications_sql",)
 """Options that are planned for a later version."""
 
+_RENAMED = {"publication_names": "publications"}
+"""Names of earlier versions, which still work."""
+
 _LIST_ITEM = re.compile(r'(?:"(?:[^"]|"")*"|[^",]|")+')
 _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 
@@ -185,7 +188,7 @@ class SourceOptions(_Options):
         exclude_tables: tables that are excluded from envelope rows.
         dsn: the server, for its catalog and for the query's own capture; None: only read the spool.
         slot: the spool's slot; None: not given.
-        publication_names: the publications that the query's own capture requests; None: not given.
+        publications: the publications that the query's own capture requests; None: not given.
         max_rows_per_batch: the number of rows at which a batch includes no further segment.
         max_bytes_per_batch: the size at which a batch includes no further segment.
         starting_position: where a new subscription of a stream starts: ``earliest`` (the spool's
@@ -203,7 +206,7 @@ class SourceOptions(_Options):
     exclude_tables: Annotated[tuple[TableName, ...], PlainValidator(_tables)] = ()
     dsn: _Text | None = None
     slot: _Text | None = None
-    publication_names: _Names | None = None
+    publications: _Names | None = None
     max_rows_per_batch: PositiveInt = 1_000_000
     max_bytes_per_batch: PositiveInt = 256 * 1024 * 1024
     starting_position: Annotated[Lsn | str | None, PlainValidator(_position)] = None
@@ -258,13 +261,13 @@ class SnapshotOptions(_Options):
     """The options of ``spark.read`` with ``snapshot``, parsed from Spark's strings.
 
     Attributes:
-        publication_names: read the rows and columns that these publications send; empty: the whole
+        publications: read the rows and columns that these publications send; empty: the whole
             table.
     """
 
     dsn: _Text
     table: Annotated[TableName, PlainValidator(TableName.parse)]
-    publication_names: _Names = ()
+    publications: _Names = ()
 
     @classmethod
     def asked_for(cls, options: Mapping[str, str]) -> SnapshotOptions | None:
@@ -293,7 +296,7 @@ def _given(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
     Raises:
         ConfigError: an option is unknown.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given = {_RENAMED.get(name.lower(), name.lower()): value for name, value in options.items()}
     known = (*SourceOptions.model_fields, *_OF_BOTH)
     for name in given:
         if name in _LATER:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pgsluice.columnar import decode_segment
 from pgsluice.columnar.definitions import Definition
 from pgsluice.errors import ConversionError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.machine import begin_task
+from pgsluice.spark.source.api import arrow_schema
 from pgsluice.spark.source.lookup import is_of, oids_of
 from pgsluice.spark.source.messages import message_batches
 from pgsluice.spark.source.options import SourceOptions, TableName
@@ -82,7 +82,7 @@ class RowReader:
         Raises:
             ConfigError: the user gave a schema that lacks columns of every row.
         """
-        declared = to_arrow_schema(schema, timezone="UTC")
+        declared = arrow_schema(schema)
         required = [] if options.table is not None else [name for name, _ in ENVELOPE_COLUMNS]
         columns_before(declared.names, [*required, *change_columns(options.change_column_prefix)])
         types = TypeOptions(numeric=options.numeric)

@@ -7,9 +7,10 @@ with a new one, and would silently lack changes.
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,9 @@ from pgsluice.spark.source.options import EARLIEST, SNAPSHOT, SourceOptions
 from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord
 
 _LOG = logging.getLogger("pgsluice.spark")
+_PLANNED = "planned"
+"""The record's key for the end of the last planned batch, for Spark 4.0 and 4.1: they do not say
+where a batch starts. After a restart, Spark repeats this batch or continues after it."""
 
 
 class Registration:
@@ -113,10 +117,30 @@ class Registration:
             option="subscription",
         )
 
-    def move(self, record: SubscriptionRecord, position: Lsn) -> None:
-        """Record that the spool may drop changes up to ``position``."""
-        store = RecordStore.open(self._reader().spool.path, self._name)
-        store.save(replace(record, position=position))
+    def move(self, record: SubscriptionRecord, position: Lsn, *, keeps_note: bool) -> None:
+        """Record that the spool may drop changes up to ``position``.
+
+        Args:
+            keeps_note: of the last planned batch. If Spark says where batches start, nothing notes
+                those that follow.
+        """
+        query = dict(record.query)
+        if not keeps_note:
+            query.pop(_PLANNED, None)
+        self._save(replace(record, position=position, query=query))
+
+    def note_planned(self, end: Mapping[str, str]) -> None:
+        """Note where the batch after the last planned one starts.
+
+        Args:
+            end: the offset of the last one.
+        """
+        record = self.check_name()
+        assert record is not None  # a batch of it was planned
+        self._save(replace(record, query={**record.query, _PLANNED: json.dumps(end)}))
+
+    def _save(self, record: SubscriptionRecord) -> None:
+        RecordStore.open(self._reader().spool.path, self._name).save(record)
 
     @property
     def _reads(self) -> str:
@@ -165,6 +189,12 @@ class Registration:
 def begins_with_rows(record: SubscriptionRecord) -> bool:
     """Whether the query's stream starts with the rows of its table."""
     return record.query.get("begins_with") == SNAPSHOT
+
+
+def planned_of(record: SubscriptionRecord) -> dict[str, str] | None:
+    """The offset at which the last planned batch ends; None: Spark says it itself."""
+    planned: Any = record.query.get(_PLANNED)
+    return None if planned is None else json.loads(planned)
 
 
 def tag_of(record: SubscriptionRecord) -> str | None:

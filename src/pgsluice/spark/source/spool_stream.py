@@ -24,7 +24,11 @@ from pathlib import Path
 from types import FrameType
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from pgsluice.errors import SpoolError
+from pgsluice.lsn import Lsn
+from pgsluice.spark.source.api import (
+    HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
@@ -32,9 +36,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from pgsluice.errors import SpoolError
-from pgsluice.lsn import Lsn
 from pgsluice.spark.source.retry import retry_transient
 from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.layout import SEGMENTS
@@ -76,10 +77,14 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         max_rows: the number of rows at which a batch includes no further segment.
         max_bytes: the size at which a batch includes no further segment.
+        gives_start: Spark says where a batch starts, and which limit it has.
     """
 
-    def __init__(self, spool: Path, *, max_rows: int, max_bytes: int) -> None:
+    def __init__(
+        self, spool: Path, *, max_rows: int, max_bytes: int, gives_start: bool = HAS_READ_LIMITS
+    ) -> None:
         self._path = spool
+        self._gives_start = gives_start
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         # Opened only in the planning process: the copies for tasks are pickled.
@@ -97,6 +102,13 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @abstractmethod
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
         """The tasks of the batch (start, end]."""
+
+    @abstractmethod
+    def last_planned(self) -> Offset:
+        """The end of the last batch that was planned, also by an earlier process of the query.
+
+        Only for versions of Spark that do not say where a batch starts.
+        """
 
     def tag(self) -> Offset:
         """Additional keys of each offset."""
@@ -146,16 +158,26 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limit on a batch's rows; its bytes are also limited."""
         return ReadMaxRows(self._max_rows)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
         """The end of the next batch; ``start`` if there was no new data for a while.
+
+        Args:
+            start, limit: None from Spark 4.0 and 4.1: the end of the last batch, and the limits
+                of the query's options.
 
         Raises:
             SpoolHole: the spool has dropped data after ``start``.
         """
         self.begin()
+        return self.next_offset(self.last_planned() if start is None else start, limit)
+
+    def next_offset(self, start: Offset, limit: ReadLimit | None) -> Offset:
+        """The end of the batch after ``start``."""
         retry_transient(lambda: self.check(start))
         given = lsn_of(start)
-        begin = retry_transient(lambda: self.hold(given))
+        begin = retry_transient(lambda: self.hold(given)) if self._gives_start else given
         infos = retry_transient(lambda: self._pending_segments(begin))
         if not infos and self._available_now is None and self._wait_for_segment(begin):
             infos = retry_transient(lambda: self._pending_segments(begin))
@@ -242,14 +264,16 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = None if waiting is None else waiting.header.first_commit_timestamp
         return 0.0 if committed is None else max(0.0, time.time() - committed / 1e6)
 
-    def _end_within_limits(self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit) -> Lsn:
+    def _end_within_limits(
+        self, start: Lsn, infos: Sequence[SegmentInfo], limit: ReadLimit | None
+    ) -> Lsn:
         """The end of the last transaction within the limits, or of the first one."""
         end, next_segment, rows = self._limits(limit).take(start, infos)
         if next_segment is None:
             return end
         return self.end_inside(next_segment, end, int(rows), is_first=end == start)
 
-    def _limits(self, limit: ReadLimit) -> BatchLimits:
+    def _limits(self, limit: ReadLimit | None) -> BatchLimits:
         match limit:
             case ReadAllAvailable():
                 return BatchLimits()

@@ -7,20 +7,30 @@ end of the last committed batch to ``latestOffset`` as ``start``; the position m
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.lsn import Lsn
+from pgsluice.spark.source.api import (
+    HAS_READ_LIMITS,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from pgsluice.spark.source.lookup import warn_of_unknown_exclusions
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.reading import ChangePartition, RowReader, plan
-from pgsluice.spark.source.registration import Registration, begins_with_rows, tag_of
+from pgsluice.spark.source.registration import (
+    Registration,
+    begins_with_rows,
+    planned_of,
+    tag_of,
+)
 from pgsluice.spark.source.retry import retry_transient
 from pgsluice.spark.source.snapshot.start import (
     OVER,
@@ -42,6 +52,11 @@ if TYPE_CHECKING:
 
     from pgsluice.spark.source.keeper import CaptureKeeper
 
+_LOG = logging.getLogger("pgsluice.spark")
+_ONE_BATCH = (
+    "this version of Spark does not say that a query runs with availableNow: such a query reads "
+    "one batch of at most max_rows_per_batch, and changes that arrive later are for its next start"
+)
 _LOCK_S = 10.0
 """How long to wait for the planning process of a stopped query to end, in seconds."""
 
@@ -51,14 +66,18 @@ class PgoutputStreamReader(SpoolStreamReader):
 
     Args:
         options: the query's options, with a subscription.
+        gives_start: Spark says where a batch starts, and which limit it has.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, *, gives_start: bool = HAS_READ_LIMITS
+    ) -> None:
         assert options.subscription is not None
         super().__init__(
             options.spool,
             max_rows=options.max_rows_per_batch,
             max_bytes=options.max_bytes_per_batch,
+            gives_start=gives_start,
         )
         self._options = options
         self._subscription = options.subscription
@@ -69,6 +88,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         self._lock: FileLock | None = None
         self._keeper: CaptureKeeper | None = None
         self._flushed: Lsn | None = None
+        self._planned: Offset | None = None
 
     def registered_position(self) -> Lsn:
         """The registered position; a new subscription is registered first."""
@@ -86,14 +106,55 @@ class PgoutputStreamReader(SpoolStreamReader):
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name, like those below
         """The registered position; a stream may first have to deliver the rows of its table."""
         offset = super().initialOffset()
-        return {**offset, "snapshot": str(Stage())} if "snapshot" in offset else offset
+        if "snapshot" in offset:
+            offset["snapshot"] = str(Stage())
+        self._note_planned(offset)
+        return offset
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """The end of the next batch; rows that are still to be delivered come first."""
+    def last_planned(self) -> Offset:
+        """The end of the last planned batch, from memory or from the subscription's record.
+
+        Raises:
+            ConfigError: a version of Spark that says where a batch starts has read the
+                subscription.
+        """
+        if self._planned is None:
+            record = retry_transient(self._registration().check_name)
+            if record is None or (planned := planned_of(record)) is None:
+                has_read = record is not None and record.position != record.registered
+                if record is not None and has_read:
+                    raise ConfigError(
+                        f"subscription {record.name} was read by Spark 4.2 or newer: older "
+                        "versions do not say where the next batch starts",
+                        hint="continue the query with Spark 4.2 or newer, or start it from "
+                        "scratch with another subscription and another checkpointLocation",
+                        option="subscription",
+                    )
+                return self.initialOffset()
+            self._planned = planned
+        return self._planned
+
+    def _note_planned(self, end: Offset) -> None:
+        """Note durably where the next batch starts, if Spark will not say it."""
+        if self._gives_start:
+            return
+        if end != self._planned:
+            retry_transient(lambda: self._registration().note_planned(end))
+        self._planned = end
+
+    def commit(self, end: Offset) -> None:
+        """Move the registered position, if Spark does not say in ``latestOffset`` what it has
+        committed: no batch starts before ``end``."""
+        if self._gives_start or not _stage_of(end).is_over:
+            return
+        retry_transient(lambda: self.check(end))
+        retry_transient(lambda: self.hold(lsn_of(end)))
+
+    def next_offset(self, start: Offset, limit: ReadLimit | None) -> Offset:
+        """The end of the batch after ``start``; rows that are still to be delivered come first."""
         stage = _stage_of(start)
         if stage.is_over:
-            return super().latestOffset(start, limit)
-        self.begin()
+            return super().next_offset(start, limit)
         retry_transient(lambda: self.check(start))
         self.look_after_capture()
         position, after = retry_transient(
@@ -105,6 +166,7 @@ class PgoutputStreamReader(SpoolStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch, for changes or for the initial rows."""
+        self._note_planned(end)
         before, after = _stage_of(start), _stage_of(end)
         if before.is_over:
             return super().partitions(start, end)
@@ -125,12 +187,13 @@ class PgoutputStreamReader(SpoolStreamReader):
     def hold(self, start: Lsn) -> Lsn:
         """Move the registered position to ``start``: the spool may drop earlier data."""
         assert self._record is not None
-        if self._record.position != start:
+        has_note = self._gives_start and planned_of(self._record) is not None
+        if self._record.position != start or has_note:
             if self.reader().frontier() < start:
                 return start  # capture has not come as far as the snapshot yet
             self._snapshot.clear()  # its rows are delivered
             self.reader().segments(start, start)  # raises if the spool has dropped it
-            self._registration().move(self._record, start)
+            self._registration().move(self._record, start, keeps_note=not self._gives_start)
         return start
 
     def partitions_between(self, start: Lsn, end: Lsn) -> Sequence[InputPartition]:
@@ -177,6 +240,8 @@ class PgoutputStreamReader(SpoolStreamReader):
             lock = subscription_lock(self._path, self._subscription, _LOCK_S)
             lock.acquire()
             self._lock = lock
+            if not self._gives_start:
+                _LOG.warning(_ONE_BATCH)
             warn_of_unknown_exclusions(self._options)
 
     def _identity(self) -> SpoolIdentity:
@@ -248,7 +313,9 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise the error."""
         raise self._error
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
         """Raise the error."""
         raise self._error
 

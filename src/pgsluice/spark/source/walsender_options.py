@@ -26,10 +26,10 @@ def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> Non
         spool_value = identity.options.get(name)
         if spool_value is not None and spool_value != _text(value):
             _refuse(options, name, _text(value), name, spool_value)
-    asked, spool_names = options.publication_names, _named_by_users(identity)
+    asked, spool_names = options.publications, _named_by_users(identity)
     if asked is not None and spool_names and spool_names != {*asked}:
         names = ", ".join(sorted(spool_names))
-        _refuse(options, "publication_names", ", ".join(asked), "publications", names)
+        _refuse(options, "publications", ", ".join(asked), "publications", names)
 
 
 def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:

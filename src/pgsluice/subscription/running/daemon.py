@@ -12,8 +12,8 @@ import importlib
 import sys
 
 from pgsluice.freed_memory import keep_freed_memory
+from pgsluice.spark.installed import is_measured
 from pgsluice.spark.session import daemon_ahead
-from pgsluice.spark.session.measured import is_measured
 from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
 
 LOADED = (

@@ -19,10 +19,10 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
+from pgsluice.spark.installed import require_spark
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.on_demand import ContextOnDemand
-from pgsluice.spark.session.session import require_spark
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.running.session import RunSession
 

@@ -194,16 +194,16 @@ def test_columns_and_what_publications_send(shop: Database) -> None:
     ]  # fmt: skip
     assert values(shop, "public.p", columns="c, id") == [(1, "a1c"), (2, "a2c"), (11, "a11c")]
     assert values(shop, "public.p2") == [(11, "a11", "b11")]
-    assert values(shop, "public.p", columns="id, a", publication_names="lists") == [
+    assert values(shop, "public.p", columns="id, a", publications="lists") == [
         (1, "a1"),
         (11, "a11"),
     ]
     with pytest.raises(ConfigError, match=r'lists do not send the column "b" of public\.p'):
-        values(shop, "public.p", publication_names="lists")
+        values(shop, "public.p", publications="lists")
     with pytest.raises(ConfigError, match="cannot use different column lists"):
-        values(shop, "public.p", columns="id", publication_names="lists, other")
+        values(shop, "public.p", columns="id", publications="lists, other")
     with pytest.raises(ConfigError, match=r"public\.p1 is not sent by the publications other"):
-        values(shop, "public.p1", columns="id", publication_names="other")
+        values(shop, "public.p1", columns="id", publications="other")
 
 
 def test_what_cannot_be_read_is_refused_in_words(shop: Database) -> None:

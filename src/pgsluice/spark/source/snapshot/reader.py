@@ -14,13 +14,12 @@ again.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pgsluice.catalog import leaf_sizes
 from pgsluice.replication import connect_sql, source_errors
@@ -36,9 +35,9 @@ from pgsluice.snapshots import (
     temporary_snapshot,
 )
 from pgsluice.snapshots.keeper import FIRST_READER_S, IDLE_S
+from pgsluice.spark.source.api import arrow_schema
 from pgsluice.spark.source.options import SnapshotOptions
 from pgsluice.spark.source.schema import change_columns, columns_before
-from pgsluice.spark.source.snapshot.pushed_filters import PushedFilters
 from pgsluice.spark.source.snapshot.rows import SnapshotRows
 from pgsluice.spark.source.snapshot.table import (
     TableSelection,
@@ -82,7 +81,12 @@ def snapshot_reader(options: SnapshotOptions, schema: StructType) -> SnapshotRea
     # worker that it runs whether they are.
     name = getattr(sys.modules["__main__"].__spec__, "name", "")
     pushes = name == _PUSHING_WORKER or _PUSHING_WORKER in sys.modules
-    return (FilteringSnapshotReader if pushes else SnapshotReader)(options, schema)
+    if not pushes:
+        return SnapshotReader(options, schema)
+    # Spark 4.0 lacks the classes of filters.
+    from pgsluice.spark.source.snapshot.filtering_reader import FilteringSnapshotReader
+
+    return FilteringSnapshotReader(options, schema)
 
 
 class SnapshotReader(DataSourceReader):
@@ -95,12 +99,12 @@ class SnapshotReader(DataSourceReader):
     def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
         self._dsn = options.dsn
         self._workers = options.copy_workers
-        self._declared = to_arrow_schema(schema, timezone="UTC")
+        self._declared = arrow_schema(schema)
         self._selection = TableSelection(
             options.table,
             columns_before(self._declared.names, change_columns(options.change_column_prefix)),
             TypeOptions(numeric=options.numeric),
-            options.publication_names,
+            options.publications,
         )
 
     def partitions(self) -> list[InputPartition]:
@@ -167,15 +171,6 @@ class SnapshotReader(DataSourceReader):
             query = self._selection.query(connection)
             portions = plan_portions(connection, [query.facts]).get(query.facts.oid, WHOLE)
         return query, portions
-
-
-class FilteringSnapshotReader(SnapshotReader):
-    """A reader that also passes Spark's filters to the server."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters, but also leave all of them to Spark."""
-        self._selection = replace(self._selection, condition=PushedFilters(tuple(filters)))
-        return filters
 
 
 def gathered(portions: Sequence[Portion], most: int) -> list[Portion]:

@@ -209,17 +209,17 @@ class TableSelection:
         if missing := set(self.publications) - set(publications_of(connection, self.publications)):
             raise ConfigError(
                 f"the server has no publication {', '.join(sorted(missing))}",
-                hint="correct publication_names, or read the table without it",
-                option="publication_names",
+                hint="correct publications, or read the table without it",
+                option="publications",
             )
         if not mine:
             raise ConfigError(
                 f"{self.table} is not sent by the publications {names}",
-                hint="add the table to one of them, or read it without publication_names",
-                option="publication_names",
+                hint="add the table to one of them, or read it without publications",
+                option="publications",
             )
         if disagreement := disagreeing(mine):
-            raise ConfigError(disagreement.what, option="publication_names")
+            raise ConfigError(disagreement.what, option="publications")
         partitioned = {relation.oid for relation in mine if relation.kind == "p"}
         leaves = leaf_filenodes(connection, {facts.oid, *partitioned})
         return published_content(facts, mine, leaves)

@@ -1,0 +1,73 @@
+"""The installed version of Spark, and whether it does."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+from pgsluice.errors import ConfigError
+from pgsluice.spark.versions import OLDEST, SparkVersion
+
+
+def spark_version() -> SparkVersion:
+    """PySpark's version, without its import if its package says it: that takes 0.3 s.
+
+    Raises:
+        ConfigError: it is not installed, or has a version without numbers.
+    """
+    text = _version()
+    try:
+        return SparkVersion.parse(text)
+    except ValueError as error:
+        raise ConfigError(f'pyspark has an unknown version: "{text}"') from error
+
+
+def _version() -> str:
+    if "pyspark" not in sys.modules:
+        with suppress(PackageNotFoundError):
+            return version("pyspark")
+    try:
+        import pyspark
+    except ImportError as error:
+        raise ConfigError(
+            "pyspark is not installed",
+            hint="pip install 'pgsluice[spark]', or use the platform's own pyspark, "
+            f"{OLDEST} or newer",
+        ) from error
+    return str(pyspark.__version__)
+
+
+def is_measured() -> bool:
+    """Whether the installed PySpark is one on which fast starts were measured."""
+    try:
+        return spark_version().is_measured
+    except ConfigError:
+        return False
+
+
+def require_spark() -> None:
+    """Check that PySpark is installed and can run the tasks of ``pgsluice run``.
+
+    Raises:
+        ConfigError: it is not installed, or too old.
+    """
+    if (found := spark_version()) < OLDEST:
+        raise ConfigError(
+            f"pyspark {found} is too old",
+            hint=f"pgsluice needs Spark {OLDEST} or newer",
+        )
+
+
+def require_data_sources() -> None:
+    """Check that ``format("pgoutput")`` works.
+
+    Raises:
+        ConfigError: PySpark is not installed, or has no data sources in Python.
+    """
+    if not (found := spark_version()).has_data_sources:
+        raise ConfigError(
+            f'format("pgoutput") needs Spark 4.0 or newer, and this is {found}',
+            hint="`pgsluice run` works with it: it keeps Delta tables equal to the source, which "
+            "Spark can read",
+        )
