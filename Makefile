@@ -12,10 +12,10 @@ JOBS   ?= 3
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test warm soak fuzz lint format matrix corpus bench lock clean java
+.PHONY: help env demo test warm soak properties fuzz lint format matrix corpus bench lock clean java
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## make .venv from requirements.lock
 
@@ -50,6 +50,9 @@ test: env java $(VENV)/spark.jsa ## the tests
 
 soak: env java ## the full figures of every requirement (AREA=main to narrow)
 	@$(BIN)/pytest -m soak $(if $(AREA),tests/soak/test_$(AREA).py,tests/soak) -p no:randomly -s $(ARGS)
+
+properties: env ## the tests of Hypothesis with thirty times as many examples as in make test
+	@PGSLUICE_TEST_EXAMPLES=10 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not soak" $(ARGS)
 
 fuzz: env ## a million wrong bytes for the wire decoder
 	@$(BIN)/python scripts/fuzz_wire.py $(ARGS)

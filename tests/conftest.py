@@ -60,10 +60,16 @@ from tests.support.databases import (  # noqa: E402
     Servers,
     fresh_database,
 )
+from tests.support.examples import examples  # noqa: E402
 from tests.support.object_stores import ObjectStore, StoreUnavailable, ministack  # noqa: E402
 
 # How long an example takes is no assertion.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests",
+    deadline=None,
+    max_examples=examples(),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tests")
 
 # Tests crash processes, never the machine: fsync would only cost time.

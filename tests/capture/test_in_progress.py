@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.scripted_server import (
     LSN,
     RELATION,
@@ -52,7 +53,7 @@ from pgsluice.wire import (
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32), parallel=st.booleans(), small=st.booleans())

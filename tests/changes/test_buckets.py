@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from pgsluice.changes.buckets import BUCKETS, EVERY_BUCKET, linked, place
 from pgsluice.changes.net import NetChanges, net_changes
@@ -67,7 +68,7 @@ def summary(*nets: NetChanges) -> tuple[list[Any], list[Any], bool]:
     return sorted(rows, key=repr), sorted(deletes), any(net.truncated for net in nets)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(changes())
 def test_groups_of_linked_buckets_net_to_what_all_changes_net_to(t: ChangesBuilder) -> None:
     run = t.build()

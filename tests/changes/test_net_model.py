@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.rekeyed import resolve_rekeyed
@@ -132,7 +133,7 @@ def apply(target: Model, result: NetChanges) -> Model:
     return after
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(histories(), st.randoms(use_true_random=False), st.sampled_from("df"))
 def test_batches_of_net_changes_equal_row_by_row(
     history: tuple[Model, list[tuple[Any, ...]], bool], random: Any, identity: str

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support.commands import Command
 from tests.support.corpus import CAPTURES_BY_ID, Capture
 from tests.support.databases import Database, MakeDatabase
+from tests.support.examples import examples
 from tests.support.scripted_server import RELATION, commit, plain, prepare, receive, row, stream
 from tests.support.transactions import facts, new_spool, raw, relation, transaction
 from tests.support.waiting import HANGS_S
@@ -389,7 +390,7 @@ class TestWrongInput:
         assert pgsluice("decode", "--format", "xml", "-").code == 2
 
     @settings(
-        max_examples=60,
+        max_examples=examples(60),
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     @given(data=st.data())

@@ -31,14 +31,14 @@ def test_every_type_of_the_registry_has_a_case() -> None:
 
 
 def _versions() -> list[int | None]:
-    return [None] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 16, 14]
+    return [None] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 14]
 
 
 @pytest.fixture(scope="module", params=_versions(), ids="pg{}".format)
 def binary_server(
     request: pytest.FixtureRequest, server: EmbeddedServer, servers: Servers
 ) -> EmbeddedServer:
-    """Versions that have binary mode, from the first one on; or the server under test."""
+    """The first version that has binary mode and the last one, or the server under test."""
     return server if request.param is None else servers(request.param)
 
 

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.segments import OID, relation, segment
 
 from pgsluice.columnar import RelationChanges, decode_segment
@@ -98,7 +99,7 @@ sent_changes = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(sent=st.lists(sent_changes, min_size=1, max_size=4), data=st.data())
 def test_damaged_messages_decode_or_fail_as_in_wire(
     sent: list[Message], data: st.DataObject

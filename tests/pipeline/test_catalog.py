@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.delta_spark import PACKAGE
+from tests.support.delta_spark import EXCLUDED, PACKAGE
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.waiting import HANGS_S
 
@@ -35,6 +35,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.jars.packages": PACKAGE,
+        "spark.jars.excludes": EXCLUDED,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "hive",

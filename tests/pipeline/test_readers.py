@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 from tests.support.databases import MakeDatabase
+from tests.support.delta_spark import EXCLUDED, PACKAGE
 from tests.support.oracle import assert_equal
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.waiting import HANGS_S
@@ -69,17 +70,17 @@ COLUMNS = (
     ("prices", "numeric(6,2)[]", "list<decimal(6,2)>", "array<decimal(6,2)>", "DECIMAL(6,2)[]",
      "'{1.5,NULL}'", "'{}'"),
 )  # fmt: skip
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 SPARK_SQL = """
 import sys
 import pyarrow.feather
 from pyspark.sql import SparkSession
 
-package, *paths = sys.argv[1:]
+package, excluded, *paths = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.jars.packages", package)
+    .config("spark.jars.excludes", excluded)
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .config("spark.sql.session.timeZone", "UTC")
@@ -173,7 +174,7 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     staged = {_staged(tmp_path, way): tmp_path / f"{way}.rows" for way in ways}
     others = [str(each) for pair in staged.items() for each in pair]
     done = subprocess.run(
-        [sys.executable, str(script), PACKAGE, path, str(out), *others],
+        [sys.executable, str(script), PACKAGE, EXCLUDED, path, str(out), *others],
         cwd=tmp_path,
         capture_output=True,
         text=True,

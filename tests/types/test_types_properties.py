@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from pgsluice.errors import ConversionError
 from pgsluice.types import ENTRIES, TypeOptions, resolve_type
@@ -31,7 +32,7 @@ def raw(values: Sequence[bytes | None]) -> pa.Array:
 
 
 @pytest.mark.parametrize("oid", OIDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(values=anything, options=st.sampled_from(CHOICES))
 def test_any_bytes_decode_or_are_refused(
     oid: int, values: list[bytes | None], options: TypeOptions
@@ -52,7 +53,7 @@ def test_any_bytes_decode_or_are_refused(
         assert not any(null and bad for null, bad in zip(nulls, unfit, strict=True))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(value=st.binary(max_size=40))
 def test_any_bytes_in_binary_form_print_or_are_refused(value: bytes) -> None:
     for oid in PRINTED:

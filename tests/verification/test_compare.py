@@ -17,6 +17,7 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from psycopg import sql
+from tests.support.examples import examples
 from tests.support.oracle import assert_equal, compare_exact
 
 import pgsluice.verification
@@ -278,7 +279,7 @@ ROWS = st.dictionaries(
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(source=ROWS, target=ROWS)

@@ -13,6 +13,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
+from tests.support.examples import examples
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
@@ -21,7 +22,7 @@ from pgsluice.verification.postgres_text import TextForm, postgres_text
 # Before 12 floats are printed with a fixed number of digits.
 pytestmark = pytest.mark.pg(">= 12")
 PER_SERVER = settings(
-    max_examples=40,
+    max_examples=examples(40),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 # Between two floats whose neighbours lie exactly on a shorter decimal, at the ends of the

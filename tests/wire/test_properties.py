@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -112,7 +113,7 @@ def test_every_message_has_a_strategy() -> None:
     assert set(FRAMES) == set(get_args(CopyData))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(list(MESSAGES.values())))
 def test_messages_travel(message: Message) -> None:
     assert decode(message, message.encode()) == message
@@ -123,7 +124,7 @@ def test_frames_travel(frame: CopyData) -> None:
     assert decode_copy_data(frame.encode()) == frame
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(list(MESSAGES.values())), st.data())
 def test_no_message_is_the_beginning_of_another(message: Message, data: st.DataObject) -> None:
     """So that every cut is noticed: no message is valid without its last bytes."""
@@ -133,7 +134,7 @@ def test_no_message_is_the_beginning_of_another(message: Message, data: st.DataO
         decode(message, whole[:size])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60), st.booleans(), st.booleans())
 def test_any_bytes_are_a_message_or_a_protocol_error(
     data: bytes, in_stream: bool, parallel: bool

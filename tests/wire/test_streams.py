@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.wire_streams import Row, Streams
 from tests.wire.wire_machine import (
     ABORT,
@@ -153,7 +154,7 @@ def test_of_two_streams_the_newer_relation_counts_whichever_commits_first() -> N
         assert machine.relation(OID) == relation(name="new")
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_what_is_committed_is_what_was_not_rolled_back(
     generator: random.Random, parallel: bool
@@ -204,7 +205,7 @@ def rows_of(content: list[Row | None]) -> list[Row]:
     return [row for row in content if row is not None]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
 def test_rows_in_one_go_are_as_rows_one_by_one(generator: random.Random) -> None:
     """Capture tells the machine of all rows between two other messages at once."""

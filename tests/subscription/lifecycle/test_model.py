@@ -24,6 +24,7 @@ from typing import Any, cast
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.examples import examples
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
@@ -446,4 +447,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=300, stateful_step_count=50)
+TestModel.settings = settings(max_examples=examples(300), stateful_step_count=50)

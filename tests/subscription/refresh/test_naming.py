@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from pgsluice.spool import Claim, FormerTarget, TableRecord, TableState, TargetName
 from pgsluice.subscription.refresh.naming import TargetChanges, assign_targets
@@ -98,7 +99,7 @@ def test_all_small_cases() -> None:
     assert cases == 2924, "so the walk is whole"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.sampled_from(list(assignments())), st.sets(st.sampled_from(OIDS)))))
 def test_any_sequence_of_looks_and_copies(
     steps: list[tuple[dict[int, TargetName], set[int]]],
