@@ -1,7 +1,7 @@
 """``register``: targets in the catalog of Spark's session, here PySpark's own Hive metastore.
 
-Each step is a process of its own, since the tests' session has no jar of Delta's; the metastore is
-an embedded Derby, which one process uses at a time.
+The steps are three processes, since the tests' session has no jar of Delta's; the metastore is an
+embedded Derby, which one process uses at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.support.delta_spark import EXCLUDED, PACKAGE
@@ -18,15 +20,18 @@ from tests.support.waiting import HANGS_S
 
 SQL = """
 import json, sys
+from pgsluice.cli.app import run_command
 from pyspark.sql import SparkSession
 
-settings, *statements = map(json.loads, sys.argv[1:])
+settings, command, *statements = map(json.loads, sys.argv[1:])
 builder = SparkSession.builder.enableHiveSupport()
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 for statement in statements:
     print("ROWS", json.dumps([list(row) for row in spark.sql(statement).collect()], default=str))
+if command:
+    sys.exit(run_command(command))
 """
 
 
@@ -52,9 +57,20 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
-def _sql(folder: Path, *statements: str) -> list[list[list[object]]]:
-    """The rows of statements, in a session that others would have; skips without Delta's jar."""
-    arguments = [json.dumps(each) for each in (_settings(folder), *statements)]
+class Answer(NamedTuple):
+    """The rows of statements, and all that was printed."""
+
+    rows: list[list[list[object]]]
+    out: str
+
+
+def _sql(folder: Path, *statements: str, command: Sequence[str] = ()) -> Answer:
+    """Run statements in a session that others would have; skips without Delta's jar.
+
+    Args:
+        command: of pgsluice, which is run in that session afterwards.
+    """
+    arguments = [json.dumps(each) for each in (_settings(folder), command, *statements)]
     done = subprocess.run(
         [sys.executable, "-c", SQL, *arguments],
         cwd=folder,
@@ -67,7 +83,8 @@ def _sql(folder: Path, *statements: str) -> list[list[list[object]]]:
         pytest.skip(f"Maven Central cannot be reached for {PACKAGE}")
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
-    return [json.loads(line.removeprefix("ROWS ")) for line in lines if line.startswith("ROWS ")]
+    rows = [json.loads(line.removeprefix("ROWS ")) for line in lines if line.startswith("ROWS ")]
+    return Answer(rows, done.stdout)
 
 
 def _run_once(one: Pipeline) -> str:
@@ -110,19 +127,18 @@ def test_targets_are_registered_compared_and_taken_out(
     assert "choose another register in the sink" in problems["taken"]
     assert one.delta("t").version() == 0  # registering makes no commit
 
-    rows, taken, described = _sql(
+    others = _sql(
         tmp_path,
         "SELECT * FROM lake_public.t ORDER BY id",
         "SELECT * FROM lake_public.taken",
         "DESCRIBE TABLE EXTENDED lake_public.described",
+        command=["drop", str(one.path), "--unregister", "--yes"],
     )
+    rows, taken, described = others.rows
     assert rows == [[1, "one"], [2, "two"]]
     assert taken == []
     assert described[:2] == [["id", "int", None], ["word", "string", "a word's text"]]
     assert ["Comment", "what words mean", ""] in described
-
-    dropped = one.command("drop", str(one.path), "--unregister", "--yes")
-    assert dropped.returncode == 0, dropped.stderr
-    assert "the catalog has no lake_public.t of ours" in dropped.stdout
-    assert "lake_public.taken is kept: the catalog has something else" in dropped.stdout
+    assert "the catalog has no lake_public.t of ours" in others.out
+    assert "lake_public.taken is kept: the catalog has something else" in others.out
     one.assert_equal("t", "taken")  # the files stay

@@ -77,13 +77,14 @@ def _drop(database: Database) -> None:
     if not server.is_running:  # a test that crashes a shared server puts it back first
         server.start()
     name = sql.Identifier(database.name)
-    with database.connect() as connection:
-        prepared = connection.execute(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-        ).fetchall()
-        for (gid,) in prepared:
-            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        prepared = connection.execute(
+            "SELECT format('ROLLBACK PREPARED %%L', gid) FROM pg_prepared_xacts"
+            " WHERE database = %s",
+            [database.name],
+        ).fetchall()
+        if prepared:  # only sessions of the database itself may end them
+            database.execute(*(statement for (statement,) in prepared))
         connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
         while connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
