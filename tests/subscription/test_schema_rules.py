@@ -659,6 +659,14 @@ def test_a_column_that_was_dropped_after_the_batch() -> None:
     assert reconcile_column("t", B, B, (20, -1), KNOWN, is_dropped=True) == Same()
 
 
+def test_a_column_that_was_dropped_after_the_metadata_of_its_batch_was_read() -> None:
+    """ALTER TYPE, an update, and DROP, of which capture saw the first and a refresh all three."""
+    known = replace(KNOWN, types={"id": (23, -1)}, names={1: "id"}, gone={2: "n"})
+    assert reconcile_column("t", SMALL, LARGE, (1700, 99), known) == LeaveOut()
+    again = replace(known, names={1: "id", 3: "n"})  # added again, which a refresh has to say
+    assert isinstance(reconcile_column("t", SMALL, LARGE, (1700, 99), again), LookFirst)
+
+
 def test_keys() -> None:
     assert reconcile_key("t", ("id",), ("id",)) == Same()
     assert reconcile_key("t", ("id", "a"), ("a", "id")) == Same()

@@ -367,6 +367,10 @@ class KnownColumns:
         is_taken = name is None or name.casefold() in {n.casefold() for n in self.names.values()}
         return None if is_taken else name
 
+    def is_gone(self, name: str) -> bool:
+        """Whether the target has a column of this name that was dropped at the source."""
+        return name in self.gone.values() and name not in self.names.values()
+
     def was_there(self, number: int, *, is_later: bool) -> bool:
         """Whether a column existed before a change: it had been added and not dropped.
 

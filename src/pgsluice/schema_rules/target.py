@@ -73,7 +73,7 @@ def reconcile_column(
         now: the batch's column, in the target's types.
         source_type: the type OID and typmod in the batch.
         known: the result of the table's last catalog refresh; None: the table was never copied.
-        is_dropped: the source's table no longer has the column.
+        is_dropped: the metadata beside the batch proves that the column was dropped.
     """
     name = now.name
     if target is None:
@@ -84,7 +84,8 @@ def reconcile_column(
         return Same()
     if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
         return Widen(now.with_nullable(target.nullable))
-    if is_dropped:
+    # The metadata beside a batch may be older than the catalog refresh.
+    if is_dropped or (known is not None and known.is_gone(name)):
         return LeaveOut()
     return LookFirst(
         f"column {name!r} of {table} changed its type: the target has {target.type}, the source "
