@@ -43,7 +43,7 @@ $(VENV)/spark.jsa: $(STAMP) scripts/archive_classes.py | java
 	@$(BIN)/python scripts/archive_classes.py $@ 2>/dev/null || : > $@
 
 warm: $(VENV)/spark.jsa ## what makes the first run of the tests faster: compiled tests, Spark's classes
-	@$(BIN)/pytest --collect-only -qq >/dev/null
+	@$(BIN)/pytest --collect-only -qq >$(VENV)/collected || { tail -n 40 $(VENV)/collected; exit 1; }
 
 test: env java $(VENV)/spark.jsa ## the tests
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)

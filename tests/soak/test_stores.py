@@ -240,7 +240,6 @@ def kill_while_copying(one: Pipeline, dice: random.Random) -> list[str]:
     return killed
 
 
-@pytest.mark.parametrize("merge", ["on_read", "on_write"])
 def test_the_demo_ends_with_its_proof(tmp_path: Path) -> None:
     demo = [sys.executable, "-m", "pgsluice", "demo", "--store", "--dir", str(tmp_path / "shop")]
     done = subprocess.run(demo, capture_output=True, text=True, check=False)
@@ -249,6 +248,7 @@ def test_the_demo_ends_with_its_proof(tmp_path: Path) -> None:
 
 
 @_STORES
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
 def test_a_large_transaction(
     kind: str,
     merge: str,
