@@ -40,9 +40,16 @@ def register(spark: SparkSession) -> None:
     from pgsluice.spark.installed import require_data_sources
 
     require_data_sources()
+    from pyspark.errors import AnalysisException
+
     from pgsluice.spark.source.data_source import PgoutputDataSource
 
-    spark.dataSource.register(PgoutputDataSource)
+    try:
+        spark.dataSource.register(PgoutputDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to register what it has found by itself.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def __getattr__(name: str) -> Any:

@@ -88,7 +88,7 @@ def test_no_portion_is_read_twice(
     shop.execute("DELETE FROM big WHERE id % 2 = 0", "INSERT INTO small VALUES (2)")
     with caplog.at_level(logging.INFO):
         one.once()
-    (says,) = (text for text in caplog.messages if text.startswith("public.big: its copy goes on"))
+    (says,) = (text for text in caplog.messages if text.startswith("public.big: its copy resumes"))
     assert one.table("big").copy_number == staged_before, says
     one.assert_equal("big", "small")
     # Two portions may have been under way at each of the two kills.
@@ -164,6 +164,6 @@ def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
     assert child.wait(HANGS_S) == -signal.SIGKILL
     with caplog.at_level(logging.INFO):
         one.once()
-    goes_on = [text.split(":")[0] for text in caplog.messages if "its copy goes on" in text]
+    goes_on = [text.split(":")[0] for text in caplog.messages if "its copy resumes" in text]
     assert goes_on == ["public.big_1", "public.big_2"]
     one.assert_equal("big_1", "big_2", "first", "small")

@@ -413,7 +413,7 @@ def test_copies_asked_for_under_fire(
         tables = one.record().tables
         copies = sum(table.copy_number - 1 for table in tables.values())
         one.stop()
-        goes_on = one.log().count("its copy goes on")
+        goes_on = one.log().count("its copy resumes")
         ended = sum(disturbed[statement] for statement in _END_SESSIONS)
         others = disturbed.total() - ended
         row["figures"] = (
