@@ -68,6 +68,6 @@ def require_data_sources() -> None:
     if not (found := spark_version()).has_data_sources:
         raise ConfigError(
             f'format("pgoutput") needs Spark 4.0 or newer, and this is {found}',
-            hint="`pgsluice run` works with it: it keeps Delta tables equal to the source, which "
-            "Spark can read",
+            hint="`pgsluice run CONFIG` works with it: it keeps Delta tables equal to the source, "
+            "which Spark can read",
         )

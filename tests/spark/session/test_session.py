@@ -18,8 +18,9 @@ from tests.support.spools import SpoolMaker, orders
 
 import pgsluice
 from pgsluice.errors import ConfigError, SparkFailed
+from pgsluice.spark.installed import require_data_sources, require_spark
 from pgsluice.spark.session.java import Java, find_java, require_java
-from pgsluice.spark.session.session import merged_settings, refuse_spark_errors, require_spark
+from pgsluice.spark.session.session import merged_settings, refuse_spark_errors
 
 
 @pytest.mark.parametrize(
@@ -110,9 +111,16 @@ def test_a_jvm_that_gave_no_answer_has_ended_also_if_its_end_takes_seconds(
 
 def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     require_spark()
-    monkeypatch.setattr("pyspark.__version__", "4.1.3")
-    with pytest.raises(ConfigError, match=r"pyspark 4\.1\.3"):
+    monkeypatch.setattr("pyspark.__version__", "3.4.4")
+    with pytest.raises(ConfigError, match=r"pyspark 3\.4 is too old"):
         require_spark()
+
+
+def test_a_spark_without_data_sources_is_told_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.8")
+    require_spark()
+    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5"):
+        require_data_sources()
 
 
 def test_the_source_can_be_registered_explicitly(spark: Any, spool_maker: SpoolMaker) -> None:

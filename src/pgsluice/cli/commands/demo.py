@@ -115,7 +115,7 @@ def _show_next_steps(stage: Stage, console: Console) -> None:
 
     if stage.has_store:
         show("\nThe object store had the tables in memory, and ends now. To use one of yours:")
-        show('  pgsluice init pgsluice.toml   # path = "s3://bucket/lake/{schema}/{table}"')
+        show("  pgsluice init pgsluice.toml   # with the path s3://bucket/lake/{schema}/{table}")
         return
     if not stage.stays:
         show("\nThe temporary folder is removed now. To keep the tables, or to start:")
