@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# One more than the cores that the tests are measured on: a third of their time they wait, for servers
+# Twice the cores that the tests are measured on: tests wait for a third of their time, for servers
 # and for processes that start.
-JOBS   ?= 3
+JOBS   ?= 4
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -51,7 +51,7 @@ test: env java $(VENV)/spark.jsa ## the tests
 soak: env java ## the full figures of every requirement (AREA=main to narrow)
 	@$(BIN)/pytest -m soak $(if $(AREA),tests/soak/test_$(AREA).py,tests/soak) -p no:randomly -s $(ARGS)
 
-properties: env ## the tests of Hypothesis with thirty times as many examples as in make test
+properties: env ## the tests of Hypothesis with ten times as many examples as in make test
 	@PGSLUICE_TEST_EXAMPLES=10 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not soak" $(ARGS)
 
 fuzz: env ## a million wrong bytes for the wire decoder

@@ -31,7 +31,7 @@ def test_every_type_of_the_registry_has_a_case() -> None:
 
 
 def _versions() -> list[int | None]:
-    return [None] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 14]
+    return [None] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 16, 14]
 
 
 @pytest.fixture(scope="module", params=_versions(), ids="pg{}".format)

@@ -1,4 +1,4 @@
-"""Eighty sequences of statements on columns, in one run.
+"""Two hundred sequences of statements on columns, in one run.
 
 ``make soak AREA=sequences`` has thousands, at all moments.
 """
@@ -15,7 +15,7 @@ from tests.support.sequences.running import render, run_drawn
 
 from pgsluice.embedded import EmbeddedServer
 
-COUNT = 80
+COUNT = 200
 SEED = 1
 
 

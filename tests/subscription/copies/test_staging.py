@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.subscription.copies.test_scheduler import Tables
 from tests.support.local_spark import LocalSession, context_of
+from tests.support.waiting import await_that
 
 from pgsluice.config import SubscriptionConfig
 from pgsluice.copy import CopyWork
@@ -49,6 +50,8 @@ def stage(
     at_once = len(list(folder.glob("task-*")))
     with (folder / "tasks").open("a") as file:
         file.write(f"{len(portions)}\n")
+    if portions[0][0].name.startswith("pair"):
+        await_that(lambda: (folder / "tasks").read_text().count("\n") > 1, "the other task began")
     results: list[StagedRows | Failure | None] = []
     failed = set()
     for work, ((read, *_)) in portions:
@@ -256,7 +259,8 @@ def test_a_table_that_is_locked_does_not_count_against_the_rate(
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_what_was_being_read_when_a_copy_broke_off_is_known(copied, at_once: int) -> None:
     """Whether it shared the task of what the copy broke off at, or had one of its own."""
-    copies = [table(f"t{n}_", SMALL) for n in range(4)]
+    name = "pair" if at_once == 2 else "t"  # pairs wait for each other's tasks
+    copies = [table(f"{name}{n}_", SMALL) for n in range(4)]
     noted = []
 
     def note(copy: TableCopy, number: int) -> None:
