@@ -43,8 +43,8 @@ from enum import IntEnum, StrEnum
 from typing import Any, Self
 
 from pgsluice.disk import disk_trouble
-from pgsluice.machine import naming_machine
 from pgsluice.shown import one_line, shown
+from pgsluice.system.machine import naming_machine
 
 
 class ExitCode(IntEnum):

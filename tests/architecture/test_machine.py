@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pgsluice.errors import Failure, SpoolError, TableError, TargetUnreachable
-from pgsluice.machine import begin_task
 from pgsluice.spool import Spool
+from pgsluice.system.machine import begin_task
 
 HERE = socket.gethostname()
 

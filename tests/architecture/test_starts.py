@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pgsluice
-from pgsluice.processes import Part, start
+from pgsluice.system.processes import Part, start
 
 ROOT = Path(pgsluice.__file__).parent
 _OF_DEMO = ("demo/", "embedded/")
@@ -40,11 +40,11 @@ def program(tmp_path: Path) -> Path:
 def test_a_program_that_is_just_written_is_started_when_it_is_there(program: Path) -> None:
     with program.open("ab") as writer:  # the kernel refuses to start it now: ETXTBSY
         handler = _CloseAtFirstLine(writer)
-        logging.getLogger("pgsluice.processes").addHandler(handler)
+        logging.getLogger("pgsluice.system.processes").addHandler(handler)
         try:
             process = start(Part.CAPTURE, lambda: subprocess.Popen([program]), [0.0, 0.0])
         finally:
-            logging.getLogger("pgsluice.processes").removeHandler(handler)
+            logging.getLogger("pgsluice.system.processes").removeHandler(handler)
     assert process.wait() == 0
     assert handler.lines == ["capture could not be started: Text file busy: pgsluice tries again"]
 

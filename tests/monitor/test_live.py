@@ -28,8 +28,8 @@ from pgsluice.events import (
 from pgsluice.log_lines import VARIABLE, format_line, log_to_stderr
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
-from pgsluice.processes import Part, say_it_ended
 from pgsluice.spool import Copied, Partitions, TableRecord, TableState
+from pgsluice.system.processes import Part, say_it_ended
 
 _AT = Lsn.parse("0/1A0")
 

@@ -14,8 +14,8 @@ from tests.support.hostile_server import Action, Asked, HostileProxy
 from tests.support.pipeline import MakePipeline
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.processes import is_running
 from pgsluice.subscription.running.run import run
+from pgsluice.system.processes import is_running
 
 
 @pytest.mark.usefixtures("spark")

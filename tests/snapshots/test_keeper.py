@@ -19,7 +19,6 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.waiting import await_that
 
 from pgsluice.errors import SourceUnreachable
-from pgsluice.processes import is_running
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import (
     Snapshot,
@@ -30,6 +29,7 @@ from pgsluice.snapshots import (
     keep_for_readers,
     temporary_snapshot,
 )
+from pgsluice.system.processes import is_running
 
 COUNT = "SELECT count(*) FROM t"
 SESSIONS = """

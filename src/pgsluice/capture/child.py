@@ -24,11 +24,11 @@ from types import FrameType
 from pgsluice.capture.health import CaptureHealth, error_facts, error_of, read_health
 from pgsluice.capture.process import run_capture
 from pgsluice.config import Config
-from pgsluice.ending import limit_the_end
 from pgsluice.errors import PgsluiceError
 from pgsluice.hints import name_config, with_config
 from pgsluice.log_lines import log_to_stderr
-from pgsluice.processes import Part, has_ended, say_it_ended, start, why_not_started
+from pgsluice.system.ending import limit_the_end
+from pgsluice.system.processes import Part, has_ended, say_it_ended, start, why_not_started
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from pgsluice.catalog import SlotInfo
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.processes import is_running
 from pgsluice.small_files import replace_json_if_possible
 from pgsluice.spool.layout import CAPTURE_HEALTH
+from pgsluice.system.processes import is_running
 
 
 @dataclass(frozen=True, slots=True)

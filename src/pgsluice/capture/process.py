@@ -29,7 +29,7 @@ from pgsluice.errors import (
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
-from pgsluice.threads import Backoff
+from pgsluice.system.threads import Backoff
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FINAL = (SlotLost, Gap, ForeignSource)

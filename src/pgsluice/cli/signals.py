@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from pgsluice.ending import limit_the_end, say_last
 from pgsluice.errors import ExitCode, PgsluiceError
+from pgsluice.system.ending import limit_the_end, say_last
 
 END_S = 8.0
 """How long a command may take to end after a signal, in seconds."""

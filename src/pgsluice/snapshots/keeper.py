@@ -35,11 +35,11 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.processes import Part, is_running, start, why_not_started
 from pgsluice.replication.refusals import source_errors
 from pgsluice.replication.session import connect_sql
 from pgsluice.small_files import replace_text
 from pgsluice.snapshots.snapshot import Snapshot, export_again
+from pgsluice.system.processes import Part, is_running, start, why_not_started
 
 KEPT_S = 600.0
 """How long to hold the snapshot of a copy that no run resumes, in seconds."""

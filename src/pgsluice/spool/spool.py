@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.machine import executor
 from pgsluice.spool.formats import (
     FORMAT,
     RESTORE_STATE,
@@ -37,6 +36,7 @@ from pgsluice.spool.layout import (
 from pgsluice.spool.records.file import RecordReader
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, make_folder
+from pgsluice.system.machine import executor
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from pgsluice.stores.addresses import address_of, why_no_address
 from pgsluice.stores.contract import Changed, Folder, NameTaken, StoreError
 from pgsluice.stores.local import WHY_NO_LINKS, refuses_links
 from pgsluice.stores.places import folder_at, local_path
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 
 _LIMIT_S = 45.0
 _SOON = {"timeout": "10s", "max_retries": "2", "retry_timeout": "20s"}

@@ -10,7 +10,7 @@ import pytest
 BLOCKS = """
 import resource
 import pyarrow as pa
-from pgsluice.freed_memory import keep_freed_memory
+from pgsluice.system.freed_memory import keep_freed_memory
 keep_freed_memory()
 def allocate():
     return [b"x" * 2**23 for _ in range(3)], pa.array(range(1000)).take(list(range(1000)))
@@ -31,7 +31,7 @@ def test_memory_of_a_block_serves_the_next_one() -> None:
 
 ARENAS = """
 import ctypes, sys, threading
-from pgsluice.freed_memory import keep_freed_memory
+from pgsluice.system.freed_memory import keep_freed_memory
 keep_freed_memory()
 together = threading.Barrier(8)
 def allocate():
@@ -59,7 +59,7 @@ def test_threads_share_the_memory_that_is_freed() -> None:
 
 
 PIECES = """
-from pgsluice import freed_memory
+from pgsluice.system import freed_memory
 freed_memory.keep_freed_memory()
 freed_memory.MUCH_BYTES = 100 * 2**20
 imported = freed_memory._resident_bytes()

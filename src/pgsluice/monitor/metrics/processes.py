@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 
 from pgsluice.monitor.metrics.samples import Sample
-from pgsluice.processes import lost_processes
+from pgsluice.system.processes import lost_processes
 
 
 def process_samples(capture_pid: int | None) -> Iterator[Sample]:

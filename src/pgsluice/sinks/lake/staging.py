@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pgsluice.failpoints import failpoint
-from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.key_index import with_sidecars
 from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
+from pgsluice.system.freed_memory import give_back_freed_memory
 
 TARGET_FILE_BYTES = 16 * 2**20
 """The target size of a file in bytes; small, so that a merge of few keys rewrites little of the

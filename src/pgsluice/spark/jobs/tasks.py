@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
-from pgsluice.machine import begin_task
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
 from pgsluice.spark.jobs.totals import count
+from pgsluice.system.machine import begin_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

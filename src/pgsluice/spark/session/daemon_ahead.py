@@ -22,8 +22,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pgsluice.processes import Part, start
 from pgsluice.spark.installed import is_measured
+from pgsluice.system.processes import Part, start
 
 WORKERS = "pyspark.worker"
 """The argument by which Spark requests workers for tasks."""

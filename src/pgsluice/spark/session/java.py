@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
-from pgsluice.processes import Part, start
+from pgsluice.system.processes import Part, start
 
 OLDEST_JAVA = 17
 _ATTEMPTS = 3

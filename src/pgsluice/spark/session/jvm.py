@@ -23,8 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pgsluice.processes import Part, is_running, start
 from pgsluice.spool.storage import make_folder
+from pgsluice.system.processes import Part, is_running, start
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

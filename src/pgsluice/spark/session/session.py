@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.errors import PgsluiceError, SparkFailed
-from pgsluice.processes import Part, has_ended
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.installed import require_spark
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
+from pgsluice.system.processes import Part, has_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
-from pgsluice.processes import Part, say_it_ended, why_not_started
 from pgsluice.spark.errors import spark_errors, summarize_error
 from pgsluice.spark.session.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
 from pgsluice.spark.session.jvm import Launch, LaunchEndedError, has_jvm
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.master import is_local
 from pgsluice.spark.session.session import build_session, forget_session, merged_settings, prepare
+from pgsluice.system.processes import Part, say_it_ended, why_not_started
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -19,7 +19,6 @@ from pgsluice.columnar import decode_segment
 from pgsluice.columnar.definitions import Definition
 from pgsluice.errors import ConversionError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.machine import begin_task
 from pgsluice.spark.source.api import arrow_schema
 from pgsluice.spark.source.lookup import is_of, oids_of
 from pgsluice.spark.source.messages import message_batches
@@ -32,6 +31,7 @@ from pgsluice.spark.source.schema import (
     columns_before,
 )
 from pgsluice.spool import SegmentInfo, SegmentView, SpoolReader
+from pgsluice.system.machine import begin_task
 from pgsluice.types import TypeOptions
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from pgsluice.subscription.copies.plan import adopts
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.progress import CopyCounts
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 

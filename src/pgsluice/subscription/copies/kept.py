@@ -23,13 +23,13 @@ from pathlib import Path
 from pgsluice.copy import CopyTables
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
-from pgsluice.processes import Part, say_it_ended
 from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES
 from pgsluice.spool.layout import copy_files
 from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.staging import Stage
+from pgsluice.system.processes import Part, say_it_ended
 
 logger = logging.getLogger(__name__)
 

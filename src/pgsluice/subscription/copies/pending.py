@@ -24,7 +24,7 @@ from pgsluice.snapshots import TableLocked
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.lifecycle.table_events import CopyWaits
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.threads import Backoff
+from pgsluice.system.threads import Backoff
 
 LOCK_POLL_S = 5.0
 """How often to ask the server whether a table is still locked, in seconds."""

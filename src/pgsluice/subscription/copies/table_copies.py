@@ -32,7 +32,7 @@ from pgsluice.subscription.copies.site import CopySite
 from pgsluice.subscription.lifecycle.look_events import OldTargetCopied
 from pgsluice.subscription.lifecycle.table_events import CopyAbandoned, CopyFailed, HoldReleased
 from pgsluice.subscription.lifecycle.transitions import TableEvent
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import BatchFailed
 from pgsluice.spark.errors import is_without_jvm, summarize_error
 from pgsluice.subscription.running.driver import SubscriptionDriver
-from pgsluice.threads import Backoff, WorkThread
+from pgsluice.system.threads import Backoff, WorkThread
 
 logger = logging.getLogger(__name__)
 

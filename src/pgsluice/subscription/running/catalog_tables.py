@@ -22,7 +22,7 @@ from pgsluice.spool import SubscriptionRecord, TableRecord
 from pgsluice.spool.catalog_problems import write_catalog_problems
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.running.comments import TargetComments
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 

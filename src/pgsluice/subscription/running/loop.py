@@ -25,7 +25,7 @@ from pgsluice.subscription.base.received import ReceivedOnce
 from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.reloading import Reloading
 from pgsluice.subscription.running.turns import TURN_S, RunningSubscription
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
 

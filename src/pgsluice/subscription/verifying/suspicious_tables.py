@@ -40,7 +40,7 @@ from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.verifying.standing import Standing, standing
-from pgsluice.threads import WorkThread
+from pgsluice.system.threads import WorkThread
 from pgsluice.verification import DeltaRows
 
 ROUND_S = 600.0

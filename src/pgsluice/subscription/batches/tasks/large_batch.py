@@ -17,10 +17,10 @@ from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
 from pgsluice.columnar import RelationChanges
-from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
 from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
+from pgsluice.system.freed_memory import give_back_freed_memory
 
 LARGE_BYTES = 32 * 2**20
 """Changes of one table in a batch that are larger than this, in bytes, are read in pieces."""

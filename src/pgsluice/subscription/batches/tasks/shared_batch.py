@@ -33,7 +33,6 @@ from pgsluice.columnar import RelationChanges
 from pgsluice.disk import naming
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.failpoints import failpoint
-from pgsluice.freed_memory import give_back_freed_memory
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
 from pgsluice.spark.jobs.lost_workers import again_in_stage
@@ -43,6 +42,7 @@ from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.large_batch import Outline
 from pgsluice.subscription.batches.tasks.table_changes import Chunk
 from pgsluice.subscription.batches.tasks.target_columns import TargetColumns, columns_of
+from pgsluice.system.freed_memory import give_back_freed_memory
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
