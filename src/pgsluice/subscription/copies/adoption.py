@@ -204,7 +204,8 @@ class Adoption:
             if writer.version() >= 0:
                 logger.info("%s is copied: no copy would make its target as it is", title)
             return None
-        with self._sessions() as (session, *helpers), table_errors(f"comparing {title}", title):
+        # The sessions are inside: one may break before it has the snapshot.
+        with table_errors(f"comparing {title}", title), self._sessions() as (session, *helpers):
             failpoint("copy.comparing")
             comparison = compare_standing(
                 session,
