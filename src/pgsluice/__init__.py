@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgsluice.publication import Publication, PublicationTable
+    from pgsluice.spark.source.own_tables import fill_absent, latest_per_key
     from pgsluice.spark.source.subscriptions import (
         SourceSubscription,
         drop_subscription,
@@ -23,6 +24,8 @@ __all__ = [
     "Subscription",
     "__version__",
     "drop_subscription",
+    "fill_absent",
+    "latest_per_key",
     "register",
     "subscriptions",
 ]
@@ -62,6 +65,10 @@ def __getattr__(name: str) -> Any:
         from pgsluice.spark.source import subscriptions
 
         return getattr(subscriptions, name)
+    if name in ("fill_absent", "latest_per_key"):
+        from pgsluice.spark.source import own_tables
+
+        return getattr(own_tables, name)
     if name in ("Publication", "PublicationTable"):
         from pgsluice import publication
 

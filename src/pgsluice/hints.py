@@ -42,13 +42,16 @@ def for_query(text: str, slot: str, spool: object) -> str:
     Args:
         slot, spool: the query's slot, and the folder of its spool.
     """
-    drop = f"drop the slot {slot} on the server and delete the folder {shown(str(spool))}"
+    drop = (
+        f"drop the slot {slot} with `pgsluice drop --stream {shown(shlex.quote(str(spool)))} "
+        "--dsn DSN`"
+    )
     return (
         text.replace(COPY_ALL_AGAIN, f"{drop}, set another checkpointLocation, and start again")
         .replace(f"`pgsluice drop {CONFIG}`", drop)
         .replace(f"`pgsluice check {CONFIG}`", f"`pgsluice init` and `pgsluice check {CONFIG}`")
-        .replace("[source] publications", "the option publication_names")
-        .replace("publications of [source]", "publications of the option publication_names")
+        .replace("[source] publications", "the option publications")
+        .replace("publications of [source]", "publications of the option publications")
     )
 
 

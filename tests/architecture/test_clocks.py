@@ -36,7 +36,7 @@ ALLOWED = {
     "sinks/delta/ruled/handle.py": "times in the table's log",
     "sinks/lake/upkeep.py": "the age of files and of versions, which the log has by that clock",
     "sinks/lake/key_index.py": "the age of files, which has that clock",
-    "spark/source/spool_stream.py": "the lag in seconds",
+    "spark/source/streaming/spool_stream.py": "the lag in seconds",
     "spool/records/copy_status.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",

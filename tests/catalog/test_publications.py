@@ -13,7 +13,9 @@ from pgsluice.catalog import (
     drop_publications,
     ensure_publications,
     publications_of,
+    publish_for_stream,
     relations_of,
+    stream_publication,
 )
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceRefused
@@ -343,3 +345,53 @@ def test_ours_send_generated_columns_that_are_wanted(database) -> None:
     assert sent(()) == with_generated, "another configuration may rely on it"
     db.execute("DROP PUBLICATION pgsluice, pgsluice_insert")
     assert sent(None) == with_generated
+
+
+def _for_stream(db, table: tuple[str, str] | None) -> None:
+    with connect_sql(db.dsn) as connection:
+        publish_for_stream(connection, "s_stream", table)
+
+
+def test_those_of_streams_have_the_tables_that_streams_ask_for(
+    each_server: EmbeddedServer, database
+) -> None:
+    db = database(each_server)
+    db.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int)",
+        "CREATE TABLE c (id int PRIMARY KEY)",
+        "CREATE TABLE days (day int NOT NULL) PARTITION BY LIST (day)",
+        "CREATE TABLE day_1 PARTITION OF days FOR VALUES IN (1)",
+    )
+    assert stream_publication("s") == "s_stream"
+    _for_stream(db, ("public", "a"))
+    assert _published(db, "s_stream") == {"public.a"}
+    # The look of a capture, which knows nothing of streams.
+    report = _ensure(db, "s_stream")
+    assert (report.created, report.added, report.removed) == ((), (), ())
+    _for_stream(db, ("public", "b"))
+    _for_stream(db, ("public", "day_1"))
+    everything = _published(db, "s_stream") | _published(db, "s_stream_insert")
+    assert everything == {"public.a", "public.b", "public.day_1"}
+    assert "public.b" in _published(db, "s_stream_insert")
+    _for_stream(db, None)
+    assert "public.c" in _published(db, "s_stream")
+    _for_stream(db, ("public", "a"))
+    assert "public.c" in _published(db, "s_stream"), "a stream of all tables reads it"
+
+
+def test_a_users_publication_of_that_name_is_used_as_it_is(database) -> None:
+    db = database()
+    db.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE c (id int PRIMARY KEY)",
+        "CREATE PUBLICATION s_stream FOR TABLE c",
+    )
+    _for_stream(db, ("public", "a"))
+    assert _published(db, "s_stream") == {"public.c"}
+
+
+def test_the_longest_slot_has_publications_of_its_streams() -> None:
+    names = {stream_publication(slot) for slot in ("s" * 63, "s" * 62, "s" * 49)}
+    assert len(names) == 3
+    assert all(len(name + "_insert") <= 63 for name in names)

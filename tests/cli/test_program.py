@@ -135,7 +135,7 @@ def test_usage_lines_have_the_usual_form(pgsluice: Command) -> None:
         "Usage: pgsluice decode [OPTIONS] FILE",
         "Usage: pgsluice demo [OPTIONS]",
         "Usage: pgsluice describe [OPTIONS] CONFIG [PUB]",
-        "Usage: pgsluice drop [OPTIONS] CONFIG",
+        "Usage: pgsluice drop [OPTIONS] [CONFIG]",
         "Usage: pgsluice explain [OPTIONS] CONFIG TABLE",
         "Usage: pgsluice init [OPTIONS] [CONFIG]",
         "Usage: pgsluice run [OPTIONS] CONFIG",

@@ -44,6 +44,7 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     shop.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(8,2), placed timestamptz)",
         "INSERT INTO orders VALUES (0, 0.50, NULL)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
     )
     code = compile(script(shop, tmp_path), str(README), "exec")
     exec(code, {})  # has the rows of the table, and nothing is missed from here on
@@ -53,6 +54,8 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
         "DELETE FROM orders WHERE id = 1",
     )
     exec(code, {})
+    published = shop.execute("SELECT DISTINCT tablename FROM pg_publication_tables")
+    assert published == [("orders",)], "the slot sends the changes of the stream's table only"
     rows = changes(tmp_path)
     assert [(row["_change_type"], row["id"], str(row["amount"])) for row in rows] == [
         ("insert", 0, "0.50"),
@@ -63,8 +66,8 @@ def test_the_script_of_the_readme(spark: Any, database: MakeDatabase, tmp_path: 
     ]
     assert list(rows[0]) == [
         "id", "amount", "placed",
-        "_change_type", "_commit_version", "_commit_timestamp", "_ordinal", "_xid", "_absent",
-        "_unfit", "_unfit_text",
+        "_change_type", "_commit_version", "_commit_timestamp", "_ordinal", "_xid", "_key",
+        "_absent", "_unfit", "_unfit_text",
     ]  # fmt: skip
     assert set(rows[4]["_absent"]) == {"amount", "placed"}
     exec(code, {})

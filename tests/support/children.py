@@ -23,7 +23,7 @@ CHILDREN.set_forkserver_preload(
         "tests.support.forked_capture",
         "tests.support.forked_planner",
         "pyspark.sql.streaming.python_streaming_source_runner",
-        "pgsluice.spark.source.stream",
+        "pgsluice.spark.source.streaming.stream",
     ]
 )
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.data_source import PgoutputDataSource
-from pgsluice.spark.source.stream import PgoutputStreamReader
+from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import (
     Owner,
     RawMessages,
@@ -167,6 +167,7 @@ SCHEMA = (
     .add("_commit_timestamp", TimestampType())
     .add("_ordinal", LongType())
     .add("_xid", LongType())
+    .add("_key", ArrayType(StringType()))
     .add("_absent", ArrayType(StringType()))
     .add("_unfit", ArrayType(StringType()))
     .add("_unfit_text", MapType(StringType(), StringType()))

@@ -2,7 +2,8 @@
 
 Queries run on PostgreSQL 10 to 18 over a connection of :func:`pgsluice.replication.connect_sql`
 (the ``replication`` room is not imported here): names are qualified. Nothing is written except by
-:func:`ensure_publications` and :func:`drop_publications`. The server's errors are raised as
+:func:`ensure_publications`, :func:`publish_for_stream` and :func:`drop_publications`. The
+server's errors are raised as
 psycopg's unless a function says otherwise; ``replication.source_errors`` maps them.
 """
 
@@ -25,6 +26,7 @@ from pgsluice.catalog.publications.publications import PublicationInfo, publicat
 from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.publications.server_publications import server_publications
 from pgsluice.catalog.publications.statements import drop_statement
+from pgsluice.catalog.publications.streamed import publish_for_stream, stream_publication
 from pgsluice.catalog.server import (
     ServerInfo,
     SlotInfo,
@@ -103,11 +105,13 @@ __all__ = [
     "partition_columns_of",
     "prove_keys",
     "publications_of",
+    "publish_for_stream",
     "relations_of",
     "sees_transaction",
     "server_info",
     "server_publications",
     "slot_info",
+    "stream_publication",
     "tables_named",
     "tables_with_fresh_files",
     "transaction_statuses",

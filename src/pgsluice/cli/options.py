@@ -25,13 +25,23 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
     return value
 
 
-def _note_config(value: Path) -> Path:
-    name_config(str(value))
+def _note_config(value: Path | None) -> Path | None:
+    if value is not None:
+        name_config(str(value))
     return value
 
 
 ConfigArgument = Annotated[
     Path,
+    typer.Argument(
+        metavar="CONFIG",
+        callback=_note_config,
+        help="the configuration file",
+        show_default=False,
+    ),
+]
+OptionalConfigArgument = Annotated[
+    Path | None,
     typer.Argument(
         metavar="CONFIG",
         callback=_note_config,

@@ -7,11 +7,12 @@ is removed last.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import typer
 
+from pgsluice.capture.source.slot import check_identity
 from pgsluice.catalog import (
     PublicationInfo,
     SlotInfo,
@@ -23,10 +24,10 @@ from pgsluice.catalog import (
 )
 from pgsluice.cli.output import say, say_block
 from pgsluice.config import Config
-from pgsluice.errors import ExitCode, ForeignSource, SlotInUse, SourceUnreachable
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.errors import ConfigError, ExitCode, ForeignSource, SlotInUse, SourceUnreachable
+from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
-from pgsluice.spool import Spool
+from pgsluice.spool import Owner, Spool, SpoolIdentity
 from pgsluice.spool.layout import SUBSCRIPTIONS, forget_subscription
 from pgsluice.spool.lock import subscription_lock, writer_lock
 from pgsluice.sql import quote_literal
@@ -54,6 +55,71 @@ def drop_subscription(
 
 def _names_in(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
+    """Drop the slot, the publications and the spool of streaming queries.
+
+    Raises:
+        ConfigError: there is no spool, or it belongs to a configuration.
+        SpoolBusy: a query is active.
+        ForeignSource: the server is not the spool's source.
+
+    Returns:
+        as :func:`drop_all`.
+    """
+    if not Spool.exists(path):
+        raise ConfigError(
+            f"{path} is not a spool", hint="name the folder of the streams' option spool"
+        )
+    spool = Spool.open(path)
+    identity, records = spool.identity, spool.subscriptions()
+    for record in records:
+        if record.owner is Owner.CONFIG:
+            raise ConfigError(
+                f"subscription {record.name} belongs to a configuration of pgsluice",
+                hint="remove the state in this spool with `pgsluice drop CONFIG`",
+            )
+    config = Config.model_validate(
+        {
+            "source": {
+                "dsn": dsn,
+                "slot": identity.slot,
+                **({"publications": identity.publications} if identity.publications else {}),
+            },
+            "spool": {"path": str(path.absolute())},
+        }
+    )
+    with ExitStack() as locks:
+        locks.enter_context(no_capture(path))
+        for record in records:
+            locks.enter_context(subscription_lock(path, record.name))
+        _refuse_other_server(config, identity)
+        for record in records:
+            reads = record.query.get("reads") or "rows"
+            say(f'stream "{record.name}" of {reads}, read through {record.position}')
+        return drop_all(config, yes=yes)
+
+
+def _refuse_other_server(config: Config, identity: SpoolIdentity) -> None:
+    try:
+        connection = ReplicationConnection.connect(
+            config.source.dsn, config.source.connect_timeout_s
+        )
+    except SourceUnreachable as error:
+        raise _left_there(error, config.spool.path) from error
+    try:
+        check_identity(identity, connection.identify_system())
+    finally:
+        connection.close()
+
+
+def _left_there(error: SourceUnreachable, path: Path) -> SourceUnreachable:
+    return SourceUnreachable(
+        error.what,
+        hint="the server still has the slot and the publications: try again when it is "
+        f"reachable; if it never will be, remove {path}",
+    )
 
 
 def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: None) -> int:
@@ -85,8 +151,10 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
             if left:
                 say(f"{server.user} may not drop everything; as a superuser:")
                 say_block(left)
+            names = ", ".join(each.name for each in publications)
             _ask(
-                f"drop the slot {source.slot} with the WAL that it holds, our publications, "
+                f"drop the slot {source.slot} with the WAL that it holds, "
+                f"{f'our publications ({names}), ' if names else ''}"
                 f"and all state in {path}{', except for these' if left else ''}?",
                 yes=yes,
             )
@@ -100,11 +168,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
                     for name in drop_publications(connection, source.publications):
                         say(f"dropped the publication {shown(name)}")
     except SourceUnreachable as error:
-        raise SourceUnreachable(
-            error.what,
-            hint="the server still has the slot and the publications: try again when it is "
-            f"reachable; if it never will be, remove {path}",
-        ) from error
+        raise _left_there(error, path) from error
     if Spool.forget(path):
         say(f"removed the state in {path}")
     say("the target tables are kept: move them away before the next copy, or set adopt = true")

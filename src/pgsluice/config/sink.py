@@ -96,10 +96,16 @@ class SinkConfig(Section):
         """
         return None
 
-    def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    def lacking_for_catalog(
+        self, spark: Mapping[str, str], version: str | None
+    ) -> Iterable[tuple[str, str]]:
         """Missing Spark settings for registering the targets, each with what to do.
 
         ``pgsluice check`` calls this.
+
+        Args:
+            spark: the settings of the session.
+            version: of Spark, such as ``4.1.2``; None: unknown.
         """
         return ()
 

@@ -137,7 +137,10 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
 def check_catalog(facts: LocalFacts) -> Iterator[Finding]:
     """Whether Spark's session can register the targets in a permanent catalog."""
     for subscription in facts.config.subscriptions:
-        for what, todo in subscription.sink.lacking_for_catalog(facts.config.spark):
+        lacking = subscription.sink.lacking_for_catalog(
+            facts.config.spark, facts.environment.pyspark
+        )
+        for what, todo in lacking:
             yield warning("catalog", f'subscription "{subscription.name}": {what}', todo)
 
 

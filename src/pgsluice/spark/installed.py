@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
@@ -56,6 +58,29 @@ def require_spark() -> None:
         raise ConfigError(
             f"pyspark {found} is too old",
             hint=f"pgsluice needs Spark {OLDEST} or newer",
+        )
+
+
+def refuse_connect(settings: Mapping[str, str]) -> None:
+    """Refuse a session of Spark Connect, which has no jobs of tasks.
+
+    Args:
+        settings: of the session that a run would start.
+
+    Raises:
+        ConfigError: Spark would start such a session, or this process has one.
+    """
+    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    if (
+        "spark.remote" in settings
+        or mode.lower() == "connect"
+        or "SPARK_REMOTE" in os.environ
+        or "SPARK_CONNECT_MODE_ENABLED" in os.environ  # PySpark sets it with such a session
+    ):
+        raise ConfigError(
+            "pgsluice run needs jobs of tasks, which a Spark Connect session does not have",
+            hint="use a classic session: unset SPARK_REMOTE, SPARK_API_MODE and spark.remote, and "
+            "name a cluster with spark.master",
         )
 
 

@@ -9,9 +9,9 @@ import pytest
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.hints import COPY_ALL_AGAIN, for_query
 from pgsluice.lsn import Lsn
-from pgsluice.spark.source import keeper
-from pgsluice.spark.source.keeper import CaptureKeeper
 from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spark.source.streaming import keeper
+from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 from pgsluice.spool import Owner, RecordStore, Spool, SpoolIdentity, SubscriptionRecord
 
 
@@ -50,5 +50,5 @@ def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: 
         assert "CONFIG" not in told
         assert "[source]" not in told
     assert for_query("`pgsluice drop CONFIG` and start again", "shop", path) == (
-        f"drop the slot shop on the server and delete the folder {path} and start again"
+        f"drop the slot shop with `pgsluice drop --stream {path} --dsn DSN` and start again"
     )

@@ -24,7 +24,7 @@ def test_a_query_starts_and_ends_its_own_capture(
     )
     spool = tmp_path / "spool"
     source = spark.readStream.format("pgoutput").options(
-        dsn=shop.dsn, slot=shop.name, spool=str(spool), subscription="live"
+        dsn=shop.dsn, slot=shop.name, spool=str(spool), subscription="live", publications=shop.name
     )
     orders = source.option("table", "public.orders").load()
     assert orders.schema.simpleString().startswith(

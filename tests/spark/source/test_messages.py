@@ -63,6 +63,7 @@ def test_a_transactional_message_is_a_row_of_its_transaction(spool_maker: SpoolM
         "_commit_timestamp": before["_commit_timestamp"],
         "_ordinal": 1,
         "_xid": before["_xid"],
+        "_key": [],
         "_absent": [],
         "_unfit": [],
         "_unfit_text": [],

@@ -7,13 +7,13 @@ from tests.support.spools import SCHEMA, START, SpoolMaker, orders, stream
 
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.source.stream import PgoutputStreamReader
+from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import find_record
 
 
 @pytest.fixture(autouse=True)
 def _short_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.stream._LOCK_S", 0.0)
+    monkeypatch.setattr("pgsluice.spark.source.streaming.stream._LOCK_S", 0.0)
 
 
 def older(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:

@@ -44,8 +44,8 @@ from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHol
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.reading import PARTITION_BYTES, plan
-from pgsluice.spark.source.retry import retry_transient
-from pgsluice.spark.source.stream import PgoutputStreamReader
+from pgsluice.spark.source.streaming.retry import retry_transient
+from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, find_record
 from pgsluice.wire import POSTGRES_EPOCH_US, Insert, TupleData
 
@@ -145,7 +145,7 @@ def test_without_new_data_the_latest_offset_is_the_start(spool_maker: SpoolMaker
 def test_latest_offset_waits_for_new_data(
     spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.spool_stream.LONG_POLL_S", 60.0)
+    monkeypatch.setattr("pgsluice.spark.source.streaming.spool_stream.LONG_POLL_S", 60.0)
     reader = stream(spool_maker)
     reader.initialOffset()
     writing = threading.Timer(0.05, lambda: spool_maker.segment(orders(1)))
@@ -429,7 +429,7 @@ def test_a_given_schema_must_have_the_change_columns() -> None:
 def test_only_transient_errors_are_retried(
     monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
 ) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.retry._PAUSES_S", (0.0,) * 4)
+    monkeypatch.setattr("pgsluice.spark.source.streaming.retry._PAUSES_S", (0.0,) * 4)
     seen: list[int] = []
 
     def call() -> str:

@@ -13,13 +13,13 @@ import pgsluice
 from pgsluice.errors import ConfigError, SpoolBusy
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.data_source import PgoutputDataSource
-from pgsluice.spark.source.stream import PgoutputStreamReader
+from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import find_record
 
 
 @pytest.fixture(autouse=True)
 def _short_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.stream._LOCK_S", 0.0)
+    monkeypatch.setattr("pgsluice.spark.source.streaming.stream._LOCK_S", 0.0)
 
 
 def read_all(reader: PgoutputStreamReader) -> dict[str, str]:

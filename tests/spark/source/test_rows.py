@@ -48,6 +48,7 @@ CHANGE_FIELDS = [
     pa.field("_commit_timestamp", pa.timestamp("us", "UTC")),
     pa.field("_ordinal", pa.int64()),
     pa.field("_xid", pa.int64()),
+    pa.field("_key", pa.list_(pa.field("element", pa.string()))),
     pa.field("_absent", pa.list_(pa.field("element", pa.string()))),
     pa.field("_unfit", pa.list_(pa.field("element", pa.string()))),
     pa.field("_unfit_text", pa.map_(pa.string(), pa.string())),
@@ -124,6 +125,7 @@ def row(change: str, *values: Any, absent: tuple[str, ...] = ()) -> dict[str, An
     return {
         **dict(zip(names, values, strict=True)),
         "_change_type": change,
+        "_key": ["id"],
         "_absent": list(absent),
         "_unfit": [],
         "_unfit_text": [],

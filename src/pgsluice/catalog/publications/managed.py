@@ -15,6 +15,7 @@ would send other tables.
   a change; before 13 its leaves are listed.
 * From 18 on they send stored generated columns if pgsluice's own publications publish some. This is
 never undone, because another configuration may rely on it.
+* Those of a stream of one table are for the tables in their COMMENT only (``streamed.py``).
 * If the role lacks a privilege, the message has the SQL that a role with the privilege has to run.
 """
 
@@ -27,7 +28,11 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
+from pgsluice.catalog.publications.publications import (
+    PublicationInfo,
+    TableName,
+    publications_of,
+)
 from pgsluice.catalog.publications.statements import (
     SENDS_GENERATED,
     alter_tables,
@@ -119,6 +124,7 @@ def ensure_publications(
     names: Sequence[str],
     requested: Collection[str] | None = None,
     generated_columns: Collection[str] | None = (),
+    only: Collection[TableName] | None = None,
 ) -> PublicationReport:
     """Create missing publications, and update ours to the tables that exist now.
 
@@ -132,13 +138,14 @@ def ensure_publications(
             the missing ones, only managed publications are created again.
         generated_columns: names of columns that the managed publications have to send even if they
             are generated (18+, stored ones); None: all of them.
+        only: the tables for which missing ones are created; None: all tables.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
             run), or a user's publication has the name of our second one.
     """
     for attempt in range(_ATTEMPTS):
-        plan = _plan(connection, names, requested, generated_columns)
+        plan = _plan(connection, names, requested, generated_columns, only)
         try:
             _carry_out(connection, plan)
             return _report(connection, plan)
@@ -204,6 +211,7 @@ def _plan(
     names: Sequence[str],
     requested: Collection[str] | None,
     generated_columns: Collection[str] | None,
+    only: Collection[TableName] | None = None,
 ) -> _Plan:
     plan = _Plan(sends_generated=_sends_generated(connection, generated_columns))
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
@@ -237,7 +245,7 @@ def _plan(
             )
         if tables is None:
             tables = _publishable(connection)
-        _plan_pair(connection, plan, name, (first, second), tables)
+        _plan_pair(connection, plan, name, (first, second), tables, only)
     return plan
 
 
@@ -247,9 +255,13 @@ def _plan_pair(
     name: str,
     pair: tuple[PublicationInfo | None, PublicationInfo | None],
     tables: list[UserTable],
+    only: Collection[TableName] | None,
 ) -> None:
     """Plan ``name`` and its second publication; drops come first, so that a table can move."""
     plan.names.append(name + INSERT_SUFFIX)
+    only = pair[0].only if pair[0] is not None else only
+    if only is not None:
+        tables = [table for table in tables if table.root in only]
     full = [table for table in tables if table.has_identity]
     insert_only = [table for table in tables if not table.has_identity]
     plan.insert_only.update(_display(table) for table in insert_only)
@@ -262,7 +274,7 @@ def _plan_pair(
             plan.added += [(publication, _display(table)) for table in members]
             actions = None if publication == name else insert_actions(version)
             options = publication_options(actions, sends_generated=plan.sends_generated)
-            plan.statements += create_statements(publication, members, options)
+            plan.statements += create_statements(publication, members, options, only)
             continue
         if plan.sends_generated and info.generated_columns != "stored":
             plan.statements.append(set_options(publication, SENDS_GENERATED))

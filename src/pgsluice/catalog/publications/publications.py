@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ Connection = psycopg.Connection[Any]
 #: The COMMENT of the publications that pgsluice creates.
 OUR_COMMENT = "Made and kept in step by pgsluice; `pgsluice drop` removes it."
 _OUR_MARK = "Made and kept in step by pgsluice"
+_ONLY = " Only for these tables of streams: "
+TableName = tuple[str, str]
+"""Schema and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class PublicationInfo:
         via_root: changes of partitions are published under their root's name.
         generated_columns: ``none`` or ``stored`` (18+).
         is_ours: the publication has our COMMENT; only such ones are altered or dropped.
+        only: of one of ours, the tables that it is for; None: all.
     """
 
     oid: int
@@ -34,6 +39,20 @@ class PublicationInfo:
     generated_columns: str
     is_ours: bool
     may_alter: bool
+    only: frozenset[TableName] | None = None
+
+
+def comment_for(only: Iterable[TableName] | None) -> str:
+    """The COMMENT of a publication that pgsluice creates for these tables; None: for all."""
+    return OUR_COMMENT if only is None else OUR_COMMENT + _ONLY + json.dumps(sorted(only))
+
+
+def _only(comment: str) -> frozenset[TableName] | None:
+    _, _, listed = comment.partition(_ONLY)
+    try:
+        return frozenset((str(schema), str(name)) for schema, name in json.loads(listed))
+    except (TypeError, ValueError):  # there is no list, or a user has changed it
+        return None
 
 
 # As JSON, because 11, 13 and 18 added columns to the catalog.
@@ -63,5 +82,6 @@ def publications_of(
             generated_columns="stored" if row.get("pubgencols") == "s" else "none",
             is_ours=(comment or "").startswith(_OUR_MARK),
             may_alter=may_alter,
+            only=_only(comment or ""),
         )
     return publications

@@ -5,11 +5,11 @@ pgsluice runs them, or prints them for a role with more privileges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from psycopg import sql
 
-from pgsluice.catalog.publications.publications import OUR_COMMENT
+from pgsluice.catalog.publications.publications import TableName, comment_for
 from pgsluice.catalog.tables.tables import UserTable
 from pgsluice.sql import quote_identifier
 
@@ -40,7 +40,10 @@ def set_options(publication: str, options: sql.Composable) -> sql.Composed:
 
 
 def create_statements(
-    name: str, members: list[UserTable], options: sql.Composed
+    name: str,
+    members: list[UserTable],
+    options: sql.Composed,
+    only: Collection[TableName] | None = None,
 ) -> list[sql.Composed]:
     """CREATE PUBLICATION and its COMMENT."""
     publication = _identifier(name)
@@ -51,10 +54,14 @@ def create_statements(
         )
     if list(options):
         create += sql.SQL(" WITH ({})").format(options)
-    comment = sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
-        publication, sql.Literal(OUR_COMMENT)
+    return [create, set_comment(name, only)]
+
+
+def set_comment(name: str, only: Collection[TableName] | None) -> sql.Composed:
+    """The COMMENT of one of our publications."""
+    return sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
+        _identifier(name), sql.Literal(comment_for(only))
     )
-    return [create, comment]
 
 
 def alter_tables(publication: str, verb: str, tables: list[sql.Composed]) -> sql.Composed:

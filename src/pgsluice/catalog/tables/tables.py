@@ -25,6 +25,7 @@ class UserTable:
     Attributes:
         kind: ``r`` table, ``p`` partitioned table.
         root_oid: see :class:`pgsluice.facts.RelationFacts`.
+        root: schema and name of that table.
         replica_identity: ``d``, ``n``, ``f`` or ``i``.
         identity_key: the columns of the replica identity's index.
         has_identity: UPDATE and DELETE can be published. For a partitioned table, this is true for
@@ -38,6 +39,7 @@ class UserTable:
     kind: str
     is_partition: bool
     root_oid: int
+    root: tuple[str, str]
     replica_identity: str
     primary_key: tuple[str, ...]
     identity_key: tuple[str, ...]
@@ -79,6 +81,7 @@ def user_tables(connection: Connection) -> tuple[UserTable, ...]:
         for row in rows
         if row[4] and row[3] == "r" and not _has_identity(row[6], row[8])
     }
+    names = {int(row[0]): (row[1], row[2]) for row in rows}
     tables = []
     for row in rows:
         oid, kind = int(row[0]), row[3]
@@ -95,6 +98,7 @@ def user_tables(connection: Connection) -> tuple[UserTable, ...]:
                 kind=kind,
                 is_partition=row[4],
                 root_oid=int(row[5]),
+                root=names.get(int(row[5]), names[oid]),
                 replica_identity=row[6],
                 primary_key=tuple(row[7] or ()),
                 identity_key=tuple(row[8] or ()),

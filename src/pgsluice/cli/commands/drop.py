@@ -1,21 +1,24 @@
 """``pgsluice drop``: remove the slot, our publications and all state, or one subscription.
 
+With ``--stream``, those of streaming queries, which have no configuration.
+
 The target tables stay, and so do their names in a catalog, unless the user requests otherwise. The
 command is refused while a capture is active.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
+from pgsluice.cli.options import DebugOption, OptionalConfigArgument, YesOption
 from pgsluice.config import load_config
 
 
 def drop(
-    config: ConfigArgument,
+    config: OptionalConfigArgument = None,
     subscription: Annotated[
         str | None,
         typer.Option("--subscription", help="only this subscription's state", show_default=False),
@@ -28,13 +31,36 @@ def drop(
             "their files stay",
         ),
     ] = False,
+    stream: Annotated[
+        Path | None,
+        typer.Option(
+            "--stream",
+            metavar="SPOOL",
+            help="the slot, publications and spool of streaming queries, without a configuration",
+            show_default=False,
+        ),
+    ] = None,
+    dsn: Annotated[
+        str | None,
+        typer.Option("--dsn", help="the server of --stream", show_default=False),
+    ] = None,
     yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Drop the slot and all state; the targets' tables are kept."""
     from pgsluice.cli.catalog import unregister_targets
-    from pgsluice.cli.teardown import drop_all, drop_subscription, no_capture
+    from pgsluice.cli.teardown import drop_all, drop_streams, drop_subscription, no_capture
 
+    if stream is not None:
+        if config is not None or dsn is None or subscription is not None or unregister:
+            raise typer.BadParameter(
+                "--stream needs --dsn, and neither CONFIG nor --subscription nor --unregister"
+            )
+        if code := drop_streams(stream, dsn, yes=yes):
+            raise typer.Exit(code)
+        return
+    if config is None or dsn is not None:
+        raise typer.BadParameter("name the configuration, or --stream SPOOL and --dsn DSN")
     loaded = load_config(config)
 
     def before() -> None:

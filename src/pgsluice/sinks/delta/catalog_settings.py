@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""For Spark 4.2, the oldest that pgsluice works with."""
+_PACKAGES = {
+    "3.5": "io.delta:delta-spark_2.12:3.3.2",
+    **{spark: f"io.delta:delta-spark_{spark}_2.13:4.4.0" for spark in ("4.0", "4.1", "4.2")},
+}
+"""Delta's package by the version of Spark that it is built for."""
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _SESSION_CATALOG = "spark_catalog"
@@ -20,19 +23,32 @@ _METASTORE = (
 _JARS = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
 
 
-def lacking_settings(template: str, spark: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def package_for(version: str | None) -> str:
+    """Delta's package for a version of Spark.
+
+    Args:
+        version: such as ``4.1.2``; None, or one that Delta has no package for: the newest.
+    """
+    number = ".".join((version or "").split(".")[:2])
+    return _PACKAGES.get(number, _PACKAGES[max(_PACKAGES)])
+
+
+def lacking_settings(
+    template: str, spark: Mapping[str, str], version: str | None
+) -> Iterator[tuple[str, str]]:
     """The missing settings, and what to do.
 
     Args:
         template: the template of the tables' names, with two or three parts.
         spark: the session's settings, as configured.
+        version: of Spark; None: unknown.
     """
     first, *others = template.split(".")
     catalog = first if len(others) > 1 else _SESSION_CATALOG
     key = f"spark.sql.catalog.{catalog}"
     lacking = []
     if not any("delta-spark" in spark.get(name, "") for name in _JARS):
-        lacking.append(_setting("spark.jars.packages", PACKAGE, spark))
+        lacking.append(_setting("spark.jars.packages", package_for(version), spark))
     if _EXTENSION not in spark.get("spark.sql.extensions", ""):
         lacking.append(_setting("spark.sql.extensions", _EXTENSION, spark))
     if key not in spark:

@@ -126,9 +126,13 @@ class DeltaSinkConfig(SinkConfig):
         parts = catalog_name(self.register_as, namespace, name)
         return CatalogTable(parts, "delta", self._sink().location(namespace, name))
 
-    def lacking_for_catalog(self, spark: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    def lacking_for_catalog(
+        self, spark: Mapping[str, str], version: str | None
+    ) -> Iterable[tuple[str, str]]:
         """Missing settings of Delta's jar, and a warning if the catalog is only in memory."""
-        return () if self.register_as is None else lacking_settings(self.register_as, spark)
+        if self.register_as is None:
+            return ()
+        return lacking_settings(self.register_as, spark, version)
 
     def why_unreachable(self) -> str | None:
         """Why the tables cannot be in the object store, or in the folder."""

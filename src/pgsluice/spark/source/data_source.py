@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pgsluice.spark.source.batch import PgoutputReader
     from pgsluice.spark.source.snapshot.reader import SnapshotReader
-    from pgsluice.spark.source.stream import PgoutputStreamReader, RefusedStreamReader
+    from pgsluice.spark.source.streaming.stream import PgoutputStreamReader, RefusedStreamReader
 
 
 class PgoutputDataSource(DataSource):
@@ -66,7 +66,7 @@ class PgoutputDataSource(DataSource):
         self, schema: StructType
     ) -> PgoutputStreamReader | RefusedStreamReader:
         """A reader for one streaming query. Errors in the options are raised when Spark uses it."""
-        from pgsluice.spark.source.stream import PgoutputStreamReader, RefusedStreamReader
+        from pgsluice.spark.source.streaming.stream import PgoutputStreamReader, RefusedStreamReader
 
         try:
             return PgoutputStreamReader(_stream_options(self.options), schema)

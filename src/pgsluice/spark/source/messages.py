@@ -60,7 +60,7 @@ def _batch(
         timestamps.cast(pa.timestamp("us", "UTC")),
         pa.array(block.ordinals[indices], pa.int64()),
         pa.array(block.xids[indices], pa.int64(), mask=no_transaction),
-        *(pa.array([[]] * count, NAMES) for _ in ("absent", "unfit")),
+        *(pa.array([[]] * count, NAMES) for _ in ("key", "absent", "unfit")),
         pa.array([[]] * count, pa.map_(pa.string(), pa.string())),
     ]
     return pa.record_batch(arrays, schema=declared)

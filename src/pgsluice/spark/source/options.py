@@ -34,7 +34,6 @@ WALSENDER = ("proto_version", "streaming", "two_phase", "binary", "origin", "mes
 """Options of START_REPLICATION, which the capture process sends to the server."""
 EARLIEST, NOW, SNAPSHOT = "earliest", "now", "snapshot"
 DEFAULT_SLOT = "pgsluice"
-DEFAULT_PUBLICATIONS = ("pgsluice",)
 _OF_BOTH = ("snapshot", "json")
 """Options that select what is read, and have no value of their own."""
 _LATER = ("publications_sql",)

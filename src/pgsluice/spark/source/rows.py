@@ -115,13 +115,16 @@ def _values(changes: RelationChanges, pool: RowPool, column: int, rows: _Rows) -
     return _Values(values, absent, unfit, texts)
 
 
-def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.RecordBatch]:
+def table_batches(
+    changes: RelationChanges, declared: pa.Schema, key: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """One table's change rows.
 
     Args:
         changes: changes of the table, or of one of its leaf partitions, with one definition.
         declared: the query's schema. Columns are matched by name: a declared column that is missing
             in the relation is NULL, and other columns of the relation are ignored.
+        key: the columns that identify a row; None: those that the changes' relation names.
 
     Raises:
         TableError: a column's type changed to one that the declared type does not contain.
@@ -129,6 +132,7 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
     pool = RowPool.of(changes)
     column_indexes = {c.name: index for index, c in enumerate(changes.relation.columns)}
     table_columns = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
+    key = key_columns(changes) if key is None else key
     for rows in _chunks(_rows(changes, pool)):
         arrays, values = [], {}
         for name in table_columns:
@@ -138,7 +142,7 @@ def table_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[pa.
                 continue
             values[name] = _values(changes, pool, column_indexes[name], rows)
             arrays.append(_conform(values[name].array, target, name, changes))
-        arrays.extend(_change_columns(changes, rows, values))
+        arrays.extend(_change_columns(changes, rows, key, values))
         yield pa.record_batch(arrays, schema=declared)
 
 
@@ -152,7 +156,7 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     pool = RowPool.of(changes)
     names = [column.name for column in changes.relation.columns]
     dictionary = variant.Dictionary(names)
-    key = _key_columns(changes)
+    key = key_columns(changes)
     namespace, table = changes.table_name
     for rows in _chunks(_rows(changes, pool)):
         values = {name: _values(changes, pool, index, rows) for index, name in enumerate(names)}
@@ -169,12 +173,14 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
             variant.encode_objects(dictionary, shown, absent, has_tuple),
             pa.nulls(len(rows), pa.string()),
             pa.nulls(len(rows), pa.binary()),
-            *_change_columns(changes, rows, values),
+            *_change_columns(changes, rows, key, values),
         ]
         yield pa.record_batch(arrays, schema=declared)
 
 
-def _key_columns(changes: RelationChanges) -> tuple[str, ...]:
+def key_columns(changes: RelationChanges) -> tuple[str, ...]:
+    """The columns that identify a row: those of the replica identity, or of the primary key under
+    REPLICA IDENTITY FULL; empty if there are none."""
     names = {column.name for column in changes.relation.columns}
     if changes.relation.replica_identity is ReplicaIdentity.FULL:
         key = changes.facts.primary_key if changes.facts is not None else ()
@@ -188,7 +194,7 @@ def _chunks(rows: _Rows) -> Iterator[_Rows]:
 
 
 def _change_columns(
-    changes: RelationChanges, rows: _Rows, values: Mapping[str, _Values]
+    changes: RelationChanges, rows: _Rows, key: Sequence[str], values: Mapping[str, _Values]
 ) -> list[pa.Array]:
     """The change columns, in the order of CHANGE_COLUMNS."""
     change = rows.change
@@ -199,10 +205,20 @@ def _change_columns(
         timestamps,
         pa.array(changes.ordinals[change], pa.int64()),
         pa.array(changes.xids[change], pa.int64()),
+        _same_list(key, len(rows)),
         _name_lists({n: v.absent for n, v in values.items() if v.absent.any()}, len(rows)),
         _name_lists({n: v.unfit for n, v in values.items() if v.unfit.any()}, len(rows)),
         _unfit_texts({n: v for n, v in values.items() if v.unfit.any()}, len(rows)),
     ]
+
+
+def _same_list(names: Sequence[str], count: int) -> pa.Array:
+    """The same names for each row, as array<string>."""
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(count + 1) * len(names), pa.int32()),
+        pa.array([*names] * count, pa.string()),
+        type=NAMES,
+    )
 
 
 def _name_lists(masks: Mapping[str, Mask], count: int) -> pa.Array:

@@ -17,6 +17,7 @@ CHANGE_COLUMNS = (
     ("commit_timestamp", "TIMESTAMP"),
     ("ordinal", "BIGINT"),
     ("xid", "BIGINT"),
+    ("key", "ARRAY<STRING>"),
     ("absent", "ARRAY<STRING>"),
     ("unfit", "ARRAY<STRING>"),
     ("unfit_text", "MAP<STRING, STRING>"),

@@ -26,8 +26,8 @@ def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> Non
         spool_value = identity.options.get(name)
         if spool_value is not None and spool_value != _text(value):
             _refuse(options, name, _text(value), name, spool_value)
-    asked, spool_names = options.publications, _named_by_users(identity)
-    if asked is not None and spool_names and spool_names != {*asked}:
+    asked, spool_names = options.publications, named_by_users(identity)
+    if asked is not None and spool_names and {*spool_names} != {*asked}:
         names = ", ".join(sorted(spool_names))
         _refuse(options, "publications", ", ".join(asked), "publications", names)
 
@@ -47,12 +47,12 @@ def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
         )
 
 
-def _named_by_users(identity: SpoolIdentity) -> set[str]:
+def named_by_users(identity: SpoolIdentity) -> tuple[str, ...]:
     """The spool's publications, without the second one of each managed pair."""
     from pgsluice.catalog.publications.managed import INSERT_SUFFIX
 
-    names = {*identity.publications}
-    return names - {name + INSERT_SUFFIX for name in names}
+    seconds = {name + INSERT_SUFFIX for name in identity.publications}
+    return tuple(name for name in identity.publications if name not in seconds)
 
 
 def _refuse(options: SourceOptions, name: str, value: str, key: str, spool_value: str) -> NoReturn:

@@ -367,7 +367,7 @@ class SubscriptionRecord:
             longer updated.
         former: targets that renamed tables left, by name.
         query: what a query of the ``pgoutput`` source reads
-            (:mod:`pgsluice.spark.source.registration`); empty for a subscription of a
+            (:mod:`pgsluice.spark.source.streaming.registration`); empty for a subscription of a
             configuration.
         cut: the newest consistent checkpoint; None before the first.
         cuts: older checkpoints for readers that still use them, about one a minute, the newest

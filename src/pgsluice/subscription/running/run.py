@@ -19,7 +19,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
-from pgsluice.spark.installed import require_spark
+from pgsluice.spark.installed import refuse_connect, require_spark
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.on_demand import ContextOnDemand
@@ -63,6 +63,7 @@ def run(
     """
     chosen = _chosen(config, names)
     require_spark()
+    refuse_connect(config.spark)
     require_java()
     stop = stop if stop is not None else threading.Event()
     try:

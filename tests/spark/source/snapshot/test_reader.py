@@ -36,7 +36,7 @@ from pgsluice.spark.source.snapshot.table import (
 )
 from pgsluice.types import TypeOptions
 
-CHANGE_COLUMNS = 8
+CHANGE_COLUMNS = 9
 
 
 @pytest.fixture

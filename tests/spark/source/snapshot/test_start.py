@@ -15,7 +15,7 @@ from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolError
 from pgsluice.spark.source.data_source import PgoutputDataSource
-from pgsluice.spark.source.stream import PgoutputStreamReader
+from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 
 Offset = dict[str, str]
 

@@ -56,9 +56,17 @@ class SnapshotRows:
             self.dsn, self.snapshot, self.query, [portion], lock_timeout_s=LOCK_TIMEOUT_S
         ) as reader:
             for rows in reader.rows(portion):
-                for batch in table_batches(self._changes(rows, ordinal), self.declared):
+                changes = self._changes(rows, ordinal)
+                for batch in table_batches(changes, self.declared, self._key):
                     yield _without_transaction(batch)
                 ordinal += len(rows)
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        """The columns that identify a row, as the stream has them."""
+        facts = self.query.facts
+        names = facts.primary_key if facts.replica_identity == "f" else facts.identity_key
+        return tuple(column.name for column in facts.columns if column.name in names)
 
     def _changes(self, rows: ReadRows, ordinal: int) -> RelationChanges:
         count = len(rows)

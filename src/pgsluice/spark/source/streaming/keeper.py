@@ -14,12 +14,18 @@ import time
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, read_health
+from pgsluice.catalog import publish_for_stream, slot_info, stream_publication
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.hints import for_query
-from pgsluice.spark.source.options import DEFAULT_PUBLICATIONS, DEFAULT_SLOT
-from pgsluice.spark.source.walsender_options import refuse_other_options, refuse_other_slot
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.spark.source.options import DEFAULT_SLOT
+from pgsluice.spark.source.walsender_options import (
+    named_by_users,
+    refuse_other_options,
+    refuse_other_slot,
+)
 from pgsluice.spool import Owner, Spool
 
 if TYPE_CHECKING:
@@ -46,17 +52,20 @@ class CaptureKeeper:
         assert options.dsn is not None
         self._path = options.spool
         self._options = options
-        slot = options.slot
+        slot, publications = options.slot or DEFAULT_SLOT, options.publications
         if Spool.exists(options.spool):
             identity = Spool.open(options.spool).identity
             refuse_other_slot(options, identity)
             slot = identity.slot
+            publications = publications or named_by_users(identity)
+        self._streamed = stream_publication(slot)
+        self._asks_for_table = (publications or (self._streamed,)) == (self._streamed,)
         self._config = Config.model_validate(
             {
                 "source": {
                     "dsn": options.dsn,
-                    "slot": slot or DEFAULT_SLOT,
-                    "publications": options.publications or DEFAULT_PUBLICATIONS,
+                    "slot": slot,
+                    "publications": publications or (self._streamed,),
                     **options.walsender,
                 },
                 "spool": {"path": str(options.spool)},
@@ -66,6 +75,31 @@ class CaptureKeeper:
         self._process: CaptureProcess | None = None
         self._next_check_at = 0.0
         self._last_alive_at = time.monotonic()
+
+    def publish(self) -> None:
+        """Have the table of a new stream published, if the publications are those of streams.
+
+        Raises:
+            SourceUnreachable, SourceRefused: it cannot be published.
+        """
+        if not self._asks_for_table or self._is_registered():
+            return
+        table, source = self._options.table, self._config.source
+        with (
+            connect_sql(source.dsn, timeout_s=source.connect_timeout_s) as connection,
+            source_errors("publishing the stream's table"),
+        ):
+            # A slot that others made may be older than publications that are made now: capture
+            # refuses it.
+            if Spool.exists(self._path) or slot_info(connection, source.slot) is None:
+                wanted = None if table is None else (table.namespace, table.name)
+                publish_for_stream(connection, self._streamed, wanted)
+
+    def _is_registered(self) -> bool:
+        name = self._options.subscription
+        if name is None or not Spool.exists(self._path):
+            return False
+        return Spool.open(self._path).subscription(name) is not None
 
     def look_after(self) -> None:
         """Start a capture if none runs, or restart our own if it failed. Calls are cheap.

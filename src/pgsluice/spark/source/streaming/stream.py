@@ -25,13 +25,6 @@ from pgsluice.spark.source.api import (
 from pgsluice.spark.source.lookup import warn_of_unknown_exclusions
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.reading import ChangePartition, RowReader, plan
-from pgsluice.spark.source.registration import (
-    Registration,
-    begins_with_rows,
-    planned_of,
-    tag_of,
-)
-from pgsluice.spark.source.retry import retry_transient
 from pgsluice.spark.source.snapshot.start import (
     OVER,
     RowsPartition,
@@ -39,7 +32,14 @@ from pgsluice.spark.source.snapshot.start import (
     Stage,
     StagePartition,
 )
-from pgsluice.spark.source.spool_stream import POLL_S, Offset, SpoolStreamReader, lsn_of
+from pgsluice.spark.source.streaming.registration import (
+    Registration,
+    begins_with_rows,
+    planned_of,
+    tag_of,
+)
+from pgsluice.spark.source.streaming.retry import retry_transient
+from pgsluice.spark.source.streaming.spool_stream import POLL_S, Offset, SpoolStreamReader, lsn_of
 from pgsluice.spark.source.walsender_options import refuse_other_options
 from pgsluice.spool import SegmentInfo, SpoolIdentity, SubscriptionRecord
 from pgsluice.spool.identity import read_identity
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pgsluice.spark.source.keeper import CaptureKeeper
+    from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 
 _LOG = logging.getLogger("pgsluice.spark")
 _ONE_BATCH = (
@@ -230,9 +230,10 @@ class PgoutputStreamReader(SpoolStreamReader):
         if dsn is None:
             refuse_other_options(self._options, self.reader().spool.identity)
         elif self._keeper is None:
-            from pgsluice.spark.source.keeper import CaptureKeeper
+            from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 
             self._keeper = CaptureKeeper(self._options, once=once)
+            retry_transient(self._keeper.publish)
             self._keeper.wait_for_spool()
         if self._lock is None:
             self._registration().check_name()

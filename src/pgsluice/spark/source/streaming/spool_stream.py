@@ -36,7 +36,7 @@ from pgsluice.spark.source.api import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pgsluice.spark.source.retry import retry_transient
+from pgsluice.spark.source.streaming.retry import retry_transient
 from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.layout import SEGMENTS
 from pgsluice.spool.notices import FolderNotices
