@@ -81,7 +81,7 @@ _TEST_SETTINGS = {
 }
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 6 << 30
-_LONG = ("pipeline", "spark", "make_pair")
+_LONG = ("pipeline", "spark", "make_pair", "cases")
 """Fixtures of tests that take long, the longest first."""
 _COMPARE = {
     "==": operator.eq,

@@ -192,7 +192,12 @@ def _restore(server: EmbeddedServer, cases: dict[str, Case], copied: Path) -> No
         case.past += [case.capture(), case.capture()]
 
 
-@pytest.fixture(scope="module", params=[18, 16, 12], ids="pg{}".format)
+def _version(version: int) -> object:
+    """One worker makes and restores the servers of a version, which takes half a minute."""
+    return pytest.param(version, marks=pytest.mark.xdist_group(f"restored {version}"))
+
+
+@pytest.fixture(scope="module", params=map(_version, (18, 16, 12)), ids="pg{}".format)
 def cases(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Case]]:

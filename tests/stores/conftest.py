@@ -40,7 +40,11 @@ def _running(starting: AbstractContextManager[ObjectStore]) -> Iterator[ObjectSt
     starting.__exit__(None, None, None)
 
 
-@pytest.fixture(params=["disk", "s3", "google", "azure"])
+# One worker starts Azurite, which takes half a minute.
+_AZURE = pytest.param("azure", marks=pytest.mark.xdist_group("azure"))
+
+
+@pytest.fixture(params=["disk", "s3", "google", _AZURE])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     """An empty folder of each kind."""
     if request.param == "disk":

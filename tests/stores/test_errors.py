@@ -80,6 +80,7 @@ def test_no_credentials_are_missed_on_a_machine(s3_store: ObjectStore) -> None:
     assert "a profile or a role" in said
 
 
+@pytest.mark.xdist_group("azure")
 def test_a_key_that_the_store_does_not_know(azure_store: ObjectStore) -> None:
     wrong = {**azure_store.options, "azure_storage_account_key": "d3Jvbmc="}
     said = _says(folder_at("az://lake/x", wrong))
