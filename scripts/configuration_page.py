@@ -50,6 +50,7 @@ _KINDS = {
     "_duration": "duration",
     "_path": "path",
     "_target_path": "path or URL",
+    "_spool_path": "path or URL",
     "_any_sink": "table",
 }
 

@@ -19,6 +19,7 @@
     │   ├── SpoolFull             no room on the disk
     │   ├── SpoolHole             a segment is missing or unreadable
     │   ├── SpoolBusy             another process writes to this spool
+    │   ├── SpoolTaken            another process has become its writer (in an object store)
     │   └── ForeignSpool          the folder holds a spool of something else
     ├── TableError                parks one table, and no other
     │   ├── ForeignTarget         its target was written from another spool, or for another table
@@ -218,6 +219,10 @@ class SpoolHole(SpoolError):
 
 class SpoolBusy(SpoolError):
     """Another process is the spool's writer."""
+
+
+class SpoolTaken(SpoolError):
+    """Another process has become the writer of a spool in an object store, or of a record in it."""
 
 
 class ForeignSpool(SpoolError):

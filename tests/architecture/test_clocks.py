@@ -39,6 +39,7 @@ ALLOWED = {
     "spark/source/streaming/spool_stream.py": "the lag in seconds",
     "spool/records/copy_status.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",
+    "spool/object_storage.py": "the age of objects and of a file that capture has written",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",
     "subscription/batches/results.py": "the lag in seconds",
     "subscription/batches/cadence.py": "where the steady clock begins",

@@ -172,7 +172,37 @@ def test_names_of_spark_settings_may_be_unquoted() -> None:
         ),
         (
             _SOURCE + '[spool]\npath = "s3://bucket/x"\n',
-            [('[spool]: "path" has to be a path on a disk; other stores are not supported yet')],
+            [
+                (
+                    '[spool]: needs "state", a folder on a disk of this machine, for a "path" in '
+                    "an object store: locks, command files and status are there"
+                )
+            ],
+        ),
+        (
+            _SOURCE + '[spool]\npath = "s3://bucket/x"\nstate = "s"\nshared = true\n',
+            ['[spool]: needs no "shared": all machines see an object store'],
+        ),
+        (
+            _SOURCE + '[spool]\npath = "s3://bucket/x"\nstate = "gs://bucket/y"\n',
+            ['[spool]: "state" has to be a path on a disk'],
+        ),
+        (
+            _SOURCE + '[spool]\npath = "s3://key@bucket/x"\nstate = "s"\n',
+            [
+                (
+                    '[spool]: "path" may not have a user or a password; storage_options has a '
+                    "place for keys"
+                )
+            ],
+        ),
+        (
+            _SOURCE + _SPOOL + 'state = "s"\n',
+            ['[spool]: has "state", which only a "path" in an object store may have'],
+        ),
+        (
+            _SOURCE + _SPOOL + 'storage_options = { aws_region = "x" }\n',
+            ['[spool]: has "storage_options", which only a "path" in an object store may have'],
         ),
         (
             _SOURCE + _SPOOL + _LAKE + 'mode = "curent"\n',
@@ -241,7 +271,7 @@ def test_names_of_spark_settings_may_be_unquoted() -> None:
                 (
                     '[spool]: executors of "spark.master" = "spark://head:7077" cannot see a '
                     "folder of this machine; set shared = true if it is mounted at the same path "
-                    "on all of them"
+                    "on all of them, or have the spool in an object store"
                 )
             ],
         ),
@@ -334,6 +364,28 @@ def test_a_configuration_survives_json() -> None:
 def test_a_shared_spool_allows_any_master() -> None:
     text = _SOURCE + _SPOOL + 'shared = true\n[spark]\n"spark.master" = "yarn"\n'
     assert _parse(text).spark["spark.master"] == "yarn"
+
+
+def test_a_spool_in_a_store_has_a_folder_on_each_machine() -> None:
+    text = (
+        _SOURCE
+        + '[spool]\npath = "s3://bucket/spool/"\nstate = "state"\n'
+        + 'storage_options = { aws_secret_access_key = "hidden", allow_http = true }\n'
+        + _LAKE
+        + '[spark]\n"spark.master" = "yarn"\n'
+    )
+    config = _parse(text)
+    for spool in (
+        config.spool,
+        Config.model_validate_json(config.model_dump_json(by_alias=True)).spool,
+    ):
+        assert str(spool.place) == "s3://bucket/spool"
+        assert spool.folder == Path("/etc/pgsluice/state")
+        assert spool.place.options["allow_http"] == "true"
+        assert (spool.segment_bytes, spool.segment_ms) == (32 * 2**20, 1000)
+    assert "hidden" not in f"{config} {config.spool.place}"
+    local = _parse(_SOURCE + _SPOOL).spool
+    assert Config.model_validate_json(_parse(_SOURCE + _SPOOL).model_dump_json()).spool == local
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

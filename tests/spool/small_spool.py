@@ -25,12 +25,15 @@ from pgsluice.spool import (
 from pgsluice.spool.segments.objects import Objects
 from pgsluice.spool.segments.prepared import PreparedTransactions
 from pgsluice.spool.segments.recent_commits import Request
+from pgsluice.stores.spool_place import SpoolPlace
 
 SUBSCRIPTION = "lake"
 FACTS = RelationFacts(5, "public", "t5", "r", 5, "public", "t5", ("v",), ("v",), "d", 1, ())
 
 
-def make_small_spool(path: Path, spool_id: str = "11111111-2222-3333-4444-555555555555") -> Spool:
+def make_small_spool(
+    path: SpoolPlace | Path, spool_id: str = "11111111-2222-3333-4444-555555555555"
+) -> Spool:
     """Two segments, two transactions in parts, two prepared ones, and each state file."""
     identity = SpoolIdentity(
         spool_id, "7000000000000000001", 1, "shop", "pgsluice", ("pgsluice",),
@@ -66,14 +69,14 @@ def _write_record(spool: Spool, name: str) -> None:
     record = SubscriptionRecord(
         name, Owner.CONFIG, "current", "delta", BEGINNING, Lsn(1500), {5: table}
     )
-    store = RecordStore.create(spool.path, record)
+    store = RecordStore.create(spool.place, record)
     moved = TableRecord("public", "t5", applied_through=Lsn(2000), rows=3)
     store.save(
         SubscriptionRecord(name, Owner.CONFIG, "current", "delta", BEGINNING, Lsn(2000), {5: moved})
     )
 
 
-def read_chain(path: Path) -> Any:
+def read_chain(path: SpoolPlace | Path) -> Any:
     """The header of each segment and reference, and all messages."""
     reader = SpoolReader(path)
     return [
@@ -91,7 +94,7 @@ def _content(view: Any) -> Any:
     )
 
 
-def read_prepared(path: Path) -> Any:
+def read_prepared(path: SpoolPlace | Path) -> Any:
     """The prepared transactions, and their parts."""
     spool = Spool.open(path)
     prepared = PreparedTransactions(Objects(spool))
@@ -99,7 +102,7 @@ def read_prepared(path: Path) -> Any:
     return sorted(names), sorted((header.gid, header) for header in prepared)
 
 
-def read_state(path: Path) -> Any:
+def read_state(path: SpoolPlace | Path) -> Any:
     """What the state files say."""
     spool = Spool.open(path)
     return (

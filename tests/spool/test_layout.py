@@ -30,6 +30,7 @@ from pgsluice.spool.layout import (
     spool_of,
     subscription_names,
 )
+from pgsluice.spool.storage import shard_now
 from pgsluice.subscription.base.requests import pending_requests, request_copy
 
 
@@ -49,7 +50,7 @@ from pgsluice.subscription.base.requests import pending_requests, request_copy
 def test_a_name_is_read_back_as_it_was_written(name, text):
     assert str(name) == text
     assert type(name).parse(text) == name
-    folder, _, base = new_object(name).split("/")
+    folder, _, base = new_object(name, shard_now()).split("/")
     assert (folder, base) == (name.folder, text)
     for other in (f"{text}.tmp", f"copy of {text}", "notes.txt"):
         assert type(name).parse(other) is None
@@ -61,7 +62,7 @@ def test_a_number_that_is_no_lsn_is_no_name():
 
 
 def test_an_object_leads_to_its_spool(tmp_path):
-    name = new_object(PartName(1, "s1", 1))
+    name = new_object(PartName(1, "s1", 1), shard_now())
     assert spool_of(tmp_path / "spool" / name) == tmp_path / "spool"
     with pytest.raises(SpoolError, match="is not in a spool"):
         spool_of(tmp_path / "elsewhere.arrow")
@@ -69,7 +70,7 @@ def test_an_object_leads_to_its_spool(tmp_path):
 
 def test_a_writer_deletes_only_files_with_names_of_the_spool(tmp_path):
     spool = new_spool(tmp_path / "spool")
-    unnamed = spool.path / new_object(PartName(1, "s1", 1))
+    unnamed = spool.path / new_object(PartName(1, "s1", 1), shard_now())
     foreign = unnamed.with_name("notes.txt")
     of_prepared = spool.path / "prepared" / foreign.parent.name / "notes.txt"
     for path in (unnamed, foreign, of_prepared):

@@ -33,7 +33,7 @@ from tests.support.waiting import HANGS_S
 from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
-from pgsluice.spool import SubscriptionRecord, TableRecord, find_record
+from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, find_record
 from pgsluice.subscription.running.run import run
 from pgsluice.verification import DeltaRows
 
@@ -65,6 +65,7 @@ class Pipeline:
         self.publications: dict[str, str] = {}
         self.source = source
         self.lake_uri = "lake"
+        self.spool_section = 'path = "spool"'
         self.storage_options: dict[str, str] = {}
         self.reading_options: dict[str, str] = {}
         self.write(extra)
@@ -78,6 +79,20 @@ class Pipeline:
         self.lake_uri = f"{store.scheme}://{BUCKET}/{uuid.uuid4()}"
         self.storage_options = store.at(endpoint) if endpoint else store.options
         self.reading_options = store.options
+        self.write()
+
+    def have_spool_in_store(self, store: ObjectStore, endpoint: str = "") -> None:
+        """Have the spool in a store, too; the configuration is written again.
+
+        Args:
+            endpoint: of a proxy, by which pgsluice reaches it.
+        """
+        options = store.at(endpoint) if endpoint else store.options
+        text = ", ".join(f'{name} = "{value}"' for name, value in options.items())
+        self.spool_section = (
+            f'path = "{store.scheme}://{BUCKET}/{uuid.uuid4()}"\n'
+            f'state = "state"\nstorage_options = {{ {text} }}'
+        )
         self.write()
 
     def write(self, extra: str = "", spool: str = "") -> None:
@@ -95,7 +110,7 @@ publications = ["{self.database.name}"]
 catalog_poll_s = 1
 {self.source}
 [spool]
-path = "spool"
+{self.spool_section}
 {spool}
 [[subscription]]
 name = "lake"
@@ -136,7 +151,7 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
         return beside(lambda stop: run(self.config, stop=stop, **options), self.errors)
 
     def record(self, subscription: str = "lake") -> SubscriptionRecord:
-        return find_record(self.spool, subscription)
+        return find_record(self.config.spool.place, subscription)
 
     def table(self, name: str) -> TableRecord:
         """A table's record by its name."""
@@ -230,29 +245,21 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
         def reached() -> bool:
             meanwhile()
             with suppress(FileNotFoundError, SpoolError, StopIteration, KeyError):
-                record = find_record(self.spool, "lake")
+                record = self.record()
                 if record is None:  # it has not registered yet
                     return False
-                tables = record.tables.values()
-                spool = json.loads((self.spool / "frontier.json").read_text())
-                return (
-                    bool(tables)
-                    and not any(table.is_to_copy for table in tables)
-                    and _number(spool["frontier"]) >= target
-                    and all(
-                        table.applied_through >= self._last_position(target)
-                        for table in tables
-                        if table.is_active
-                    )
+                tables, reader = record.tables.values(), SpoolReader(self.config.spool.place)
+                if not tables or any(table.is_to_copy for table in tables):
+                    return False
+                if reader.frontier() < target:
+                    return False
+                last = max(
+                    (one.end for one in reader.all_segments() if one.end <= target), default=0
                 )
+                return all(table.applied_through >= last for table in tables if table.is_active)
             return False
 
         self.wait_until(reached, timeout_s=timeout_s, why=f"all applied through {now}")
-
-    def _last_position(self, target: int) -> int:
-        """The end of the last segment at or before the target."""
-        ends = [int(p.name[:16], 16) for p in self.spool.glob("segments/*/*.arrow")]
-        return max((end for end in ends if end <= target), default=0)
 
     def stop(self) -> None:
         """Ask every process of ours to end, and wait for it."""

@@ -90,7 +90,7 @@ class CaptureProcess:
 
     def health(self) -> CaptureHealth | None:
         """The last state that capture reported."""
-        return read_health(self._config.spool.path)
+        return read_health(self._config.spool.folder)
 
     def check(self) -> bool:
         """Check whether the child works; restart it, with a log line, if it was killed.
@@ -180,6 +180,17 @@ class CaptureProcess:
                 with suppress(OSError):
                     pipe.close()
         self._process = None
+
+
+class CaptureElsewhere:
+    """A capture that somebody else runs, perhaps on another machine: its state is not known here.
+
+    The server's slot says whether one receives; ``status`` shows it.
+    """
+
+    def check(self) -> bool:
+        """True: it is taken to work."""
+        return True
 
 
 def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:

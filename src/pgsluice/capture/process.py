@@ -10,10 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
-from pgsluice.capture.source.slot import EARLIER_ENDS_S, STALE_WALSENDER_TIMEOUT_S, prepare_source
+from pgsluice.capture.source.slot import (
+    EARLIER_ENDS_S,
+    STALE_WALSENDER_TIMEOUT_S,
+    await_free_slot,
+    prepare_source,
+)
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
 from pgsluice.errors import (
@@ -25,14 +31,18 @@ from pgsluice.errors import (
     SlotLost,
     SourceRefused,
     SourceUnreachable,
+    SpoolTaken,
 )
 from pgsluice.events import CapturePhase, MetricsEvent
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
+from pgsluice.stores.contract import StoreError
 from pgsluice.system.threads import Backoff
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FINAL = (SlotLost, Gap, ForeignSource)
+_PASSING = (StoreError, SpoolTaken, SlotInUse, SourceUnreachable)
+"""Errors after which capture opens a spool in an object store again."""
 _OUTCOMES: dict[type[PgsluiceError], str] = {
     SlotInUse: "slot_in_use",
     PublicationMissing: "publication_missing",
@@ -75,22 +85,91 @@ def run_capture(
         if ended.is_set():
             return
         raise
-    spool = Spool.open(config.spool.path)
-    policy = RetentionPolicy(
-        configured={each.name: each.enabled for each in config.subscriptions},
-        retention_s=_retention_s(config),
-        max_bytes=config.spool.max_bytes,
-    )
-    with SpoolWriter(spool, EARLIER_ENDS_S) as writer:
-        reporter = CaptureReporter(config, writer, report)
-        try:
-            with Store(writer, Retention(writer, policy, reporter.warn)) as store:
-                stream = SlotStream(config, spool, store, reporter, ended, once=once)
-                _keep_streaming(stream, reporter, ended, once=once)
-        except PgsluiceError as error:
-            reporter.report(CapturePhase.STOPPED, error.what, error)
-            raise
-        reporter.report(CapturePhase.STOPPED)
+    capture = _Capture(config, once=once, report=report, stop=ended)
+    if config.spool.place.is_remote:
+        capture.keep_running()
+    else:
+        capture.run()
+
+
+class _Capture:
+    """Receives into the spool until it is stopped.
+
+    Attributes:
+        has_started: whether a START_REPLICATION ever succeeded.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        once: bool,
+        report: Callable[[MetricsEvent], None],
+        stop: threading.Event,
+    ) -> None:
+        self._config = config
+        self._once = once
+        self._report = report
+        self._stop = stop
+        self._reporter: CaptureReporter | None = None
+        self.has_started = False
+
+    def keep_running(self) -> None:
+        """As :meth:`run`, with a spool in an object store: open it again whenever the store failed,
+        or another capture has opened it.
+
+        After an error of the store, an object that seemed to be lost may be there. So where the
+        spool ends is only known once it is listed again.
+        """
+        backoff = Backoff(_BACKOFF_S)
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                self.run()
+                return
+            except _PASSING as error:
+                if self._reporter is None or not self._may_go_on(error):
+                    raise
+                if time.monotonic() - began > backoff.longest_s:
+                    backoff.succeeded()
+                self._reporter.report(CapturePhase.RECONNECTING, str(error))
+                self._stop.wait(backoff.failed())
+
+    def run(self) -> None:
+        """Open the spool, and receive until done."""
+        config = self._config
+        spool, confirm = Spool.open(config.spool.place), partial(self._await_free_slot, 0.0)
+        if spool.place.is_remote:  # before its epoch is raised, so that a capture is not disturbed
+            self._await_free_slot(STALE_WALSENDER_TIMEOUT_S)
+        policy = RetentionPolicy(
+            configured={each.name: each.enabled for each in config.subscriptions},
+            retention_s=_retention_s(config),
+            max_bytes=config.spool.max_bytes,
+        )
+        with SpoolWriter(spool, EARLIER_ENDS_S, confirm) as writer:
+            reporter = self._reporter = CaptureReporter(config, writer, self._report)
+            try:
+                with Store(writer, Retention(writer, policy, reporter.warn)) as store:
+                    stream = SlotStream(config, spool, store, reporter, self._stop, once=self._once)
+                    stream.has_started = self.has_started
+                    try:
+                        _keep_streaming(stream, reporter, self._stop, once=self._once)
+                    finally:
+                        self.has_started = stream.has_started
+            except PgsluiceError as error:
+                if not self._may_go_on(error):
+                    reporter.report(CapturePhase.STOPPED, error.what, error)
+                raise
+            reporter.report(CapturePhase.STOPPED)
+
+    def _may_go_on(self, error: PgsluiceError) -> bool:
+        """Whether the spool is opened again after an error."""
+        is_kept = self._config.spool.place.is_remote and self.has_started
+        return is_kept and isinstance(error, _PASSING) and not self._stop.is_set()
+
+    def _await_free_slot(self, patience_s: float) -> None:
+        if self._config.spool.place.is_remote:
+            await_free_slot(self._config, patience_s, self._stop.is_set)
 
 
 def _retention_s(config: Config) -> float:

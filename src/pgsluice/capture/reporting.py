@@ -53,7 +53,7 @@ class CaptureReporter(ReceiverReports):
     def __init__(
         self, config: Config, writer: SpoolWriter, send: Callable[[MetricsEvent], None]
     ) -> None:
-        self._path = config.spool.path
+        self._path = config.spool.folder
         self._full, self._room = limit_words(config.spool.max_bytes)
         self._writer = writer
         self._send = send

@@ -61,7 +61,8 @@ class SlotStream:
         once: end at the server's flush LSN as it is at the first connection.
 
     Attributes:
-        has_started: whether a START_REPLICATION ever succeeded.
+        has_started: whether a START_REPLICATION ever succeeded; set it if one of an earlier stream
+            did.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class SlotStream:
                 is_stopping=self._stop.is_set,
             )
             self.has_started = True
+            self._store.check_owner()
             self._seen = source.started_at, None
             self._store.begin(Request.of(publications, options_in_force(options)))
             self._record_options(publications, options)

@@ -41,7 +41,7 @@ def unregister_targets(config: Config, subscription: str | None) -> None:
 
 def _entries(config: Config, subscription: str | None) -> Iterator[CatalogTable]:
     for each in config.subscriptions:
-        record = find_record(config.spool.path, each.name)
+        record = find_record(config.spool.place, each.name)
         if record is None or subscription not in (None, each.name):
             continue
         for table in (*record.tables.values(), *record.unpublished.values()):

@@ -16,6 +16,7 @@ from pgsluice.config.table_names import table_named
 from pgsluice.errors import ConfigError, ExitCode, ForeignTarget, PgsluiceError, SpoolBusy
 from pgsluice.shown import shown
 from pgsluice.spool import RecordStore, Spool, find_record
+from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.run_settings import read_run_settings
@@ -41,7 +42,7 @@ def find_table(config: Config, table: str, subscription: str | None) -> dict[str
     found = [
         (candidate.name, oid, entry.target_name)
         for candidate in candidates
-        if (record := find_record(config.spool.path, candidate.name)) is not None
+        if (record := find_record(config.spool.place, candidate.name)) is not None
         for oid, entry in record.tables.items()
     ]
     names = {name for _, _, name in found}
@@ -74,7 +75,7 @@ def ask_to_replace(config: Config, oids: Mapping[str, int], table: str) -> None:
 
 def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None:
     """The error that a table's target has rows of another spool, if that can be found out now."""
-    record = find_record(config.spool.path, name)
+    record = find_record(config.spool.place, name)
     table = None if record is None else record.tables.get(oid)
     if table is None or table.is_active:
         return None
@@ -85,7 +86,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
     from pgsluice.sinks.fence import TableWriter
     from pgsluice.subscription.base.options import sink_options
 
-    spool_id = Spool.open(config.spool.path).identity.spool_id
+    spool_id = Spool.open(config.spool.place).identity.spool_id
     identity = TargetIdentity(spool_id, oid, table.copy_number)
     shell = TargetTable(*table.target_name, pa.schema([]), (), table.claim.predecessor_oids)
     try:
@@ -101,7 +102,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
 def _report_other_settings(config: Config, name: str) -> bool:
     """Report the settings in the file that the active run does not use yet; returns whether it can
     take over some."""
-    running = read_run_settings(config.spool.path, name)
+    running = read_run_settings(config.spool.folder, name)
     if running is None or config.path is None or running.path != str(config.path):
         return False
     found = difference(running.digests, digests(config))
@@ -121,16 +122,18 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
         written to the subscription's record.
 
     Raises:
+        SpoolBusy: the run is on another machine.
         PgsluiceError: an active run did not accept the request in time.
     """
+    ActiveRun(config.spool.place, name).refuse_elsewhere()
     try:
-        with subscription_lock(config.spool.path, name):
-            store = RecordStore.open(config.spool.path, name)
+        with subscription_lock(config.spool.folder, name):
+            store = RecordStore.open(config.spool.place, name)
             SubscriptionTables(store, lambda _: None).request_copy(oid)
             return False
     except SpoolBusy:
         request = request_copy(
-            subscription_folder(config.spool.path, name),
+            subscription_folder(config.spool.folder, name),
             oid,
             has_other_settings=_report_other_settings(config, name),
         )

@@ -168,6 +168,8 @@ def _capture_line(status: Status, config: str) -> Text | None:
             f"{capture.phase or 'stopped'}{often}: {with_config(capture.message, config)}"
         )
         return text.append(message, style="yellow" if capture.is_running else "red")
+    if capture.is_elsewhere:
+        return text.append("runs on another machine", style="default")
     if capture.is_running or capture.reported_at is None or status.spool.frontier is None:
         return None
     text.append(f"does not run since {utc(capture.reported_at)}", style="yellow")
@@ -214,6 +216,8 @@ def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
         text.append(f"; {tables_of(uncopied)} to copy", style="default")
     if subscription.is_running is False:
         text.append("; no run is active", style="yellow")
+    elif subscription.is_running is None and subscription.sink:
+        text.append("; its run was started on another machine", style="default")
     return text
 
 

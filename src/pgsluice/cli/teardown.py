@@ -28,9 +28,11 @@ from pgsluice.errors import ConfigError, ExitCode, ForeignSource, SlotInUse, Sou
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
 from pgsluice.spool import Owner, Spool, SpoolIdentity
-from pgsluice.spool.layout import SUBSCRIPTIONS, forget_subscription
+from pgsluice.spool.active_runs import ActiveRun
+from pgsluice.spool.layout import SUBSCRIPTIONS, forget_subscription, subscription_names
 from pgsluice.spool.lock import subscription_lock, writer_lock
 from pgsluice.sql import quote_literal
+from pgsluice.stores.spool_place import SpoolPlace
 
 
 def drop_subscription(
@@ -42,14 +44,16 @@ def drop_subscription(
         before: called when the user has agreed, while the record still exists.
     """
     # Compared as a name, not opened as a path: ".." is no subscription.
-    if name not in _names_in(config.spool.path / SUBSCRIPTIONS):
+    place = config.spool.place
+    if name not in {*_names_in(place.folder / SUBSCRIPTIONS), *subscription_names(place)}:
         config.subscription(name)  # raises unless the subscription is configured
         say(f'subscription "{name}" has no state')
         return
-    with subscription_lock(config.spool.path, name):
+    ActiveRun(place, name).refuse_elsewhere()
+    with subscription_lock(place.folder, name):
         _ask(f'remove the record and the checkpoint of subscription "{name}"?', yes=yes)
         before()
-        forget_subscription(config.spool.path, name)
+        forget_subscription(place, name)
     say(f'removed the state of subscription "{name}"; its target tables are kept')
 
 
@@ -107,18 +111,18 @@ def _refuse_other_server(config: Config, identity: SpoolIdentity) -> None:
             config.source.dsn, config.source.connect_timeout_s
         )
     except SourceUnreachable as error:
-        raise _left_there(error, config.spool.path) from error
+        raise _left_there(error, config.spool.place) from error
     try:
         check_identity(identity, connection.identify_system())
     finally:
         connection.close()
 
 
-def _left_there(error: SourceUnreachable, path: Path) -> SourceUnreachable:
+def _left_there(error: SourceUnreachable, place: SpoolPlace) -> SourceUnreachable:
     return SourceUnreachable(
         error.what,
         hint="the server still has the slot and the publications: try again when it is "
-        f"reachable; if it never will be, remove {path}",
+        f"reachable; if it never will be, remove {place}",
     )
 
 
@@ -133,7 +137,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
     Returns:
         the exit code: 1 if something is left on the server.
     """
-    source, path = config.source, config.spool.path
+    source, place = config.source, config.spool.place
     try:
         with connect_sql(
             source.dsn, timeout_s=source.connect_timeout_s, application="drop"
@@ -155,7 +159,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
             _ask(
                 f"drop the slot {source.slot} with the WAL that it holds, "
                 f"{f'our publications ({names}), ' if names else ''}"
-                f"and all state in {path}{', except for these' if left else ''}?",
+                f"and all state in {place}{', except for these' if left else ''}?",
                 yes=yes,
             )
             before()
@@ -168,9 +172,9 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
                     for name in drop_publications(connection, source.publications):
                         say(f"dropped the publication {shown(name)}")
     except SourceUnreachable as error:
-        raise _left_there(error, path) from error
-    if Spool.forget(path):
-        say(f"removed the state in {path}")
+        raise _left_there(error, place) from error
+    if Spool.forget(place):
+        say(f"removed the state in {place}")
     say("the target tables are kept: move them away before the next copy, or set adopt = true")
     if left:
         say("left on the server; as a superuser:")

@@ -210,10 +210,11 @@ class _Reader:
     def _check_shared_spool(self, spool: SpoolConfig, spark: Mapping[str, str]) -> None:
         for key in ("spark.master", "spark.remote"):
             master = spark.get(key, "local")
-            if not master.startswith("local") and not spool.shared:
+            if not master.startswith("local") and not (spool.shared or spool.place.is_remote):
                 self.mistakes.append(
                     f'[spool]: executors of "{key}" = "{master}" cannot see a folder of this '
-                    "machine; set shared = true if it is mounted at the same path on all of them"
+                    "machine; set shared = true if it is mounted at the same path on all of them, "
+                    "or have the spool in an object store"
                 )
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator as After
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config.dsn import mask_dsn, why_no_dsn
 from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.quantities import parse_size
-from pgsluice.config.section import Seconds, Section, base_folder, home_expanded
+from pgsluice.config.section import Seconds, Section, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
+from pgsluice.stores.addresses import cloud_of, why_no_address
+from pgsluice.stores.spool_place import SpoolPlace
 
 _SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
 _FOLDER = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
@@ -35,7 +37,7 @@ def _size(value: Any) -> Any:
 def _path(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
         if URL.match(value):
-            raise ValueError("has to be a path on a disk; other stores are not supported yet")
+            raise ValueError("has to be a path on a disk")
         if not value:
             raise ValueError("must not be empty")
         if why := why_no_path(value):
@@ -46,6 +48,19 @@ def _path(value: Any, info: ValidationInfo) -> Any:
         # In JSON mode (a configuration handed to another process) pydantic wants the path as text.
         return str(path) if info.mode == "json" else path
     return value
+
+
+def _spool_path(value: Any, info: ValidationInfo) -> Any:
+    """A folder on a disk as a path, the URL of an object store as text."""
+    if not isinstance(value, str | Path):
+        raise ValueError("has to be text in quotes")
+    if isinstance(value, str) and URL.match(value):
+        if why := why_no_address(value):
+            raise ValueError(why)
+        if cloud_of(value) is None:
+            raise ValueError("has to be a path without file:// if it is on a disk")
+        return value.rstrip("/")
+    return Path(_path(value, info))
 
 
 def _slot(value: str) -> str:
@@ -102,6 +117,7 @@ def _qualified(parts: int, example: str) -> Any:
 
 Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
 Dsn = Annotated[str, After(_dsn)]
+SpoolPath = Annotated[Path | str, PlainValidator(_spool_path), PlainSerializer(str)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Identifier = Annotated[str, After(_identifier)]
 
@@ -158,25 +174,67 @@ class SourceConfig(Section):
         return self
 
 
+_DEFAULTS_OF_STORES = {"segment_bytes": 32 * 2**20, "segment_ms": 1000}
+
+
 class SpoolConfig(Section):
     """``[spool]``: where received changes are kept.
 
     Attributes:
-        path: a folder on a durable disk.
-        segment_bytes: a segment ends at this size.
+        path: a folder on a durable disk, or the URL of a folder in an object store.
+        state: for a spool in a store: a folder on a disk of this machine, for locks, command files
+            and status; each machine has its own, and it may be lost.
+        storage_options: of the object store, as a sink has them.
+        segment_bytes: a segment ends at this size; default: 16 MiB, and 32 MiB in a store.
         segment_ms: milliseconds between two segments; after a longer pause one ends at once.
+            Default: 200, and 1000 in a store, where each of them is paid for.
         retention: how long segments are kept after every subscription applied them.
         max_bytes: the spool's limit; default: 90 % of the disk. All transactions that are open or
             prepared at the same time have to fit.
         shared: the folder is mounted at the same path on all executors, and they can write it.
     """
 
-    path: FilePath
+    path: SpoolPath
+    state: FilePath | None = None
+    storage_options: StoreOptions = Field(default_factory=dict, repr=False)
     segment_bytes: Size = Field(default=16 * 2**20, ge=1024, le=2**30)
     segment_ms: int = Field(default=200, ge=1, le=3_600_000)
     retention: Seconds = Field(default=0.0, ge=0)
     max_bytes: Size | None = Field(default=None, ge=2**20)
     shared: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this machine's files: the spool, if it is on a disk."""
+        return self.path if isinstance(self.path, Path) else self.state or Path()
+
+    @property
+    def place(self) -> SpoolPlace:
+        """The location of the spool."""
+        if isinstance(self.path, Path):
+            return SpoolPlace(self.path)
+        return SpoolPlace(self.folder, self.path, dict(self.storage_options))
+
+    @_model_validator(mode="before")
+    @classmethod
+    def _defaults_of_stores(cls, raw: Any) -> Any:
+        is_remote = isinstance(raw, dict) and URL.match(str(raw.get("path", "")))
+        return {**_DEFAULTS_OF_STORES, **raw} if is_remote else raw
+
+    @_model_validator(mode="after")
+    def _state_is_of_a_store(self) -> SpoolConfig:
+        is_remote = not isinstance(self.path, Path)
+        if is_remote and self.state is None:
+            raise ValueError(
+                'needs "state", a folder on a disk of this machine, for a "path" in an object '
+                "store: locks, command files and status are there"
+            )
+        if is_remote and self.shared:
+            raise ValueError('needs no "shared": all machines see an object store')
+        if not is_remote and (self.state is not None or self.storage_options):
+            name = "storage_options" if self.state is None else "state"
+            raise ValueError(f'has "{name}", which only a "path" in an object store may have')
+        return self
 
 
 class PublicationsConfig(Section):

@@ -69,6 +69,16 @@ def _duration(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+def _option_text(value: Any) -> Any:
+    """A value as deltalake takes it: text, also where TOML has true or a number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+StoreOptions = dict[str, Annotated[str, BeforeValidator(_option_text)]]
+"""Options of an object store, under deltalake's names; some are secret."""
+
 Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 """A duration: a number of seconds, or text such as ``10m``."""
 

@@ -14,13 +14,14 @@ from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, Table
 from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.records.copy_status import read_copy_status
-from pgsluice.spool.records.file import RecordReader
+from pgsluice.spool.records.store import record_reader
+from pgsluice.stores.spool_place import SpoolPlace
 
 _POLL_S = 0.5
 
 
 def follow_copy(
-    spool_path: Path,
+    spool: SpoolPlace | Path,
     name: str,
     oid: int,
     report: MetricsCallback,
@@ -29,7 +30,7 @@ def follow_copy(
     """Report the progress of a copy until the table is copied.
 
     Args:
-        spool_path, name: the subscription, whose run has accepted the request for the copy.
+        spool, name: the subscription, whose run has accepted the request for the copy.
         oid: the table's OID.
         report: receives the events.
         pause: waits a moment between two reads of the files.
@@ -38,7 +39,8 @@ def follow_copy(
         TableError: the table is parked, or no longer published.
         PgsluiceError: the run ended before the table was copied.
     """
-    lock, reader = subscription_lock(spool_path, name), RecordReader(spool_path, name)
+    spool = SpoolPlace.of(spool)
+    lock, reader = subscription_lock(spool.folder, name), record_reader(spool, name)
     while True:
         is_running = lock.is_held()  # asked before the record is read, which it may end with
         record = reader.read()
@@ -55,7 +57,7 @@ def follow_copy(
                 f'the run of subscription "{name}" ended before {table.title} was copied',
                 hint="pgsluice run CONFIG resumes the copy",
             )
-        _report_progress(spool_path, record, oid, table, report)
+        _report_progress(spool.folder, record, oid, table, report)
         pause()
     if table.state is TableState.PARKED:
         raise TableError.of_text(f"{table.title} is parked: {table.error}", table=table.title)
@@ -71,13 +73,13 @@ def _report_state(name: str, table: TableRecord, report: MetricsCallback) -> Non
 
 
 def _report_progress(
-    spool_path: Path,
+    machine_folder: Path,
     record: SubscriptionRecord,
     oid: int,
     table: TableRecord,
     report: MetricsCallback,
 ) -> None:
-    status = read_copy_status(spool_path, record)
+    status = read_copy_status(machine_folder, record)
     amount, waits_for = status.tables.get(oid), status.waits_for.get(oid)
     if amount is not None:
         report(CopyProgress(record.name, table.namespace, table.name, amount))

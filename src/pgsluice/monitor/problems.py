@@ -94,7 +94,7 @@ def _of_capture(status: Status) -> Iterator[Problem]:
     capture = status.capture
     if status.spool.error is not None:
         yield Problem(ProblemKind.SPOOL, f"spool: {status.spool.error}")
-    if not capture.is_streaming:
+    if not capture.is_streaming and not capture.is_elsewhere:
         yield Problem(ProblemKind.CAPTURE, f"capture {_words_of(capture)}")
 
 
@@ -110,7 +110,7 @@ def _of_subscription(subscription: SubscriptionStatus, limits: MonitorConfig) ->
     name, lag_s = subscription.name, subscription.lag_s
     if subscription.position is None:
         yield Problem(ProblemKind.RUN, f"{name}: not started yet")
-    elif not subscription.is_running:
+    elif subscription.is_running is False:
         yield Problem(ProblemKind.RUN, f"{name}: no run is active")
     if lag_s is not None and lag_s > limits.max_lag_s:
         limit = format_seconds(limits.max_lag_s)

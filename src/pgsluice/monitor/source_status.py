@@ -88,6 +88,8 @@ class CaptureStatus:
         last_commit_at: when the last transaction in the spool was committed, in seconds since 1970;
             None: not known.
         counts: since its process started.
+        is_elsewhere: another machine's process receives from the slot, into a spool in an object
+            store.
     """
 
     is_running: bool = False
@@ -101,11 +103,12 @@ class CaptureStatus:
     acknowledged: Lsn | None = None
     last_commit_at: float | None = None
     counts: CaptureCounts = field(default_factory=CaptureCounts)
+    is_elsewhere: bool = False
 
     @classmethod
     def read(cls, config: Config) -> CaptureStatus:
         """From capture's file in the spool; empty without one."""
-        return cls.of(read_health(config.spool.path))
+        return cls.of(read_health(config.spool.folder))
 
     @classmethod
     def of(cls, health: CaptureHealth | None) -> CaptureStatus:
@@ -135,6 +138,7 @@ class CaptureStatus:
     def to_json(self) -> dict[str, Any]:
         return {
             "running": self.is_running,
+            "elsewhere": self.is_elsewhere,
             "phase": self.phase,
             "message": self.message,
             "times": self.times,

@@ -37,6 +37,7 @@ from pgsluice.spool import (
     TableState,
     TargetName,
 )
+from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
@@ -181,13 +182,16 @@ class StatusReader:
         if self._asks_server:
             source = ask_source(config.source)
         else:
-            source = known_source(config.source, read_health(config.spool.path))
+            source = known_source(config.source, read_health(config.spool.folder))
         capture = _received(config, source.flush_lsn, patience_s)
+        is_active = source.slot is not None and source.slot.active_pid is not None
+        if config.spool.place.is_remote and not capture.is_running and is_active:
+            capture = CaptureStatus(is_elsewhere=True)
         try:
             if self._reader is None:
-                if not Spool.exists(config.spool.path):
+                if not Spool.exists(config.spool.place):
                     return Status(source, SpoolStatus(), _unstarted(config), capture, read_at)
-                self._reader = SpoolReader(config.spool.path)
+                self._reader = SpoolReader(config.spool.place)
             reader = self._reader
             records = reader.spool.subscriptions()
             configured = {each.name: each.enabled for each in config.subscriptions}
@@ -241,7 +245,7 @@ def _subscriptions(
                 replace(
                     _started(record, reader, lags, configured),
                     advice=_advice(sink, record),
-                    unregistered=_unregistered(sink, record, config.spool.path),
+                    unregistered=_unregistered(sink, record, config.spool.folder),
                 )
             )
     return (*subscriptions, *(_started(record, reader, lags, None) for record in known.values()))
@@ -295,6 +299,8 @@ def _started(
     is_running = None
     if record.owner is Owner.CONFIG:
         is_running = subscription_lock(reader.spool.path, record.name).is_held()
+        if not is_running and ActiveRun(reader.spool.place, record.name).is_elsewhere():
+            is_running = None
     lag = lags.of(record, _why_stopped(is_enabled=is_enabled, is_running=is_running))
     return SubscriptionStatus(
         name=record.name,

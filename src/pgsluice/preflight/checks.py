@@ -95,7 +95,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
 
 def run_checks(config: Config) -> Iterator[Finding]:
     """Gather the facts and run every check; yields findings as they are made."""
-    spool = gather_spool(config.spool.path)
+    spool = gather_spool(config.spool.place)
     system = None
     try:
         source = gather_source(config, spool)

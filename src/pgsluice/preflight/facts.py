@@ -152,6 +152,8 @@ class SpoolFacts:
     """The spool's folder and its content.
 
     Attributes:
+        path: where it is.
+        state: this machine's folder of a spool in an object store; None on a disk.
         problem: why nothing can be written to the folder; None if it can.
         file_system: its type as the kernel names it; None if unknown.
         free_bytes: free space of its file system.
@@ -171,6 +173,7 @@ class SpoolFacts:
     has_frontier: bool = True
     unreadable: str | None = None
     way_out: str | None = None
+    state: str | None = None
 
     @property
     def frontier(self) -> Lsn | None:

@@ -18,26 +18,29 @@ from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, T
 from pgsluice.replication import SystemIdentity
 from pgsluice.spark.session.java import find_java
 from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
+from pgsluice.stores.probe import why_unfit
+from pgsluice.stores.spool_place import SpoolPlace
 
 
-def gather_spool(path: Path) -> SpoolFacts:
+def gather_spool(place: SpoolPlace) -> SpoolFacts:
     """Read the spool's folder and the spool in it; never raises because of its state."""
     identity, received, has_frontier, problem = None, None, True, None
     try:
-        if Spool.exists(path):
-            identity = Spool.open(path).identity
-        if SpoolReader.is_there(path):
-            reader = SpoolReader(path)
+        if Spool.exists(place):
+            identity = Spool.open(place).identity
+        if SpoolReader.is_there(place):
+            reader = SpoolReader(place)
             history = History(reader.identity().timeline, reader.identity().history)
             received = Received(history, reader.position(), reader.frontier())
             has_frontier = reader.spool.has_frontier_file()
     except PgsluiceError as error:
         problem = error
     return SpoolFacts(
-        path=str(path),
-        problem=folder_problem(path),
-        file_system=file_system_of(path),
-        free_bytes=shutil.disk_usage(_nearest_existing(path)).free,
+        path=str(place),
+        state=str(place.folder) if place.is_remote else None,
+        problem=_spool_problem(place),
+        file_system=file_system_of(place.folder),
+        free_bytes=shutil.disk_usage(_nearest_existing(place.folder)).free,
         identity=identity,
         received=received,
         has_frontier=has_frontier,
@@ -56,7 +59,7 @@ def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | Non
         system,
         tuple(targets),
         environment,
-        _records(config.spool.path),
+        _records(config.spool.place),
         CaptureStatus.read(config),
         monitor_problem(config.monitor),
     )
@@ -82,10 +85,20 @@ def _target(subscription: SubscriptionConfig) -> TargetFacts:
     return TargetFacts(subscription.name, sink.target, sink.why_unreachable())
 
 
-def _records(path: Path) -> tuple[SubscriptionRecord, ...]:
+def _spool_problem(place: SpoolPlace) -> str | None:
+    """Why the spool cannot be written, tried by writing; None: it can."""
+    problem = folder_problem(place.folder)
+    if place.url is None:
+        return problem
+    if problem is not None:
+        return f'its "state" {place.folder}: {problem}'
+    return why_unfit(f"{place.url}/{{table}}", place.options)
+
+
+def _records(place: SpoolPlace) -> tuple[SubscriptionRecord, ...]:
     """The subscriptions' records; empty if they are unreadable, which another check reports."""
     try:
-        return tuple(Spool.open(path).subscriptions()) if Spool.exists(path) else ()
+        return tuple(Spool.open(place).subscriptions()) if Spool.exists(place) else ()
     except PgsluiceError:
         return ()
 

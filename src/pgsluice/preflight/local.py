@@ -22,7 +22,10 @@ def check_spool(facts: LocalFacts) -> Iterator[Finding]:
     """Whether the spool's folder is writable, durable, large enough, and belongs to this source."""
     spool, other_source = facts.spool, _other_source(facts)
     if spool.problem is not None:
-        yield error("spool", f"{spool.path}: {spool.problem}", "name another path in [spool]")
+        way_out = "name another path in [spool]"
+        if spool.state is not None:
+            way_out += ", or correct its storage_options (or the environment's credentials)"
+        yield error("spool", f"{spool.path}: {spool.problem}", way_out)
     elif spool.unreadable is not None:
         yield error(
             "spool",
@@ -60,6 +63,8 @@ def _check_disk(facts: LocalFacts) -> Finding:
     spool, config = facts.spool, facts.config
     kind = spool.file_system or "unknown"
     free = format_bytes(spool.free_bytes)
+    if spool.state is not None:
+        return ok("spool", f"{spool.path} is writable; its state in {spool.state}, {free} free")
     is_remote = kind.startswith(_REMOTE)
     master = config.spark.get("spark.master", "local")
     if kind in _IN_MEMORY:

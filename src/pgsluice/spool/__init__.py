@@ -16,7 +16,6 @@ from pgsluice.exports import on_demand
 
 if TYPE_CHECKING:
     from pgsluice.spool.identity import SpoolIdentity
-    from pgsluice.spool.records.file import RecordStore, find_record
     from pgsluice.spool.records.record import (
         AddedColumns,
         Claim,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
         TargetName,
         UnseenLeaf,
     )
+    from pgsluice.spool.records.store import RecordStore, find_record
     from pgsluice.spool.segments.block import FACTS_TAG, RelationInForce, SegmentView
     from pgsluice.spool.segments.header import (
         Origin,
@@ -102,7 +102,7 @@ __getattr__ = on_demand(
         "identity",
         "segments.reader",
         "records.record",
-        "records.file",
+        "records.store",
         "segments.scan",
         "spool",
         "segments.writer",

@@ -10,7 +10,8 @@ from pathlib import Path
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json
 from pgsluice.spool.layout import IDENTITY
-from pgsluice.spool.storage import LocalStorage
+from pgsluice.spool.object_storage import open_storage
+from pgsluice.stores.spool_place import SpoolPlace
 
 _NOWHERE = Lsn(0)
 
@@ -109,12 +110,13 @@ class SpoolIdentity:
             raise damaged(path, "it is not the identity of a spool", RESTORE_STATE) from error
 
 
-def read_identity(spool_path: str | Path) -> SpoolIdentity | None:
+def read_identity(place: SpoolPlace | Path) -> SpoolIdentity | None:
     """The identity of a spool; None if the folder has none.
 
     Raises:
         ForeignSpool: it has a format that this version does not read.
         SpoolError: the file cannot be read, or is damaged.
     """
-    data = LocalStorage(Path(spool_path)).read(IDENTITY)
-    return None if data is None else SpoolIdentity.from_json(data, str(Path(spool_path) / IDENTITY))
+    place = SpoolPlace.of(place)
+    data = open_storage(place).read(IDENTITY)
+    return None if data is None else SpoolIdentity.from_json(data, place.named(IDENTITY))

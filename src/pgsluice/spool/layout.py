@@ -19,6 +19,10 @@
                                  settings.json  catalog.json
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
+A spool in an object store has ``identity.json`` to ``released.json``, ``segments``, ``parts`` and
+``prepared`` there, and subscriptions' records as ``records/<name>/<number>.json``. Everything else
+is in the state folder of a machine. See :mod:`pgsluice.spool.records.objects`.
+
 Numbers in names have leading zeros, so that names sort like the numbers. They are hexadecimal,
 except a part's number. Files with other names do not belong to the spool: pgsluice neither reads
 nor deletes them. A file has the suffix ``.tmp`` while it is written; nothing reads it then.
@@ -34,7 +38,9 @@ from typing import ClassVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.storage import TEMPORARY, shard_now
+from pgsluice.spool.object_storage import folder_of
+from pgsluice.spool.storage import TEMPORARY
+from pgsluice.stores.spool_place import SpoolPlace
 
 IDENTITY = "identity.json"
 START = "start.json"
@@ -59,6 +65,9 @@ FILES = (
 """The identity is deleted last: a folder without it is not recognised as a spool."""
 
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
+RECORDS, STAGING, ACTIVE_RUNS = "records", "staging", "runs"
+"""In an object store: the subscriptions' records, what tasks of a batch exchange, and the machines
+that run subscriptions."""
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
@@ -156,9 +165,13 @@ class PreparedName:
         return None if match is None else cls(Lsn(int(match[1], 16)), int(match[2], 16))
 
 
-def new_object(name: SegmentName | PartName | PreparedName) -> str:
-    """The name, with its folders, for a file that is written now."""
-    return f"{name.folder}/{shard_now()}/{name}"
+def new_object(name: SegmentName | PartName | PreparedName, shard: str) -> str:
+    """The name, with its folders, for a new file.
+
+    Args:
+        shard: the subfolder for files that are written now.
+    """
+    return f"{name.folder}/{shard}/{name}"
 
 
 def spool_of(path: Path) -> Path:
@@ -177,18 +190,39 @@ def spool_of(path: Path) -> Path:
     return file.parents[2]
 
 
-def subscription_folder(spool_path: str | Path, name: str) -> Path:
-    """The folder of a subscription's record, lock, command files and staged changes.
+def subscription_folder(machine_folder: Path, name: str) -> Path:
+    """The folder of a subscription's lock, command files and staged changes; on a disk, also of its
+    record.
+
+    Args:
+        machine_folder: the spool's folder, or the state folder of a spool in an object store.
+
+    Raises:
+        SpoolError: the name cannot be a subscription's.
+    """
+    return machine_folder / SUBSCRIPTIONS / checked_name(name)
+
+
+def staging_path(place: SpoolPlace, name: str) -> str:
+    """The folder for files that tasks of a subscription's batch exchange: a path, or in a store the
+    folder below the spool."""
+    if place.is_remote:
+        return f"{STAGING}/{checked_name(name)}"
+    return str(subscription_folder(place.folder, name) / STAGING)
+
+
+def checked_name(name: str) -> str:
+    """A subscription's name, which becomes a part of paths.
 
     Raises:
         SpoolError: the name cannot be a subscription's.
     """
     if not _SUBSCRIPTION.match(name):
         raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
-    return Path(spool_path) / SUBSCRIPTIONS / name
+    return name
 
 
-def record_path(spool_path: str | Path, name: str) -> Path:
+def record_path(spool_path: Path, name: str) -> Path:
     """The file of a subscription's record.
 
     Raises:
@@ -197,22 +231,40 @@ def record_path(spool_path: str | Path, name: str) -> Path:
     return subscription_folder(spool_path, name) / RECORD
 
 
-def subscription_names(spool_path: str | Path) -> list[str]:
+def subscription_names(place: SpoolPlace | Path) -> list[str]:
     """The subscriptions that have a record."""
-    records = Path(spool_path).glob(f"{SUBSCRIPTIONS}/*/{RECORD}")
+    place = SpoolPlace.of(place)
+    if place.is_remote:
+        stored = folder_of(place).tree(f"{RECORDS}/")
+        return sorted({each.name.split("/")[1] for each in stored})
+    records = place.folder.glob(f"{SUBSCRIPTIONS}/*/{RECORD}")
     return sorted(path.parent.name for path in records)
 
 
-def forget_subscription(spool_path: str | Path, name: str) -> None:
+def forget_subscription(place: SpoolPlace, name: str) -> None:
     """Delete a subscription's files. The caller holds the subscription's lock.
 
     Raises:
         SpoolError: the name cannot be a subscription's.
     """
-    shutil.rmtree(subscription_folder(spool_path, name))
+    folder = subscription_folder(place.folder, name)
+    if place.is_remote:
+        for kind in (STAGING, RECORDS):
+            _delete_tree(place, f"{kind}/{name}/")
+        folder_of(place).delete(f"{ACTIVE_RUNS}/{name}.json")
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder)
 
 
-def forget(spool_path: Path) -> bool:
+def _delete_tree(place: SpoolPlace, under: str) -> bool:
+    folder = folder_of(place)
+    names = [stored.name for stored in folder.tree(under)]
+    folder.delete(*names)
+    return bool(names)
+
+
+def forget(place: SpoolPlace) -> bool:
     """Delete a spool's files, and its folder if nothing else is in it.
 
     If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
@@ -220,6 +272,18 @@ def forget(spool_path: Path) -> bool:
     Returns:
         True if there was any file.
     """
+    had_files = False
+    if place.is_remote:
+        for kind in (STAGING, SEGMENTS, PARTS, PREPARED, RECORDS, ACTIVE_RUNS):
+            had_files |= _delete_tree(place, f"{kind}/")
+        folder = folder_of(place)
+        for name in FILES:
+            had_files |= folder.stat(name) is not None
+            folder.delete(name)
+    return _forget_folder(place.folder) or had_files
+
+
+def _forget_folder(spool_path: Path) -> bool:
     patterns = [*FOLDERS, f"{SPARK_LOG}.*"]
     for name in FILES:
         patterns += [f"{name}.*{TEMPORARY}", f"{name}{TEMPORARY}", name]

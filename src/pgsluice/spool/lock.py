@@ -85,24 +85,27 @@ class FileLock:
         self.release()
 
 
-def writer_lock(spool_path: Path, patience_s: float = 0.0) -> FileLock:
-    """The lock of the process that writes a spool."""
+def writer_lock(machine_folder: Path, patience_s: float = 0.0) -> FileLock:
+    """The lock of the process on this machine that writes a spool."""
     return FileLock(
-        spool_path / WRITER_LOCK,
-        f"another capture process writes to the spool {spool_path}",
+        machine_folder / WRITER_LOCK,
+        f"another capture process writes to the spool {machine_folder}",
         "stop it first, or leave it running",
         patience_s,
     )
 
 
-def subscription_lock(spool_path: str | Path, name: str, patience_s: float = 0.0) -> FileLock:
-    """The lock of the process that runs a subscription and writes its record.
+def subscription_lock(machine_folder: Path, name: str, patience_s: float = 0.0) -> FileLock:
+    """The lock of the process that runs a subscription on this machine and writes its record.
+
+    Args:
+        machine_folder: see :func:`pgsluice.spool.layout.subscription_folder`.
 
     Raises:
         SpoolError: the name cannot be a subscription's.
     """
     return FileLock(
-        subscription_folder(spool_path, name) / SUBSCRIPTION_LOCK,
+        subscription_folder(machine_folder, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",
         "stop it first, or leave it running",
         patience_s,

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import os
+import socket
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.errors import ForeignSpool, SpoolError, SpoolTaken
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import (
     FORMAT,
@@ -33,9 +35,11 @@ from pgsluice.spool.layout import (
     subscription_folder,
     subscription_names,
 )
-from pgsluice.spool.records.file import RecordReader
+from pgsluice.spool.object_storage import ObjectStorage, open_storage
 from pgsluice.spool.records.record import SubscriptionRecord
-from pgsluice.spool.storage import LocalStorage, make_folder
+from pgsluice.spool.records.store import RecordReader, record_reader
+from pgsluice.spool.storage import Storage, make_folder
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.system.machine import executor
 
 T = TypeVar("T")
@@ -59,18 +63,21 @@ class Spool:
     """A folder that is a spool. Opening it reads only its identity.
 
     Attributes:
+        place: where it is.
+        path: the folder of this machine's files; for a spool on a disk, the spool itself.
         identity: the source that it belongs to, as of the last read or write.
     """
 
-    def __init__(self, path: Path, identity: SpoolIdentity) -> None:
-        self.path = path
+    def __init__(self, place: SpoolPlace, identity: SpoolIdentity) -> None:
+        self.place = place
+        self.path = place.folder
         self.identity = identity
-        self.storage = LocalStorage(path)
+        self.storage: Storage = open_storage(place)
         self._records: dict[str, RecordReader] = {}
 
     @classmethod
     def create(
-        cls, path: str | Path, identity: SpoolIdentity, *, start: Lsn | None = None
+        cls, path: SpoolPlace | Path, identity: SpoolIdentity, *, start: Lsn | None = None
     ) -> Spool:
         """Create a spool in a new or empty folder.
 
@@ -82,7 +89,7 @@ class Spool:
             ForeignSpool: the folder is already a spool.
             SpoolError: the folder cannot be created or written.
         """
-        spool = cls(Path(path), identity)
+        spool = cls(SpoolPlace.of(path), identity)
         make_folder(spool.path)
         if spool.storage.read(IDENTITY) is not None:
             raise ForeignSpool(f"{path} is already a spool", path=str(path))
@@ -92,55 +99,57 @@ class Spool:
         return spool
 
     @classmethod
-    def open(cls, path: str | Path) -> Spool:
+    def open(cls, path: SpoolPlace | Path) -> Spool:
         """Open an existing spool.
 
         Raises:
             SpoolError: the folder is no spool, or its identity cannot be read.
             ForeignSpool: this version does not read its format.
         """
-        folder = Path(path)
-        identity = read_identity(folder)
-        if identity is None and (machine := executor()) is not None:
+        place = SpoolPlace.of(path)
+        identity = read_identity(place)
+        if identity is None and not place.is_remote and (machine := executor()) is not None:
             raise SpoolError(
-                f"the executor on {machine} does not see the spool {folder}",
+                f"the executor on {machine} does not see the spool {place}",
                 hint="mount the folder at the same path on every executor, which also write there",
-                path=str(folder),
+                path=str(place),
             )
         if identity is None:
             raise SpoolError(
-                f"{folder} is not a spool",
+                f"{place} is not a spool",
                 hint="`pgsluice run CONFIG` or `pgsluice capture CONFIG` makes it at the first "
                 "start; check the path",
-                path=str(folder),
+                path=str(place),
             )
-        return cls(folder, identity)
+        return cls(place, identity)
 
     @staticmethod
-    def exists(path: str | Path) -> bool:
+    def exists(path: SpoolPlace | Path) -> bool:
         """Whether the folder is a spool, or the intent of one.
 
         Raises:
             SpoolError: it has other files of a spool, but not the identity, which is created first
                 and deleted last.
         """
-        folder = Path(path)
-        storage = LocalStorage(folder)
+        place = SpoolPlace.of(path)
+        storage = open_storage(place)
 
         def has_others() -> bool:
             return any(storage.read(name) is not None for name in (START, FRONTIER))
 
         # Another process may make or forget the spool meanwhile: so the other files are looked for
         # before the identity, and once more if it is not there.
+        if place.is_remote and storage.read(IDENTITY) is not None:
+            return True  # each look is a request
         had_others = has_others()
         if storage.read(IDENTITY) is not None:
             return True
         if had_others and has_others() and storage.read(IDENTITY) is None:
-            raise missing(str(folder / IDENTITY))
+            raise missing(place.named(IDENTITY))
         return False
 
     @staticmethod
-    def forget(path: str | Path) -> bool:
+    def forget(path: SpoolPlace | Path) -> bool:
         """Delete every file of a spool, and its folder if nothing else is in it.
 
         If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
@@ -148,7 +157,7 @@ class Spool:
         Returns:
             True if there was any file.
         """
-        return forget(Path(path))
+        return forget(SpoolPlace.of(path))
 
     def replace_identity(self, identity: SpoolIdentity) -> None:
         """Record a new timeline, or other publications or options; called by the writer only.
@@ -158,7 +167,7 @@ class Spool:
         """
         fixed = ("spool_id", "system_identifier", "database", "slot")
         if any(getattr(identity, name) != getattr(self.identity, name) for name in fixed):
-            raise ForeignSpool(f"{self.path} holds another source's changes", path=str(self.path))
+            raise ForeignSpool(f"{self.place} holds another source's changes", path=str(self.place))
         if identity != self.identity:
             self.storage.replace(IDENTITY, identity.to_json())
             self.identity = identity
@@ -173,7 +182,7 @@ class Spool:
             START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
         )
         if start is None and self.has_frontier_file():
-            raise missing(str(self.path / START))
+            raise missing(self.place.named(START))
         return start
 
     def register_start(self, lsn: Lsn) -> None:
@@ -183,7 +192,7 @@ class Spool:
             SpoolError: the chain already has a start.
         """
         if self.chain_start() is not None:
-            raise SpoolError(f"{self.path} already has a start", path=str(self.path))
+            raise SpoolError(f"{self.place} already has a start", path=str(self.place))
         self._write_start(ChainStart(lsn, lsn))
 
     def raise_floor(self, start: ChainStart, floor: Lsn) -> None:
@@ -207,23 +216,51 @@ class Spool:
         self.write_state(FRONTIER, {"frontier": str(lsn)})
 
     def raise_epoch(self) -> int:
-        """Record the number of a new writer durably; it is higher than all earlier ones."""
+        """Record the number of a new writer durably; it is higher than all earlier ones.
+
+        Raises:
+            SpoolTaken: in a store, another process has raised it at the same time.
+        """
+        self.storage.expect(EPOCH)
         epoch = (self.read_state(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
-        self.write_state(EPOCH, {"epoch": epoch, "pid": os.getpid()})
+        writer = {"pid": os.getpid(), "host": socket.gethostname(), "id": str(uuid.uuid4())}
+        self.write_state(EPOCH, {"epoch": epoch, **writer})
         return epoch
+
+    def check_epoch(self, epoch: int) -> None:
+        """Check that no later writer has opened the spool, where no lock keeps it out.
+
+        Raises:
+            SpoolTaken: another one has.
+        """
+        if not isinstance(self.storage, ObjectStorage):
+            return
+        data = self.storage.read_now(EPOCH)
+        raw = {} if data is None else decode_file(data, self.place.named(EPOCH), RESTORE_STATE)
+        if raw.get("epoch") != epoch:
+            raise SpoolTaken(
+                f"another capture, process {raw.get('pid')} on {raw.get('host')}, writes to the "
+                f"spool {self.place} now",
+                hint="a spool has one capture: stop one of them",
+                path=str(self.place),
+            )
+        self.storage.announcements.still_there()
 
     def subscriptions(self) -> list[SubscriptionRecord]:
         """The records of every subscription that ever registered, by name."""
-        names = subscription_names(self.path)
+        names = subscription_names(self.place)
         return [record for name in names if (record := self.subscription(name)) is not None]
 
     def subscription(self, name: str) -> SubscriptionRecord | None:
         """One subscription's record; None before it registered."""
-        reader = self._records.setdefault(name, RecordReader(self.path, name))
+        reader = self._records.get(name)
+        if reader is None:
+            reader = self._records[name] = record_reader(self.place, name)
         return reader.read()
 
     def subscription_folder(self, name: str) -> Path:
-        """The folder of a subscription's record, lock, command files and checkpoint."""
+        """The folder of a subscription's lock, command files and checkpoint; on a disk, also of its
+        record."""
         return subscription_folder(self.path, name)
 
     def released(self) -> dict[str, dict[str, str]]:
@@ -251,7 +288,7 @@ class Spool:
         data = self.storage.read(name)
         if data is None:
             return None
-        path = str(self.path / name)
+        path = self.place.named(name)
         raw = decode_file(data, path, hint)
         own = {"file": name, "spool_id": self.identity.spool_id}
         says = {key: raw.get(key) for key in own}

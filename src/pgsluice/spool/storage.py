@@ -5,8 +5,8 @@ Both are durable when they return: they write a temporary name, fsync the file, 
 fsync the folder. So readers never see a file that is partly written.
 
 Objects lie in folders (*shards*) named by the UTC hour of their writing, so that a listing reads
-only the shards that changed. An implementation for object stores needs nothing but put-if-absent
-and a listing from an offset.
+only the shards that changed. :mod:`pgsluice.spool.object_storage` is the implementation for object
+stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -60,13 +60,25 @@ class Storage(Protocol):
         """Store a new object durably and return its size; SpoolError if the name exists."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Store a small object durably; it replaces an object of the same name."""
+        """Store a small object durably; it replaces an object of the same name.
+
+        Raises:
+            SpoolTaken: in a store, another process has replaced it since this one wrote it, or
+                called :meth:`expect`.
+        """
+
+    def expect(self, name: str) -> None:
+        """Let the next :meth:`replace` fail if another process replaces the object before it."""
 
     def read(self, name: str) -> bytes | None:
         """A small object's bytes; None if there is no such object."""
 
-    def open(self, name: str) -> pa.NativeFile:
-        """Open an object for random access, memory-mapped if possible."""
+    def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
+        """Open an object for random access, memory-mapped if possible.
+
+        Args:
+            is_header: only a few bytes at its end will be read.
+        """
 
     def version(self, name: str) -> Hashable:
         """A value that differs between all files that an object's name has had."""
@@ -74,11 +86,28 @@ class Storage(Protocol):
     def entries(self, folder: str) -> Sequence[Entry]:
         """The objects in the subfolders of ``folder``, sorted by subfolder and name.
 
-        Readers poll it: if nothing has changed, it is usually the same object as before.
+        Readers poll it: if nothing has changed, it is usually the same object as before. In a
+        store, it may be some seconds old (:meth:`refresh`).
         """
 
-    def delete(self, name: str) -> None:
-        """Delete an object; a no-op if it does not exist."""
+    def refresh(self) -> None:
+        """Let the next :meth:`entries` be as new as this call."""
+
+    def delete(self, *names: str) -> None:
+        """Delete objects; missing ones are ignored."""
+
+    def shard(self, folder: str) -> str:
+        """The subfolder for an object that is written now."""
+
+    def own(self, small: Collection[str]) -> None:
+        """Note that only this process writes from now on, so that it need not list what it wrote.
+
+        Args:
+            small: objects that it replaces. They are read once, and expected to stay as they are.
+        """
+
+    def remove_temporaries(self, folder: str) -> None:
+        """Delete what a killed writer has left unfinished below ``folder``."""
 
 
 def shard_now() -> str:
@@ -111,6 +140,9 @@ class LocalStorage:
         make_folder(path.parent)
         _write_durably(path, lambda file: write_all(file, data))
 
+    def expect(self, name: str) -> None:
+        """Do nothing: one process writes, under a lock."""
+
     def read(self, name: str) -> bytes | None:
         try:
             return (self.root / name).read_bytes()
@@ -119,7 +151,7 @@ class LocalStorage:
         except OSError as error:
             raise spool_error(error, self.root / name) from error
 
-    def open(self, name: str) -> pa.NativeFile:
+    def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
         import pyarrow as pa
 
         return pa.memory_map(str(self.root / name), "rb")
@@ -175,7 +207,20 @@ class LocalStorage:
         self._shards[shard] = (mtime_ns, settled, entries)
         return entries
 
-    def delete(self, name: str) -> None:
+    def refresh(self) -> None:
+        """Do nothing: each listing is current."""
+
+    def shard(self, folder: str) -> str:
+        return shard_now()
+
+    def own(self, small: Collection[str]) -> None:
+        """Do nothing: files are read where they are."""
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         path = self.root / name
         try:
             path.unlink(missing_ok=True)
@@ -186,7 +231,6 @@ class LocalStorage:
             raise spool_error(error, path) from error
 
     def remove_temporaries(self, folder: str) -> None:
-        """Delete temporary files below ``folder`` that a killed writer left."""
         for path in (self.root / folder).glob(f"*/*{TEMPORARY}"):
             path.unlink(missing_ok=True)
 

@@ -171,6 +171,15 @@ class Folder(ABC):
         """
 
     @abstractmethod
+    def tree(self, under: str = "", after: str = "") -> list[Stored]:
+        """The files in a folder and in all folders below it, sorted by name; none if the folder
+        does not exist.
+
+        Args:
+            under, after: see :meth:`entries`.
+        """
+
+    @abstractmethod
     def stat(self, name: str) -> Stored | None:
         """The current state of a file; None if it does not exist."""
 

@@ -134,6 +134,15 @@ class LocalFolder(Folder):
         later = sorted(name for name in names if name > last)
         return [found for name in later if (found := self.stat(f"{under}{name}")) is not None]
 
+    def tree(self, under: str = "", after: str = "") -> list[Stored]:
+        names = sorted(
+            f"{Path(folder, file).relative_to(self.root)}"
+            for folder, _, files in os.walk(self.root / under)
+            for file in files
+        )
+        later = (name for name in names if name > after)
+        return [found for name in later if (found := self.stat(name)) is not None]
+
     def stat(self, name: str) -> Stored | None:
         try:
             status = (self.root / name).stat()

@@ -177,27 +177,27 @@ class RemoteFolder(Folder):
         return [found[span] for span in spans]
 
     def entries(self, under: str = "", after: str = "") -> list[Stored]:
-        folder = self._key(under)
+        if after > under:
+            return [each for each in self.tree(under, after) if "/" not in each.name[len(under) :]]
         with in_words(self._address, "list"):
-            client = self._client()
-            if after > under:
-                # Some stores leave the offset out: the names are compared again here.
-                pages: Any = client.list(folder, offset=self._key(after), chunk_size=1000)
-                found = [meta for page in pages for meta in page]
-            else:
-                found = [*client.list_with_delimiter(folder)["objects"]]
-        start = len(self._address.prefix)
+            found = self._client().list_with_delimiter(self._key(under))["objects"]
+        return self._sorted(found, under, after)
+
+    def tree(self, under: str = "", after: str = "") -> list[Stored]:
+        offset = self._key(after) if after > under else None
+        with in_words(self._address, "list"):
+            pages: Any = self._client().list(self._key(under), offset=offset, chunk_size=1000)
+            found = [meta for page in pages for meta in page]
+        return self._sorted(found, under, after)
+
+    def _sorted(self, found: Iterable[Any], under: str, after: str) -> list[Stored]:
+        """The files of a listing; some stores ignore the offset, so the names are compared."""
+        folder, start = self._key(under), len(self._address.prefix)
         named = sorted(
             (self._stored(meta["path"][start:], meta) for meta in found if meta["path"] != folder),
             key=lambda stored: stored.name,
         )
-        return [
-            stored
-            for stored in named
-            if stored.name.startswith(under)
-            and "/" not in stored.name[len(under) :]
-            and stored.name > after
-        ]
+        return [each for each in named if each.name.startswith(under) and each.name > after]
 
     def stat(self, name: str) -> Stored | None:
         try:

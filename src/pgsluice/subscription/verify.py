@@ -25,6 +25,7 @@ from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import source_errors
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
+from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
@@ -99,9 +100,10 @@ def verify(
         PgsluiceError: the run did not reach the position; or what a run raises.
     """
     _check(config, subscription, options.titles)
+    ActiveRun(config.spool.place, subscription.name).refuse_elsewhere()
     is_stopping = bool if options.stop is None else options.stop.is_set
     with ExitStack() as stack:
-        spool = Spool.open(config.spool.path)
+        spool = Spool.open(config.spool.place)
         barrier = stack.enter_context(
             BarrierOwner(
                 spool.subscription_folder(subscription.name),
@@ -142,7 +144,7 @@ def verify(
 
 
 def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[str]) -> None:
-    record = find_record(config.spool.path, subscription.name)
+    record = find_record(config.spool.place, subscription.name)
     if record is None:
         raise ConfigError(
             f"nothing was replicated for the subscription {subscription.name} yet",
@@ -205,7 +207,7 @@ def _await_answer(
 
 def _has_run(config: Config, name: str) -> bool:
     try:
-        with subscription_lock(config.spool.path, name):
+        with subscription_lock(config.spool.folder, name):
             return False
     except SpoolBusy:
         return True

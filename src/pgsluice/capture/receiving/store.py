@@ -23,9 +23,9 @@ from pgsluice.spool.segments.recent_commits import Remembered, Request
 from pgsluice.spool.segments.retention import Retention, RetentionState
 
 _DEPTH = 2
-_RETENTION_S = 1.0
+_WAKES_S = 1.0
 _RETENTION_COMMANDS = 4
-"""Retention runs every second, and after this many commands."""
+"""Where it costs little, retention also runs after this many commands."""
 
 
 class Store:
@@ -148,6 +148,14 @@ class Store:
         """The last commits in the spool; call it between connections only."""
         return self._writer.remembered()
 
+    def check_owner(self) -> None:
+        """Check that no other capture has opened the spool; once a connection has the slot.
+
+        Raises:
+            SpoolTaken: another one has.
+        """
+        self._writer.check_epoch()
+
     def begin(self, request: Request) -> None:
         """Record durably what is requested from now on; between connections only."""
         self._writer.begin(request)
@@ -159,12 +167,13 @@ class Store:
         self._writer.forget_connection()
 
     def _run(self) -> None:
-        looked, commands = time.monotonic() - _RETENTION_S, 0
+        retention, commands = self._retention, 0
+        due_at = time.monotonic()
         try:
             while True:
                 with self._changed:
                     self._changed.wait_for(
-                        lambda: self._commands or self._is_closing, timeout=_RETENTION_S
+                        lambda: self._commands or self._is_closing, timeout=_WAKES_S
                     )
                     command = self._commands[0] if self._commands else None
                     if command is None and self._is_closing:
@@ -177,12 +186,12 @@ class Store:
                         self._done += 1
                         self._durable = self._writer.frontier
                         self._changed.notify_all()
-                is_due = (
-                    commands >= _RETENTION_COMMANDS or time.monotonic() - looked >= _RETENTION_S
-                )
-                if self._retention is not None and is_due:
-                    self._retained = self._retention.step()
-                    looked, commands = time.monotonic(), 0
+                if retention is None:
+                    continue
+                is_often = commands >= _RETENTION_COMMANDS and retention.pause_s <= _WAKES_S
+                if is_often or time.monotonic() >= due_at:
+                    self._retained = retention.step()
+                    due_at, commands = time.monotonic() + retention.pause_s, 0
         except PgsluiceError as error:
             self._stop(error)
         except OSError as error:

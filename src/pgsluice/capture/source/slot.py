@@ -20,6 +20,7 @@ After the first start, a missing slot is an error; it is never created again.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Callable, Collection
@@ -32,9 +33,11 @@ from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_in
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import (
     ForeignSource,
+    PgsluiceError,
     SlotInUse,
     SourceRefused,
     SourceUnreachable,
+    SpoolBusy,
 )
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -58,6 +61,7 @@ EARLIER_ENDS_S = 6.0
 """How long a start waits for an earlier capture, in seconds: without its parent, capture ends
 within 4 s."""
 _RETRY_S = 0.25
+_SPOOL_POLL_S = 1.0
 STALE_WALSENDER_TIMEOUT_S = 15.0
 """How long a walsender of a killed capture may still hold the slot, in seconds."""
 
@@ -112,10 +116,10 @@ def prepare_source(
         SpoolBusy: another process is doing the same.
         SpoolError: the spool cannot be written.
     """
-    path = config.spool.path
+    place = config.spool.place
     if (ready := _ready(config)) is not None:
         return ready
-    with writer_lock(path, EARLIER_ENDS_S):
+    with writer_lock(place.folder, EARLIER_ENDS_S):
         if (ready := _ready(config)) is not None:
             return ready
         source = config.source
@@ -126,6 +130,10 @@ def prepare_source(
             source.connect_timeout_s,
             is_stopping,
         ) as sql:
+            if place.is_remote:
+                _refuse_another_first_start(sql, source.slot)
+                if (ready := _ready(config)) is not None:
+                    return ready
             connection = ReplicationConnection.connect(
                 source.dsn, source.connect_timeout_s, silence_s=source.silence_s
             )
@@ -136,14 +144,83 @@ def prepare_source(
                 raise
 
 
+def await_spool(config: Config, is_stopping: Callable[[], bool]) -> PreparedSource:
+    """The spool that another process makes, once it is there.
+
+    Args:
+        is_stopping: polled; true: give up.
+
+    Raises:
+        PgsluiceError: asked to stop.
+        ForeignSource, ForeignSpool, SpoolError: it is of another slot, or cannot be read.
+    """
+    while (ready := _ready(config)) is None:
+        if is_stopping():
+            raise PgsluiceError("asked to stop while there was no spool yet")
+        time.sleep(_SPOOL_POLL_S)
+    return ready
+
+
+def _refuse_another_first_start(sql: psycopg.Connection[Any], slot: str) -> None:
+    """Take a lock of the server for the rest of this connection: machines share no other.
+
+    Raises:
+        SpoolBusy: another process makes the slot.
+    """
+    key = int.from_bytes(hashlib.sha256(f"pgsluice {slot}".encode()).digest()[:8], signed=True)
+    deadline = time.monotonic() + EARLIER_ENDS_S
+    with source_errors("locking the first start"):
+        while True:
+            row = sql.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [key]).fetchone()
+            if row is not None and row[0]:
+                return
+            if time.monotonic() > deadline:
+                raise SpoolBusy(
+                    f"another process makes the slot {slot}",
+                    hint="a slot has one capture: stop it, or leave it running",
+                )
+            time.sleep(_RETRY_S)
+
+
+def await_free_slot(config: Config, patience_s: float, is_stopping: Callable[[], bool]) -> None:
+    """Wait until no process receives from the slot.
+
+    Capture on another machine holds no lock of this one; the server lets one of them receive.
+
+    Args:
+        patience_s: how long to wait: the server may not have noticed yet that a capture has ended.
+        is_stopping: polled; true: give up.
+
+    Raises:
+        SlotInUse: another process receives from it.
+        SourceUnreachable, SourceRefused: the server cannot be queried.
+    """
+    source, deadline = config.source, time.monotonic() + patience_s
+    with connect_with_retry(
+        lambda: connect_sql(
+            source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
+        ),
+        source.connect_timeout_s,
+        is_stopping,
+    ) as sql:
+        while True:
+            with source_errors("reading the slot"):
+                slot = slot_info(sql, source.slot)
+            if slot is None or not slot.is_active:
+                return
+            if time.monotonic() >= deadline or is_stopping():
+                raise _in_use(slot)
+            time.sleep(_RETRY_S)
+
+
 def _ready(config: Config) -> PreparedSource | None:
     """The spool if its start is registered, else None."""
-    if not Spool.exists(config.spool.path):
+    if not Spool.exists(config.spool.place):
         return None
-    spool = Spool.open(config.spool.path)
+    spool = Spool.open(config.spool.place)
     if spool.identity.slot != config.source.slot:
         raise ForeignSource(
-            f"the spool {spool.path} belongs to slot {spool.identity.slot!r}, not to "
+            f"the spool {spool.place} belongs to slot {spool.identity.slot!r}, not to "
             f"{config.source.slot!r}",
             hint="each slot has its own spool: name another folder, or set slot = "
             f"{spool.identity.slot}",
@@ -172,7 +249,8 @@ def _first_start(
         intended_at = flush_lsn(sql)
         is_standby = server_info(sql).is_standby
     system = connection.identify_system()
-    spool = Spool.open(config.spool.path) if Spool.exists(config.spool.path) else None
+    place = config.spool.place
+    spool = Spool.open(place) if Spool.exists(place) else None
     if spool is not None:
         check_identity(spool.identity, system)
     if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
@@ -234,7 +312,7 @@ def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spo
     """Write the intent of a spool; an earlier attempt's intent is updated to the current
     configuration."""
     if spool is None:
-        return Spool.create(config.spool.path, identity)
+        return Spool.create(config.spool.place, identity)
     spool.replace_identity(replace(identity, spool_id=spool.identity.spool_id))
     return spool
 
@@ -249,20 +327,24 @@ def _adopt(
     """Start a spool at a slot that a DBA created."""
     check_slot_kind(slot, identity.database, two_phase=config.source.two_phase)
     if slot.is_active:
-        raise SlotInUse(
-            f"slot {slot.name!r} is in use by process {slot.active_pid}",
-            hint="another capture process uses this slot: stop it first, or name another slot in "
-            "[source]: " + other_slot(slot.name, "new"),
-        )
+        raise _in_use(slot)
     if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
         raise SourceRefused(
-            f"slot {slot.name!r} already exists and was used, but the spool {config.spool.path} "
+            f"slot {slot.name!r} already exists and was used, but the spool {config.spool.place} "
             "is new",
             hint=_drop_hint(slot),
         )
     spool = _intend(config, spool, identity)
     spool.register_start(slot.confirmed_flush_lsn)
     return PreparedSource(spool, slot.confirmed_flush_lsn)
+
+
+def _in_use(slot: SlotInfo) -> SlotInUse:
+    return SlotInUse(
+        f"slot {slot.name!r} is in use by process {slot.active_pid}",
+        hint="another capture process uses this slot: stop it first, or name another slot in "
+        "[source]: " + other_slot(slot.name, "new"),
+    )
 
 
 def _drop_hint(slot: SlotInfo) -> str:

@@ -52,7 +52,7 @@ def copy(
     with LiveView(config=str(config)) as view:
         for name, oid in oids.items():
             if name not in inactive:
-                follow_copy(loaded.spool.path, name, oid, view)
+                follow_copy(loaded.spool.place, name, oid, view)
     say(f"copied {table} again")
 
 

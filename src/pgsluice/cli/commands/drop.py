@@ -67,7 +67,7 @@ def drop(
         if unregister:
             unregister_targets(loaded, subscription)
 
-    with no_capture(loaded.spool.path):
+    with no_capture(loaded.spool.folder):
         if subscription is not None:
             drop_subscription(loaded, subscription, yes=yes, before=before)
         else:

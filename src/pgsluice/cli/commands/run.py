@@ -25,6 +25,13 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="end at the position that the source has at the start")
     ] = False,
+    without_capture: Annotated[
+        bool,
+        typer.Option(
+            "--without-capture",
+            help="only apply: `pgsluice capture` receives, perhaps on another machine",
+        ),
+    ] = False,
     log_format: LogFormatOption = None,
     debug: DebugOption = False,
 ) -> None:
@@ -34,7 +41,9 @@ def run(
     """
     choose_format(log_format)
     loaded = load_config(config)
-    code = replicate(loaded, once=once, config_path=str(config), debug=debug)
+    code = replicate(
+        loaded, once=once, captures=not without_capture, config_path=str(config), debug=debug
+    )
     if code:
         raise typer.Exit(code)
 
@@ -43,6 +52,7 @@ def replicate(
     config: Config,
     *,
     once: bool,
+    captures: bool = True,
     names: list[str] | None = None,
     config_path: str,
     debug: bool = False,
@@ -50,6 +60,7 @@ def replicate(
     """Run with a live view, and return the exit code: 130 or 143 after a signal, else 0.
 
     Args:
+        captures: receive, too; otherwise another process does.
         debug: print a line for each batch.
 
     Raises:
@@ -81,6 +92,7 @@ def replicate(
             run_subscriptions(
                 config,
                 once=once,
+                captures=captures,
                 names=names,
                 report=report,
                 stop=request.event,

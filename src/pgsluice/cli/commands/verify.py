@@ -87,7 +87,7 @@ def _chosen(
             table.target_name for table in (*record.tables.values(), *record.unpublished.values())
         }
         for candidate in candidates
-        if (record := find_record(config.spool.path, candidate.name)) is not None
+        if (record := find_record(config.spool.place, candidate.name)) is not None
     }
     names = frozenset().union(*known.values())
     meant = [table_named(one, names, f"no subscription has a table {one}") for one in given]

@@ -141,7 +141,7 @@ def _spool(status: Status, config: Config) -> Iterator[Sample]:
     for keeper, size in spool.kept.items():
         yield Sample("pgsluice_spool_kept_bytes", size, (keeper.value,))
     with suppress(OSError):  # the spool was removed meanwhile
-        disk = shutil.disk_usage(config.spool.path)
+        disk = shutil.disk_usage(config.spool.folder)
         yield Sample("pgsluice_spool_disk_free_bytes", disk.free)
         yield Sample("pgsluice_spool_disk_size_bytes", disk.total)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.config.catalog_table import CatalogTable, catalog_name, why_no_catalog_name
 from pgsluice.config.path_words import why_no_path
+from pgsluice.config.section import StoreOptions
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
 from pgsluice.stores.addresses import cloud_of, why_no_address
@@ -24,16 +25,6 @@ Merge = Literal["auto", "on_read", "on_write"]
 
 SLOW_MERGE_S = 0.2
 """The duration of a merge, in seconds, from which status suggests a cheaper way."""
-
-
-def _option_text(value: Any) -> Any:
-    """A value as deltalake takes it: text, also where TOML has true or a number."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else value
-
-
-_OptionText = Annotated[str, BeforeValidator(_option_text)]
 
 
 class DeltaSinkConfig(SinkConfig):
@@ -60,7 +51,7 @@ class DeltaSinkConfig(SinkConfig):
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
-    storage_options: dict[str, _OptionText] = Field(default_factory=dict, repr=False)
+    storage_options: StoreOptions = Field(default_factory=dict, repr=False)
     # Not an attribute "register", which classes with abstract methods have as a method.
     register_as: str | None = Field(default=None, alias="register")
 

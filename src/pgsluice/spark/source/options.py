@@ -129,11 +129,14 @@ def _subscription(text: str) -> str:
     return text
 
 
+_NO_STORE = "has to be a folder: a query cannot read a spool in an object store yet"
+
+
 def _folder(given: str | Path) -> Path:
     """The absolute path of the option ``spool``: a task may run in another working directory."""
     text = str(given)
     try:
-        if why := "has to be a folder" if URL.match(text) else why_no_path(text):
+        if why := _NO_STORE if URL.match(text) else why_no_path(text):
             raise ValueError(why)
         return home_expanded(text).absolute()
     except ValueError as error:

@@ -11,6 +11,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, Spool, SpoolReader
 from pgsluice.spool.layout import forget_subscription, record_path
 from pgsluice.spool.lock import subscription_lock
+from pgsluice.stores.spool_place import SpoolPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def subscriptions(spool: str | Path) -> list[SourceSubscription]:
             record.name,
             str(record.query.get("reads") or record.mode),
             record.position,
-            datetime.fromtimestamp(record_path(spool, record.name).stat().st_mtime, UTC),
+            datetime.fromtimestamp(record_path(Path(spool), record.name).stat().st_mtime, UTC),
             sum(info.size_bytes for info in segments if info.end > record.position),
             record.owner is Owner.CONFIG,
         )
@@ -65,9 +66,9 @@ def drop_subscription(spool: str | Path, name: str) -> None:
         ConfigError: there is no such subscription, or it belongs to a configuration.
         SpoolBusy: a query is reading it.
     """
-    record = Spool.open(spool).subscription(name)
+    record = Spool.open(Path(spool)).subscription(name)
     if record is None:
-        known = ", ".join(each.name for each in Spool.open(spool).subscriptions()) or "none"
+        known = ", ".join(each.name for each in Spool.open(Path(spool)).subscriptions()) or "none"
         raise ConfigError(
             f"the spool {spool} has no subscription {name!r}",
             hint=f"its subscriptions: {known}",
@@ -79,5 +80,5 @@ def drop_subscription(spool: str | Path, name: str) -> None:
             hint=f"drop it with `pgsluice drop CONFIG --subscription {name}`",
             option="subscription",
         )
-    with subscription_lock(spool, name):
-        forget_subscription(spool, name)
+    with subscription_lock(Path(spool), name):
+        forget_subscription(SpoolPlace.of(spool), name)

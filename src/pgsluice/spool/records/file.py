@@ -37,16 +37,7 @@ _SMALL_BYTES = 64 * 1024
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def find_record(spool_path: str | Path, name: str) -> SubscriptionRecord | None:
-    """Read a subscription's record; None before it registered.
-
-    Raises:
-        SpoolError: the record cannot be read.
-    """
-    return RecordReader(spool_path, name).read()
-
-
-def _spool_id(spool_path: str | Path) -> str | None:
+def _spool_id(spool_path: Path) -> str | None:
     """The id of the spool; None if the folder is not a spool."""
     identity = read_identity(spool_path)
     return None if identity is None else identity.spool_id
@@ -69,7 +60,7 @@ class _Content:
     whole_bytes: int = 0
 
 
-class RecordReader:
+class RecordFileReader:
     """Reads a subscription's record repeatedly; skips an unchanged file.
 
     Args:
@@ -86,7 +77,7 @@ class RecordReader:
         SpoolError: the name cannot be a subscription's.
     """
 
-    def __init__(self, spool_path: str | Path, name: str, *, is_owner: bool = False) -> None:
+    def __init__(self, spool_path: Path, name: str, *, is_owner: bool = False) -> None:
         self.path = record_path(spool_path, name)
         self.content: _Content | None = None
         self._spool_path = spool_path
@@ -169,71 +160,44 @@ class RecordReader:
             raise self._refused(f"is a record of the spool {spool_id}, not of {own}")
 
 
-class RecordStore:
-    """Saves a subscription's record; only its owner may use it.
+class RecordFile:
+    """Writes a subscription's record file; only its owner may use it."""
 
-    Attributes:
-        record: the last saved record.
-    """
-
-    def __init__(self, spool_path: str | Path, record: SubscriptionRecord) -> None:
-        self.record = record
+    def __init__(self, spool_path: Path, name: str) -> None:
         self._spool_path = spool_path
-        self._path = record_path(spool_path, record.name)
+        self._path = record_path(spool_path, name)
         self._first_bytes = 0
         self._status: tuple[int, int] | None = None
         """Inode and size of the file if a line may be appended; None: the file has to be
         replaced."""
 
-    @classmethod
-    def open(cls, spool_path: str | Path, name: str) -> RecordStore:
-        """Open the record of a registered subscription.
-
-        A save that a crash interrupted is completed if its line is complete, else removed.
+    def open(self) -> SubscriptionRecord | None:
+        """Read the record; a save that a crash interrupted is completed if its line is complete,
+        else removed.
 
         Raises:
-            SpoolError: the subscription has not registered, or its record cannot be read or
-                written.
+            SpoolError: the record cannot be read or written.
         """
-        reader = RecordReader(spool_path, name, is_owner=True)
+        reader = RecordFileReader(self._spool_path, self._path.parent.name, is_owner=True)
         record = reader.read()
-        if record is None:
-            raise SpoolError(
-                f"the subscription {name} is not known to the spool {spool_path}",
-                hint="`pgsluice run CONFIG` registers it at its first start",
-            )
-        store = cls(spool_path, record)
-        if reader.content is not None:
+        if record is not None and reader.content is not None:
             status = reader.path.stat()
-            store._first_bytes = reader.content.first_bytes
+            self._first_bytes = reader.content.first_bytes
             if reader.content.builder.written_format == RECORD_FORMAT:
-                store._status = (status.st_ino, status.st_size)
+                self._status = (status.st_ino, status.st_size)
             if status.st_size > reader.content.whole_bytes:
-                store._replace(store.record)
-        return store
+                self.replace(record)
+        return record
 
-    @classmethod
-    def create(cls, spool_path: str | Path, record: SubscriptionRecord) -> RecordStore:
-        """Register a subscription: write its first record durably; this replaces an existing
-        record.
-
-        Raises:
-            SpoolError: it could not be written.
-        """
-        store = cls(spool_path, record)
-        store._replace(record)
-        return store
-
-    def save(self, record: SubscriptionRecord) -> None:
+    def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
         """Make a record durable by appending what changed since the last save.
 
         Raises:
             SpoolError: it could not be written; readers see the previous record.
         """
-        change = encode_change(self.record, record)
+        change = encode_change(before, record)
         if change and not self._append(encode_json(change)):
-            self._replace(record)
-        self.record = record
+            self.replace(record)
 
     def _append(self, line: bytes) -> bool:
         """Append a line durably; False if the file has to be replaced instead."""
@@ -261,7 +225,7 @@ class RecordStore:
         self._status = (inode, size + len(line) + 1)
         return True
 
-    def _replace(self, record: SubscriptionRecord) -> None:
+    def replace(self, record: SubscriptionRecord) -> None:
         """Replace the file with one that has a single line."""
         self._status = None
         first = {

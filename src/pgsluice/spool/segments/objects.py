@@ -47,7 +47,8 @@ class Objects:
         Raises:
             SpoolFull, SpoolError: it could not be written.
         """
-        name = new_object(name_of(header))
+        base = name_of(header)
+        name = new_object(base, self.storage.shard(base.folder))
         return name, self.storage.put(name, lambda file: write_segment(file, header, messages))
 
     def header(self, name: str, kind: type[H]) -> H:
@@ -57,7 +58,7 @@ class Objects:
             OSError: the file cannot be opened.
             SpoolError: it is damaged, of another kind or spool, or has another file's name.
         """
-        with self.storage.open(name) as file:
+        with self.storage.open(name, is_header=True) as file:
             return self._expect(read_header(file, name), kind, name)
 
     def read(self, name: str, kind: type[H]) -> tuple[H, RawMessages]:

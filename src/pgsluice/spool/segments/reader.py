@@ -38,6 +38,7 @@ from pgsluice.spool.segments.objects import Objects, expect_kind
 from pgsluice.spool.segments.scan import RELATION, RawMessages, part_block, plain_block
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
+from pgsluice.stores.spool_place import SpoolPlace
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class SpoolReader:
     """Reads one spool; thread-safe.
 
     Args:
-        path: the spool's folder, or an opened spool.
+        path: where the spool is, or an opened spool.
         keep_bytes: keep this many bytes of read segments in memory, for a reader that reads the
             same segments for one table after the other.
 
@@ -146,7 +147,7 @@ class SpoolReader:
         SpoolError: there is no spool.
     """
 
-    def __init__(self, path: str | Path | Spool, *, keep_bytes: int = 0) -> None:
+    def __init__(self, path: SpoolPlace | Path | Spool, *, keep_bytes: int = 0) -> None:
         self.spool = path if isinstance(path, Spool) else Spool.open(path)
         self._storage: Storage = self.spool.storage
         self._objects = Objects(self.spool)
@@ -156,7 +157,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     @staticmethod
-    def is_there(path: str | Path) -> bool:
+    def is_there(path: SpoolPlace | Path) -> bool:
         """Whether there is a spool with a start, so that it can be read."""
         return Spool.exists(path) and Spool.open(path).chain_start() is not None
 
@@ -173,10 +174,10 @@ class SpoolReader:
         start = self.spool.chain_start()
         if start is None:
             raise SpoolError(
-                f"{self.spool.path} is empty: its slot was not created yet",
+                f"{self.spool.place} is empty: its slot was not created yet",
                 hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` once: it "
                 "creates the slot",
-                path=str(self.spool.path),
+                path=str(self.spool.place),
             )
         return start.floor
 
@@ -193,6 +194,7 @@ class SpoolReader:
     def frontier(self) -> Lsn:
         """Everything that the server sends up to here is durable; >= the position."""
         written = self.spool.frontier_file()  # before the listing, which may only be newer
+        self._storage.refresh()
         return max(written, self.position())
 
     def all_segments(self) -> list[SegmentInfo]:
@@ -229,22 +231,26 @@ class SpoolReader:
             SpoolHole: the chain has a gap in this range, ``start`` is before the chain's start, or
                 ``end`` is past the frontier.
         """
-        frontier = None if end is None else self.frontier()
-        candidates = [info for info in self.all_segments() if info.end > start]
+        chain = self.all_segments()
+        frontier = None
+        if end is not None and not (chain and chain[-1].end >= end):
+            frontier = self.frontier()
+            chain = self.all_segments()
+        candidates = [info for info in chain if info.end > start]
         floor = self.start()  # after the listing, so that it tells what retention has deleted
         if start < floor:
             raise SpoolHole(
                 f"the spool begins at {floor}; {start} is before that",
                 hint="the changes before it were deleted: the tables have to be copied again",
                 lsn=start,
-                path=str(self.spool.path),
+                path=str(self.spool.place),
             )
         if end is not None and frontier is not None and end > frontier:
             raise SpoolHole(
                 f"the spool ends at {frontier}; {end} is past that",
                 hint="is this the spool that the checkpoint was made with?",
                 lsn=end,
-                path=str(self.spool.path),
+                path=str(self.spool.place),
             )
         return self._follow(candidates, start, end)
 

@@ -32,6 +32,7 @@ DISK_SHARE = 0.9
 """The share of the disk that may be in use if ``max_bytes`` is not set: see :func:`used_share`."""
 _ROOM_SHARE = 0.95
 """A full spool counts as full until its size is below this share of the limit."""
+_PAUSE_S, _REMOTE_PAUSE_S = 1.0, 10.0
 ALL_TABLES = "*"
 
 
@@ -247,12 +248,19 @@ class Retention:
         self._is_full = False
         self._found: _FoundHolds | None = None
 
+    @property
+    def pause_s(self) -> float:
+        """The time between two steps, in seconds: in a store, each has a price."""
+        return _REMOTE_PAUSE_S if self._spool.place.is_remote and not self._is_full else _PAUSE_S
+
     def step(self) -> RetentionState:
         """Delete segments that no hold needs; at the size limit, drop holds and delete more.
 
         Raises:
+            SpoolTaken: another process writes the spool.
             SpoolError: a file of the spool's writer cannot be read or deleted.
         """
+        self._writer.check_epoch()
         records, errors = self._read_records()
         released = self._spool.released()
         kept = still_released(records, released, self._writer.reader.start(), errors)
@@ -292,7 +300,7 @@ class Retention:
         """
         records: list[SubscriptionRecord] = []
         errors: dict[str, SpoolError] = {}
-        for name in subscription_names(self._spool.path):
+        for name in subscription_names(self._spool.place):
             try:
                 record = self._spool.subscription(name)
             except SpoolError as error:
@@ -305,6 +313,8 @@ class Retention:
         share = _ROOM_SHARE if self._is_full else 1.0
         if self._policy.max_bytes is not None:
             return self._writer.size_bytes() >= self._policy.max_bytes * share
+        if self._spool.place.is_remote:
+            return False
         usage = shutil.disk_usage(self._spool.path)
         return used_share(usage.used, usage.free) >= DISK_SHARE * share
 

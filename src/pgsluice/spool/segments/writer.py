@@ -14,12 +14,24 @@ transaction is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.layout import PARTS, PREPARED, SEGMENTS, PartName
+from pgsluice.spool.layout import (
+    COMMITS,
+    FRONTIER,
+    IDENTITY,
+    PARTS,
+    PREPARED,
+    RELEASED,
+    SEGMENTS,
+    START,
+    PartName,
+)
 from pgsluice.spool.lock import writer_lock
 from pgsluice.spool.segments.block import FACTS_TAG, InForce, MessageBlock, relations_of
 from pgsluice.spool.segments.chain import ChainEnd, Written
@@ -37,26 +49,34 @@ class SpoolWriter:
     Args:
         spool: a spool whose chain has a start.
         patience_s: how long to wait for another writer that is about to end, in seconds.
+        confirm: called after the epoch is raised and before anything else is changed; raises if
+            another process receives from the slot.
 
     Attributes:
         reader: reads the same files; for the writer's own thread only.
         parts: writes the transactions in parts.
 
     Raises:
-        SpoolBusy: another process writes the spool.
+        SpoolBusy: another process on this machine writes the spool.
+        SpoolTaken: one on another machine has begun to, at the same time.
         SpoolError: the spool is still an intent, or its files cannot be written.
     """
 
-    def __init__(self, spool: Spool, patience_s: float = 0.0) -> None:
+    def __init__(
+        self, spool: Spool, patience_s: float = 0.0, confirm: Callable[[], None] = lambda: None
+    ) -> None:
         self.spool = spool
         self._lock = writer_lock(spool.path, patience_s)
         self._lock.acquire()
         try:
             self.reader = SpoolReader(spool)
             self.reader.start()
+            epoch = spool.raise_epoch()
+            confirm()
+            spool.storage.own((IDENTITY, START, FRONTIER, COMMITS, RELEASED))
             position = self.reader.position()
             self._recent = RecentCommits(self.reader, position)
-            self._chain = ChainEnd(spool, spool.raise_epoch(), self._recent, position)
+            self._chain = ChainEnd(spool, epoch, self._recent, position)
             self.parts = PartsWriter(self._chain)
             self._clean_up()
             self._frontier = self.reader.frontier()
@@ -125,6 +145,14 @@ class SpoolWriter:
         for entry in storage.entries(PARTS):
             if entry.name not in named and PartName.parse(entry.base) is not None:
                 storage.delete(entry.name)
+
+    def check_epoch(self) -> None:
+        """Check that no other writer has opened the spool; called once the slot is this one's.
+
+        Raises:
+            SpoolTaken: another one has.
+        """
+        self.spool.check_epoch(self.epoch)
 
     def forget_connection(self) -> None:
         """Prepare for a new connection: the server announces each relation again before its
@@ -257,5 +285,4 @@ class SpoolWriter:
         failpoint("spool.after_commits")
         self.spool.raise_floor(start, floor)
         failpoint("spool.after_floor")
-        for name in [info.name for info in released] + parts:
-            self.spool.storage.delete(name)
+        self.spool.storage.delete(*(info.name for info in released), *parts)

@@ -68,7 +68,7 @@ class ReceivedLive:
 
     def __init__(self, config: Config) -> None:
         self._source = config.source
-        self._reader = SpoolReader(config.spool.path)
+        self._reader = SpoolReader(config.spool.place)
 
     def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
         """See :class:`Received`."""
@@ -116,8 +116,8 @@ class ReceivedOnce:
 
     def __init__(self, config: Config, capture: CaptureProcess, stop: threading.Event) -> None:
         self._max_bytes = config.spool.max_bytes
-        self._path = config.spool.path
-        self._reader = SpoolReader(config.spool.path)
+        self._place = config.spool.place
+        self._reader = SpoolReader(config.spool.place)
         self._capture = capture
         self._stop = stop
         self._starting = threading.Lock()
@@ -176,7 +176,7 @@ class ReceivedOnce:
             details=[said] if said else [],
             hint=f"{more_room}: a transaction has to fit into the spool, and what slower "
             "subscriptions still need",
-            path=str(self._path),
+            path=str(self._place),
         )
 
     def _await(self, is_done: Callable[[], bool]) -> bool:

@@ -28,7 +28,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
-from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.layout import staging_path, subscription_folder
 from pgsluice.subscription.base.barrier import (
     BarrierAnswer,
     barrier_versions,
@@ -99,8 +99,8 @@ class Batches:
         self._tables = tables
         self._rules = rules
         self._results = results
-        self._reader = SpoolReader(config.spool.path)
-        self._folder = subscription_folder(config.spool.path, subscription.name)
+        self._reader = SpoolReader(config.spool.place)
+        self._folder = subscription_folder(config.spool.folder, subscription.name)
         self._ends = BatchEnds(self._reader, subscription)
         self._confirmations = Confirmations(subscription.sink.confirms_after_s)
 
@@ -160,7 +160,7 @@ class Batches:
         versions = barrier_versions(self._folder)
         settings = self.subscription  # others may come at any time
         return ApplyTables(
-            spool_path=str(self._config.spool.path),
+            spool=self._config.spool.place,
             spool_id=self._reader.spool.identity.spool_id,
             sink=sink_options(settings),
             options=table_options(settings),
@@ -170,7 +170,7 @@ class Batches:
             large_bytes=large_batch.LARGE_BYTES,
             piece_bytes=large_batch.PIECE_BYTES,
             commits_may_be_lost=settings.sink.confirms_after_s > 0,
-            staging_path=str(self._folder / "staging"),
+            staging_path=staging_path(self._config.spool.place, settings.name),
         )
 
     def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:

@@ -15,6 +15,7 @@ from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.layout import SEGMENTS, subscription_folder
 from pgsluice.spool.notices import FolderNotices
 from pgsluice.spool.segments.batch_limits import BatchLimits
+from pgsluice.spool.storage import make_folder
 from pgsluice.subscription.base.barrier import BarrierWait
 
 
@@ -27,6 +28,8 @@ class BatchEnds:
             subscription.max_rows_per_batch, subscription.max_bytes_per_batch
         )
         path = reader.spool.path
+        if reader.spool.place.is_remote:  # capture on this machine announces segments there
+            make_folder(path / SEGMENTS)
         self._notices = FolderNotices(path / SEGMENTS)
         self._barrier = BarrierWait(subscription_folder(path, subscription.name))
 

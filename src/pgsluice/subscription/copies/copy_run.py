@@ -83,7 +83,7 @@ class CopyRun:
         self._is_alone = is_alone
         self._oids: frozenset[int] = frozenset()
         self._settings = site.share.settings
-        folder = subscription_folder(site.config.spool.path, self._settings.name)
+        folder = subscription_folder(site.config.spool.folder, self._settings.name)
         self._kept = KeptCopies(folder, number)
 
     # Claim
@@ -234,7 +234,7 @@ class CopyRun:
         return CopyTables(
             self._site.config.source.dsn,
             snapshot,
-            Spool.open(self._site.config.spool.path).identity.spool_id,
+            Spool.open(self._site.config.spool.place).identity.spool_id,
             sink_options(self._settings),
             table_options(self._settings),
         )

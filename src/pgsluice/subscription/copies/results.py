@@ -31,7 +31,7 @@ def is_wanted(site: CopySite, work: CopyWork, snapshot: Snapshot) -> bool:
         table is not None
         and is_planned(table, work)
         and min(table.applied_through, snapshot.position)
-        >= SpoolReader(site.config.spool.path).start()
+        >= SpoolReader(site.config.spool.place).start()
     )
 
 

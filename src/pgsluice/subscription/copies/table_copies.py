@@ -210,7 +210,7 @@ class TableCopies:
                 return
             failpoint("copy.before_renamed")
             task = CopyRenamed(
-                Spool.open(self._site.config.spool.path).identity.spool_id,
+                Spool.open(self._site.config.spool.place).identity.spool_id,
                 sink_options(settings),
             )
             spark, workers = self._site.share.spark(), settings.copy_workers

@@ -96,7 +96,7 @@ class CatalogLooks:
         ):
             connection.execute(LIMITS)
             self.has_aware_streams = notices_partitions(connection)
-            identity = Spool.open(self._config.spool.path).identity
+            identity = Spool.open(self._config.spool.place).identity
             has_changed = self._changes.have_come(connection)
             is_another = self._looked_for != self._subject(identity)
             if not (is_needed or has_changed or is_another or self._waits_unseen()):
@@ -123,7 +123,7 @@ class CatalogLooks:
         """
         # The publications that the stream is asked for now: those of pgsluice may have a second
         # one, and a new one joins only when the spool has passed its creation.
-        publications = Spool.open(self._config.spool.path).identity.publications
+        publications = Spool.open(self._config.spool.place).identity.publications
         keys = table_options(self.subscription).keys
         return source_tables(connection, publications, self._rules, keys, self._filters)
 

@@ -56,7 +56,7 @@ class CatalogTables:
     ) -> None:
         self.subscription = subscription
         self._spark = spark
-        self._spool = config.spool.path
+        self._spool = config.spool.folder
         self._tables = tables
         self._comments = TargetComments(config)
         self._comments_at = 0.0

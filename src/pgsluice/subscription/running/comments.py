@@ -31,7 +31,7 @@ class TargetComments:
 
     def __init__(self, config: Config) -> None:
         self._dsn = config.source.dsn
-        self._spool = config.spool.path
+        self._spool = config.spool.place
         self._compared: dict[int, tuple[int, TableComments]] = {}
         self._logged: dict[int, str] = {}
 

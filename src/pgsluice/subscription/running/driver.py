@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import threading
 from collections.abc import Callable
 
@@ -15,11 +14,12 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.spool import RecordStore, SpoolReader, TableState
-from pgsluice.spool.layout import subscription_folder
+from pgsluice.spool.layout import staging_path, subscription_folder
 from pgsluice.subscription.base.options import too_many_copy_cores
 from pgsluice.subscription.base.received import Received
 from pgsluice.subscription.batches.batches import Batches
 from pgsluice.subscription.batches.results import BatchResults
+from pgsluice.subscription.batches.tasks.shared_batch import clear, staging_folder
 from pgsluice.subscription.copies.pending import PendingCopies
 from pgsluice.subscription.copies.progress import CopyCounts
 from pgsluice.subscription.copies.scheduler import CopyScheduler
@@ -71,14 +71,14 @@ class SubscriptionDriver:
         self.report = report
         self.is_look_due = threading.Event()
         self.tables = SubscriptionTables(store, report)
-        self._reader = SpoolReader(config.spool.path)
+        self._reader = SpoolReader(config.spool.place)
         self._rules = PublicationRules.of(config, subscription)
         self._results = BatchResults(subscription, self.tables, self._reader, report)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
         self.batches = Batches(
             scheduler.spark, config, subscription, self.tables, self._rules, self._results
         )
-        folder = subscription_folder(config.spool.path, subscription.name)
+        folder = subscription_folder(config.spool.folder, subscription.name)
         rate = subscription.copy_rate
         self.copies = TableCopies(
             CopySite(
@@ -98,7 +98,8 @@ class SubscriptionDriver:
         self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
         self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
-        shutil.rmtree(folder / "staging", ignore_errors=True)
+        place = config.spool.place
+        clear(staging_folder(place, staging_path(place, subscription.name)))
         if sentence := too_many_copy_cores(config, subscription):
             logger.warning("%s: %s", subscription.name, sentence)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from pgsluice.capture import CaptureProcess, PreparedSource
+from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
@@ -50,7 +50,7 @@ class RunLoop:
         self,
         reloading: Reloading,
         session: ContextOnDemand,
-        capture: CaptureProcess,
+        capture: CaptureProcess | CaptureElsewhere,
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
         received: ReceivedOnce | None = None,
@@ -200,7 +200,7 @@ class RunLoop:
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
         """Apply changes up to the target, in several rounds if the spool cannot hold them all at
         once."""
-        reader = SpoolReader(self._reloading.config.spool.path)
+        reader = SpoolReader(self._reloading.config.spool.place)
         before: Lsn | None = None
         while not received.reached(target):
             if before == reader.frontier():

@@ -99,7 +99,7 @@ class Reloading:
     def _leave(self, settings: dict[str, str]) -> None:
         left = RunSettings(os.getpid(), str(self.config.path), self._began_at, settings)
         for driver in self._drivers:
-            write_run_settings(self.config.spool.path, driver.subscription.name, left)
+            write_run_settings(self.config.spool.folder, driver.subscription.name, left)
 
 
 def words_of_left(found: Difference, name: str, read_at: float) -> str:

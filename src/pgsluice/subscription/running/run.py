@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -23,6 +24,7 @@ from pgsluice.spark.installed import refuse_connect, require_spark
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.running.session import RunSession
 
@@ -38,6 +40,7 @@ def run(
     config: Config,
     *,
     once: bool = False,
+    captures: bool = True,
     names: Sequence[str] | None = None,
     report: Callable[[MetricsEvent], None] | None = None,
     stop: threading.Event | None = None,
@@ -47,6 +50,8 @@ def run(
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
     Args:
+        captures: receive, too; otherwise another process does (``pgsluice capture``), perhaps on
+            another machine. Not with ``once``.
         names: the subscriptions to run; None: all that are enabled.
         reread: polled; returns a configuration when its settings are to be taken over
             (:mod:`pgsluice.config.in_force`). If it raises ConfigError, the settings stay.
@@ -61,6 +66,11 @@ def run(
         SparkFailed: Spark's JVM ended or Spark's jobs failed, again and again.
         TablesUnfinished: with ``once``: a table is parked, or has not reached the position.
     """
+    if once and not captures:
+        raise ConfigError(
+            "--once needs a capture of its own, and --without-capture starts none",
+            hint="leave one of the two out",
+        )
     chosen = _chosen(config, names)
     require_spark()
     refuse_connect(config.spark)
@@ -68,33 +78,43 @@ def run(
     stop = stop if stop is not None else threading.Event()
     try:
         with ExitStack() as stack:
-            _run(config, chosen, once, report or _ignore, stop, reread, stack, owns_process)
+            in_force = _InForce(config, once=once, captures=captures)
+            _run(in_force, chosen, report or _ignore, stop, reread, stack, owns_process)
     except Exception:
         # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
         if not stop.is_set():
             raise
 
 
+@dataclass(slots=True)
+class _InForce:
+    """What a run was asked for, with the configuration that is in force."""
+
+    config: Config
+    once: bool
+    captures: bool
+
+
 def _run(
-    config: Config,
+    asked: _InForce,
     chosen: Sequence[SubscriptionConfig],
-    once: bool,
     report: Callable[[MetricsEvent], None],
     stop: threading.Event,
     reread: Callable[[], Config | None],
     stack: ExitStack,
     owns_process: bool,
 ) -> None:
-    in_force, began_at = config, time.time()
+    config, once, began_at = asked.config, asked.once, time.time()
     session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
     # The JVM starts beside all that comes before the first copies.
     if not once or _copies_wait(config, chosen):
         session.begin()
     for subscription in chosen:
-        stack.enter_context(subscription_lock(config.spool.path, subscription.name))
+        stack.enter_context(subscription_lock(config.spool.folder, subscription.name))
+        stack.enter_context(ActiveRun(config.spool.place, subscription.name))
     # So does the import of what the JVM does not need. All is imported before threads use it.
     load_pyspark(owns_process=session.is_ours and owns_process)
-    from pgsluice.capture import CaptureProcess, prepare_source
+    from pgsluice.capture import CaptureElsewhere, CaptureProcess, await_spool, prepare_source
     from pgsluice.sinks import make_sink
     from pgsluice.subscription.base.options import sink_options
     from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
@@ -106,14 +126,22 @@ def _run(
 
     for subscription in chosen:
         make_sink(sink_options(subscription))
-    stack.enter_context(capture_states(config.spool.path, report))
-    report(RunStep("preparing the slot"))
-    prepared = stack.enter_context(
-        prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
-    )
+    stack.enter_context(capture_states(config.spool.folder, report))
+    if asked.captures:
+        report(RunStep("preparing the slot"))
+        prepared = stack.enter_context(
+            prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
+        )
+    else:
+        report(RunStep("waiting for the spool, which `pgsluice capture` makes"))
+        prepared = stack.enter_context(await_spool(config, stop.is_set))
     stores = [_registered(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
-    capture = stack.enter_context(CaptureProcess(config, once=once))
+    capture: CaptureProcess | CaptureElsewhere = (
+        stack.enter_context(CaptureProcess(config, once=once))
+        if asked.captures
+        else CaptureElsewhere()
+    )
 
     def look() -> None:
         if stop.is_set():
@@ -123,9 +151,10 @@ def _run(
     def work(spark: ContextOnDemand) -> None:
         report(RunStep("looking at the tables"))
         scheduler = CopyScheduler(spark)
-        receives_once = ReceivedOnce(config, capture, stop) if once else None
+        own = capture if isinstance(capture, CaptureProcess) and once else None
+        receives_once = None if own is None else ReceivedOnce(config, own, stop)
         received = receives_once or ReceivedLive(config)
-        nonlocal in_force
+        in_force = asked.config
         drivers = [
             SubscriptionDriver(
                 in_force, in_force.subscription(each.name), store, report, scheduler, received
@@ -136,7 +165,7 @@ def _run(
         try:
             RunLoop(reloading, spark, capture, drivers, stop, receives_once).run(prepared, target)
         finally:
-            in_force = reloading.config
+            asked.config = reloading.config
 
     session.work(work, look, lambda: [_reached(store.record) for store in stores])
     if target is not None and not stop.is_set():
@@ -153,7 +182,7 @@ def _copies_wait(config: Config, chosen: Sequence[SubscriptionConfig]) -> bool:
     """Whether tables need a copy according to the records; a copy needs Spark."""
     from pgsluice.spool import find_record
 
-    records = [find_record(config.spool.path, subscription.name) for subscription in chosen]
+    records = [find_record(config.spool.place, subscription.name) for subscription in chosen]
     return any(
         record is None or not record.tables or any(t.is_to_copy for t in record.tables.values())
         for record in records
@@ -183,9 +212,9 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore
     """
     from pgsluice.spool import Owner, RecordStore, SpoolReader, SubscriptionRecord, find_record
 
-    reader = SpoolReader(config.spool.path)
-    if find_record(config.spool.path, subscription.name) is not None:
-        return RecordStore.open(config.spool.path, subscription.name)
+    reader = SpoolReader(config.spool.place)
+    if find_record(config.spool.place, subscription.name) is not None:
+        return RecordStore.open(config.spool.place, subscription.name)
     # The spool's first subscription may have all that it holds.
     begin = reader.position() if reader.spool.subscriptions() else reader.start()
     record = SubscriptionRecord(
@@ -196,7 +225,7 @@ def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore
         registered=begin,
         position=begin,
     )
-    return RecordStore.create(config.spool.path, record)
+    return RecordStore.create(config.spool.place, record)
 
 
 def _flush_lsn(config: Config) -> Lsn:
@@ -219,11 +248,11 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     """
     from pgsluice.spool import SpoolReader, find_record
 
-    reader = SpoolReader(config.spool.path)
+    reader = SpoolReader(config.spool.place)
     last = max((info.end for info in reader.all_segments() if info.end <= target), default=Lsn(0))
     parked, behind, unfinished = [], [], set()
     for name in names:
-        record = find_record(config.spool.path, name)
+        record = find_record(config.spool.place, name)
         for oid, table in record.tables.items() if record is not None else ():
             title = f"{name}: {table.title}"
             why = (table.error or "").removeprefix(f"{table.title}: ")

@@ -117,7 +117,7 @@ class RunSession:
             starting.end()
 
     def _new(self) -> StartingContext:
-        log = self._config.spool.path / SPARK_LOG
+        log = self._config.spool.folder / SPARK_LOG
         is_daemon_ours = self._settings["spark.python.daemon.module"] == _DAEMON
         return StartingContext(
             self._settings,

@@ -54,8 +54,8 @@ class RunningSubscription:
         self._has_begun = False
         self._ending = ending
         self._poll_s = config.source.catalog_poll_s
-        self._spool = config.spool.path
-        self._folder = subscription_folder(config.spool.path, driver.subscription.name)
+        self._spool = config.spool.place
+        self._folder = subscription_folder(config.spool.folder, driver.subscription.name)
         self._looked_at = time.monotonic()
         self._batches = BatchThread(driver, ending)
         self._retry_at = 0.0

@@ -156,7 +156,7 @@ class SuspiciousTables:
         self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
     ) -> None:
         marked = self.marked()
-        spool = Spool.open(self._config.spool.path)
+        spool = Spool.open(self._config.spool.place)
         titles = [table.title for table in marked.values()]
         folder = spool.subscription_folder(self.subscription.name)
         with (

@@ -29,6 +29,7 @@ from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.stores.local import LocalFolder
+from pgsluice.stores.places import folder_at
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
@@ -384,7 +385,7 @@ def test_attempts_to_commit_agree_on_what_becomes_of_staged_changes(
 
 def test_an_attempt_of_an_earlier_batch_decides_nothing(tmp_path: Path) -> None:
     """It may go on after its batch has ended, and would delete files that a version names."""
-    batch = SharedBatch(cast("Any", None), cast("Any", None), (), tmp_path)
+    batch = SharedBatch(cast("Any", None), cast("Any", None), (), folder_at(str(tmp_path)))
     (tmp_path / "second.undecided").touch()
     assert not batch._decides("first", "deleted")
     assert batch._decides("second", "kept")

@@ -140,7 +140,7 @@ class Registration:
         self._save(replace(record, query={**record.query, _PLANNED: json.dumps(end)}))
 
     def _save(self, record: SubscriptionRecord) -> None:
-        RecordStore.open(self._reader().spool.path, self._name).save(record)
+        RecordStore.open(self._reader().spool.place, self._name).save(record)
 
     @property
     def _reads(self) -> str:
@@ -160,7 +160,7 @@ class Registration:
         )
         if self._options.starting_position == SNAPSHOT:
             record = replace(record, query={**record.query, "begins_with": SNAPSHOT})
-        RecordStore.create(reader.spool.path, record)
+        RecordStore.create(reader.spool.place, record)
         _LOG.warning("subscription %s starts at %s: %s", self._name, position, what)
         return record
 

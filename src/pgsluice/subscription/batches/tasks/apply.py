@@ -26,6 +26,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.large_batch import (
     LARGE_BYTES,
@@ -53,7 +54,7 @@ class ApplyTables:
     """Applies tables' work in tasks; picklable.
 
     Attributes:
-        spool_path: the spool's folder on the executors.
+        spool: where the spool is, on the executors, too.
         spool_id: the expected id of the spool.
         keep_versions: the target versions, by relation OID, that readers of consistent checkpoints
             need.
@@ -64,11 +65,11 @@ class ApplyTables:
         large_bytes: a table with more bytes of changes than this is read in pieces.
         piece_bytes: the size of a piece.
         commits_may_be_lost: other programs may overwrite commits in the target's store.
-        staging_path: the subscription's folder for files that tasks of a batch exchange; None:
-            tasks do not share one table's batch.
+        staging_path: the subscription's folder for files that tasks of a batch exchange, in a store
+            below the spool; None: tasks do not share one table's batch.
     """
 
-    spool_path: str
+    spool: SpoolPlace | Path
     spool_id: str
     sink: dict[str, Any]
     options: TableOptions
@@ -89,7 +90,7 @@ class ApplyTables:
         """
         small = [work for work in works if work.size_bytes <= _SMALL_BYTES]
         large = [work for work in works if work.size_bytes > _SMALL_BYTES]
-        run = partial(self.run, reader=SpoolReader(Path(self.spool_path), keep_bytes=_KEEP_BYTES))
+        run = partial(self.run, reader=SpoolReader(self.spool, keep_bytes=_KEEP_BYTES))
         began = time.monotonic()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             results = [*threads.map(partial(attempt, run), small)]
@@ -259,7 +260,7 @@ class ApplyTables:
         rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
         return TableChanges(
             work,
-            reader or SpoolReader(Path(self.spool_path)),
+            reader or SpoolReader(self.spool),
             self.options,
             rules,
             self.sends_all_origins,

@@ -37,6 +37,10 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
 from pgsluice.spark.jobs.lost_workers import again_in_stage
 from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
+from pgsluice.spool.object_storage import folder_of
+from pgsluice.stores.contract import Folder, NameTaken, Span, StoreError
+from pgsluice.stores.places import folder_at
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.large_batch import Outline
@@ -63,17 +67,19 @@ class SlicedPiece:
     user can write.
 
     Attributes:
+        folder, name: where the file is.
         slices: offset and length of each bucket's slice in the file, in bytes.
         links: pairs of buckets that have to be netted together.
     """
 
-    path: str
+    folder: Folder
+    name: str
     slices: Mapping[int, tuple[int, int]]
     links: frozenset[tuple[int, int]]
 
     @classmethod
     def write(
-        cls, folder: Path, runs: Iterable[RelationChanges], key: tuple[str, ...]
+        cls, folder: Folder, runs: Iterable[RelationChanges], key: tuple[str, ...]
     ) -> SlicedPiece:
         """Slice a piece of changes by bucket, and write the slices.
 
@@ -91,13 +97,15 @@ class SlicedPiece:
             for bucket, chosen in zip(buckets.tolist(), np.split(order, firsts[1:]), strict=True):
                 by_bucket.setdefault(bucket, []).append(run.take(chosen))
         slices: dict[int, tuple[int, int]] = {}
-        path = folder / f"{uuid.uuid4()}.changes"
-        with naming(folder), path.open("wb") as file:
+        name = f"{uuid.uuid4()}.changes"
+        with naming(folder.path or folder.uri), folder.write(name) as file:
             for bucket, chosen_runs in by_bucket.items():
                 begin = file.tell()
                 pickle.dump(chosen_runs, file, pickle.HIGHEST_PROTOCOL)
                 slices[bucket] = begin, file.tell() - begin
-        return cls(str(path), slices, frozenset(links))
+        if folder.path is None:
+            folder.settle([name])
+        return cls(folder, name, slices, frozenset(links))
 
     def size(self, buckets: Collection[int]) -> int:
         """The size of some buckets' slices, in bytes."""
@@ -105,12 +113,12 @@ class SlicedPiece:
 
     def read(self, buckets: Sequence[int]) -> list[RelationChanges]:
         """Read the changes of some buckets, including the changes that every bucket needs."""
+        wanted = [bucket for bucket in (*buckets, EVERY_BUCKET) if bucket in self.slices]
         runs: list[RelationChanges] = []
-        with Path(self.path).open("rb") as file:
-            for bucket in (*buckets, EVERY_BUCKET):
-                if bucket in self.slices:
-                    file.seek(self.slices[bucket][0])
-                    runs += pickle.load(file)  # noqa: S301 - our own tasks wrote it
+        if wanted:
+            spans = [Span(*self.slices[bucket]) for bucket in wanted]
+            for data in self.folder.read_spans(self.name, spans):
+                runs += pickle.loads(data)  # noqa: S301 - our own tasks wrote it
         return runs
 
 
@@ -180,7 +188,7 @@ class SharedBatch:
     task: ApplyTables
     work: TableWork
     key: tuple[str, ...]
-    folder: Path
+    folder: Folder
 
     @classmethod
     def of(cls, task: ApplyTables, work: TableWork) -> SharedBatch | None:
@@ -190,12 +198,13 @@ class SharedBatch:
             return None
         if work.known.key is None:
             return None
-        return cls(task, work, work.known.key, Path(task.staging_path))
+        folder = staging_folder(task.spool, task.staging_path)
+        return cls(task, work, work.known.key, folder)
 
     def run(self, spark: SparkContext) -> TaskResult | Failure | None:
         """Apply the batch. None: nothing was done; the batch has to be applied in one task."""
         # What an earlier batch left that was killed; one batch at a time has the folder.
-        shutil.rmtree(self.folder, ignore_errors=True)
+        clear(self.folder)
         try:
             return self._run(spark)
         except _TaskFailedError as failed:
@@ -203,7 +212,7 @@ class SharedBatch:
         except PgsluiceError as error:
             return Failure.of(error)
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            clear(self.folder)
 
     def _run(self, spark: SparkContext) -> TaskResult | None:
         started = time.monotonic()
@@ -212,9 +221,10 @@ class SharedBatch:
             return begun.done_before
         if not begun.can_stage:
             return None
-        self.folder.mkdir(parents=True, exist_ok=True)
         batch = uuid.uuid4().hex
-        (self.folder / f"{batch}.{_UNDECIDED}").touch()
+        if (path := self.folder.path) is not None:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / f"{batch}.{_UNDECIDED}").touch()
         changes = self.task.changes(self.work)
         sliced = _each(spark, self._slice, changes.chunks(begun.after, self.work.through))
         outline = Outline.joined([each.outline for each in sliced])
@@ -322,11 +332,34 @@ class SharedBatch:
         """Whether this attempt may commit or delete the staged changes: the first attempt of the
         batch that asks decides for all.
 
-        The decision is the name of a file, because renaming needs no room on the disk.
+        On a disk, the decision is the name of a file, because renaming needs no room. In a store,
+        it is the content of an object that only one attempt can create.
         """
-        with suppress(FileNotFoundError):
-            (self.folder / f"{batch}.{_UNDECIDED}").rename(self.folder / f"{batch}.{fate}")
-        return (self.folder / f"{batch}.{fate}").exists()
+        if (path := self.folder.path) is not None:
+            with suppress(FileNotFoundError):
+                (path / f"{batch}.{_UNDECIDED}").rename(path / f"{batch}.{fate}")
+            return (path / f"{batch}.{fate}").exists()
+        name = f"{batch}.fate"
+        try:
+            self.folder.create(name, f"{fate} {uuid.uuid4()}".encode())
+        except NameTaken:
+            return self.folder.read(name).startswith(fate.encode())
+        return True
+
+
+def staging_folder(spool: SpoolPlace | Path, path: str) -> Folder:
+    """The folder for files that tasks of a batch exchange: on a disk, or in the spool's store."""
+    spool = SpoolPlace.of(spool)
+    return folder_of(spool, path) if spool.is_remote else folder_at(path)
+
+
+def clear(folder: Folder) -> None:
+    """Delete a folder's files, if that is possible now."""
+    if folder.path is not None:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return
+    with suppress(StoreError):
+        folder.delete(*(stored.name for stored in folder.entries()))
 
 
 def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:

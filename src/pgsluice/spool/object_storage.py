@@ -1,0 +1,271 @@
+"""The spool's files in an object store: segments, parts, and small objects that are replaced.
+
+An object is created only if its name is free, and a small object is replaced only if it is the one
+that this process knows. So two writers cannot overwrite each other: the second one gets
+:class:`SpoolTaken`. A write is durable when it returns. Errors of the store are
+:class:`pgsluice.stores.contract.StoreError`, after which the object may still appear.
+
+Each listing is a paid request, so a reader lists at most once a second. Where capture runs on the
+same machine, it announces each segment by a file in the machine's folder, and a reader lists only
+after an announcement. Names of segments rise, so a long listing is continued from its last name.
+The writer itself lists once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from pgsluice.errors import SpoolTaken
+from pgsluice.failpoints import failpoint
+from pgsluice.small_files import replace_text
+from pgsluice.spool.storage import Entry, LocalStorage, Storage, is_shard, shard_now
+from pgsluice.stores.contract import Changed, Folder, NameTaken, Span
+from pgsluice.stores.ranged_files import RangedFile
+from pgsluice.stores.spool_place import SpoolPlace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_S = 1.0
+"""How old a listing may be, in seconds, while capture runs elsewhere."""
+_ANNOUNCED_POLL_S = 10.0
+"""The same while capture announces its segments on this machine."""
+_HEARTBEAT_S = 30.0
+"""The age, in seconds, from which an announcement is that of a capture that has ended."""
+_PAGE = 900
+"""Longer listings are continued: a store lists a thousand names by one request."""
+_WHOLE_S = 60.0
+"""The time between two whole listings, in seconds: only they show what was deleted."""
+_TAIL_BYTES = 64 * 1024
+_SMALL_BYTES = 256 * 1024
+_NEWEST = "newest"
+_SEGMENTS = "segments"
+_base_name = attrgetter("name")
+
+
+def open_storage(place: SpoolPlace | Path | str) -> Storage:
+    """The storage of a spool's files; nothing is accessed yet.
+
+    Raises:
+        ConfigError: the store's client is not installed.
+    """
+    place = SpoolPlace.of(place)
+    return ObjectStorage(place) if place.is_remote else LocalStorage(place.folder)
+
+
+def folder_of(place: SpoolPlace, name: str = "") -> Folder:
+    """The store's folder of a spool, or one below it."""
+    from pgsluice.stores.places import folder_at  # it loads Arrow
+
+    assert place.url is not None
+    return folder_at(f"{place.url}/{name}" if name else place.url, place.options)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """A listing, and when it was made by the monotonic clock.
+
+    Attributes:
+        whole_at: when all names were listed.
+        announced: the newest announcement before that.
+    """
+
+    entries: list[Entry]
+    at: float
+    whole_at: float
+    announced: Hashable
+
+
+class Announcements:
+    """A file of this machine by which capture announces segments to runs beside it.
+
+    It is in a folder that :class:`pgsluice.spool.notices.FolderNotices` watches.
+    """
+
+    def __init__(self, machine_folder: Path) -> None:
+        self._path = machine_folder / _SEGMENTS / _NEWEST
+
+    def announce(self, name: str) -> None:
+        """Announce a segment; errors of the disk are ignored, because readers also poll."""
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_text(self._path, name)
+
+    def still_there(self) -> None:
+        """Say that this capture still runs."""
+        with suppress(OSError):
+            self._path.touch()
+
+    def newest(self) -> tuple[Hashable, bool]:
+        """What identifies the newest announcement, and whether its capture still runs."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None, False
+        return (status.st_ino, status.st_mtime_ns), time.time() - status.st_mtime < _HEARTBEAT_S
+
+
+class ObjectStorage:
+    """Objects below a prefix of an object store; see :class:`pgsluice.spool.storage.Storage`."""
+
+    def __init__(self, place: SpoolPlace) -> None:
+        self._place = place
+        self._folder = folder_of(place)
+        self._listings: dict[str, _Listing] = {}
+        self._sizes: dict[str, int] = {}
+        self._tags: dict[str, Hashable | None] = {}
+        self._own: dict[str, bytes | None] | None = None
+        self.announcements = Announcements(place.folder)
+
+    def put(self, name: str, fill: Callable[[BinaryIO], None]) -> int:
+        content = io.BytesIO()
+        fill(content)
+        data = content.getvalue()
+        failpoint("spool.before_put")
+        try:
+            self._folder.create(name, data)
+        except NameTaken as error:
+            raise SpoolTaken(
+                f"{self._place.named(name)} is already there: another capture has written it",
+                hint="stop one of them: a spool has one capture",
+                path=self._place.named(name),
+            ) from error
+        failpoint("spool.after_put")
+        self._note(name, len(data))
+        if name.startswith(f"{_SEGMENTS}/"):
+            self.announcements.announce(name)
+        return len(data)
+
+    def _note(self, name: str, size: int) -> None:
+        """Add an own object to its listing."""
+        self._sizes[name] = size
+        listing = self._listings.get(name.partition("/")[0])
+        if self._own is not None and listing is not None:
+            entries = [*listing.entries]  # readers know a changed listing by its identity
+            bisect.insort(entries, Entry(name, size, time.time()), key=_base_name)
+            listing.entries = entries
+
+    def replace(self, name: str, data: bytes) -> None:
+        if name not in self._tags:
+            self.expect(name)
+        tag = self._tags.pop(name)
+        try:
+            self._tags[name] = self._folder.replace(name, data, tag)
+        except Changed as error:
+            raise SpoolTaken(
+                f"another process has replaced {self._place.named(name)}",
+                hint="a spool has one capture: stop one of them",
+                path=self._place.named(name),
+            ) from error
+        if self._own is not None:
+            self._own[name] = data
+
+    def expect(self, name: str) -> None:
+        stored = self._folder.stat(name)
+        self._tags[name] = None if stored is None else stored.tag
+
+    def read(self, name: str) -> bytes | None:
+        if self._own is not None and name in self._own:
+            return self._own[name]
+        try:
+            data: bytes | None = self._folder.read(name)
+        except FileNotFoundError:
+            data = None
+        if self._own is not None:
+            self._own[name] = data
+        return data
+
+    def read_now(self, name: str) -> bytes | None:
+        """A small object as it is now, also if this process has written it."""
+        try:
+            return self._folder.read(name)
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
+        import pyarrow as pa
+
+        size = self._sizes.get(name)
+        if not is_header or size is None or size <= _SMALL_BYTES:
+            return pa.BufferReader(self._folder.read(name))
+        tail_at = size - _TAIL_BYTES
+        [tail] = self._folder.read_spans(name, [Span(tail_at, _TAIL_BYTES)])
+
+        def fetch(start: int, length: int) -> bytes:
+            if start >= tail_at:
+                return tail[start - tail_at : start - tail_at + length]
+            return self._folder.read_spans(name, [Span(start, length)])[0]
+
+        return pa.PythonFile(RangedFile(fetch, size), mode="r")
+
+    def version(self, name: str) -> Hashable:
+        """A new value at each call: what was read again may be damaged on its way."""
+        return object()
+
+    def entries(self, folder: str) -> Sequence[Entry]:
+        known = self._listings.get(folder)
+        announced, is_announced = self.announcements.newest()
+        now = time.monotonic()
+        if known is not None:
+            pause_s = _ANNOUNCED_POLL_S if is_announced else POLL_S
+            is_new = now - known.at < pause_s and announced == known.announced
+            if self._own is not None or is_new:
+                return known.entries
+        if known is not None and len(known.entries) > _PAGE and now - known.whole_at < _WHOLE_S:
+            later = self._list(folder, known.entries[-1].name)
+            entries = [*known.entries, *later] if later else known.entries
+            whole_at = known.whole_at
+        else:
+            entries, whole_at = self._list(folder), now
+            if known is not None and entries == known.entries:
+                entries = known.entries
+        self._listings[folder] = _Listing(entries, now, whole_at, announced)
+        return entries
+
+    def _list(self, folder: str, after: str = "") -> list[Entry]:
+        found = []
+        for stored in self._folder.tree(f"{folder}/", after):
+            _, shard, *rest = stored.name.split("/")
+            if len(rest) == 1 and is_shard(shard):
+                found.append(Entry(stored.name, stored.size, stored.written_at))
+                self._sizes[stored.name] = stored.size
+        return found
+
+    def refresh(self) -> None:
+        if self._own is None:
+            for listing in self._listings.values():
+                listing.at = float("-inf")
+
+    def delete(self, *names: str) -> None:
+        if not names:
+            return
+        self._folder.delete(*names)
+        gone = set(names)
+        for name in gone:
+            self._sizes.pop(name, None)
+        for folder in {name.partition("/")[0] for name in gone} & self._listings.keys():
+            listing = self._listings[folder]
+            listing.entries = [entry for entry in listing.entries if entry.name not in gone]
+
+    def shard(self, folder: str) -> str:
+        """Not before the newest one, whatever the clock says: readers list from their last name."""
+        entries = self.entries(folder)
+        newest = entries[-1].name.split("/")[1] if entries else ""
+        return max(shard_now(), newest)
+
+    def own(self, small: Collection[str]) -> None:
+        self._own = {}
+        self._listings.clear()
+        for name in small:
+            self.expect(name)
+
+    def remove_temporaries(self, folder: str) -> None:
+        """Do nothing: an object is there as a whole, or not at all."""

@@ -1,0 +1,265 @@
+"""A subscription's record in an object store: one object for each save.
+
+::
+
+    <spool>/records/<name>/<number>.json
+
+An object has what changed since the one before, or a whole record: the first one, and every
+hundredth. It says which object the last whole record is, so that a reader of the newest one knows
+what else to read. Numbers have no gaps. Objects before the last but one whole record are deleted.
+
+An object is created only if its name is free. So where two processes run the same subscription on
+two machines, with a lock on each, only one can save a record; the other one gets
+:class:`SpoolTaken` and changes nothing more.
+
+After an error of the store, the object may still appear. The next save therefore has the whole
+record, under the next number that is free.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pgsluice.errors import SpoolError, SpoolTaken
+from pgsluice.failpoints import failpoint
+from pgsluice.spool.formats import check_format, decode_json, encode_json
+from pgsluice.spool.identity import read_identity
+from pgsluice.spool.layout import RECORDS, checked_name
+from pgsluice.spool.object_storage import folder_of
+from pgsluice.spool.records.codec import RECORD_FORMAT, RecordBuilder, encode_change
+from pgsluice.spool.records.record import SubscriptionRecord
+from pgsluice.stores.contract import Folder, NameTaken, StoreError
+from pgsluice.stores.spool_place import SpoolPlace
+
+_NAME = re.compile(r"\A([0-9]{12})\.json\Z")
+_WHOLE_EVERY = 100
+_TRIES = 3
+"""How often a reader lists again, because the owner has deleted what the last listing had."""
+_NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def _object_name(number: int) -> str:
+    return f"{number:012d}.json"
+
+
+def _folder(place: SpoolPlace, name: str) -> Folder:
+    return folder_of(place, f"{RECORDS}/{checked_name(name)}")
+
+
+@dataclass(slots=True)
+class _Read:
+    """What a reader has read.
+
+    Attributes:
+        number, tag: of the newest object.
+        whole_at, whole_tag: of the last whole record.
+    """
+
+    builder: RecordBuilder
+    number: int
+    tag: object
+    whole_at: int
+    whole_tag: object
+    record: SubscriptionRecord
+
+
+class RecordObjectsReader:
+    """Reads a subscription's record repeatedly; an unchanged record costs one listing.
+
+    Attributes:
+        last: what was read; None: there is no record.
+
+    Raises:
+        SpoolError: the name cannot be a subscription's.
+    """
+
+    def __init__(self, place: SpoolPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._folder = _folder(place, name)
+        self.last: _Read | None = None
+
+    def read(self) -> SubscriptionRecord | None:
+        """See :class:`pgsluice.spool.records.store.RecordReader`."""
+        for _ in range(_TRIES):
+            tags = {
+                int(match[1]): stored.tag
+                for stored in self._folder.entries()
+                if (match := _NAME.match(stored.name))
+            }
+            if not tags:
+                self.last = None
+                return None
+            newest = max(tags)
+            if self.last is None or (self.last.number, self.last.tag) != (newest, tags[newest]):
+                try:
+                    self.last = self._read(newest, tags)
+                except FileNotFoundError:
+                    continue
+            return self.last.record
+        raise self._refused("lacks objects that its newest one needs")
+
+    def _read(self, number: int, tags: Mapping[int, object]) -> _Read:
+        """The record as of an object.
+
+        Raises:
+            FileNotFoundError: an object is not there any more.
+        """
+        newest, known = self._content(number), self.last
+        if known is None:
+            self._check_spool(newest.get("spool_id"))
+        try:
+            whole_at = int(newest["whole_at"])
+            whole_tag = tags.get(whole_at)
+            continues = known is not None and known.number < number
+            if known is not None and continues and known.whole_tag == whole_tag:
+                builder, first = known.builder, known.number + 1
+            else:
+                builder, first = RecordBuilder(int(newest["format"])), whole_at
+            self.last = None  # its builder is about to change
+            for each in range(first, number):
+                builder.apply(_change(self._content(each)))
+            builder.apply(_change(newest))
+            record = builder.build()
+        except _NOT_A_RECORD as error:
+            raise self._refused("is not a subscription's record, or it is damaged") from error
+        if record.name != self._name:
+            raise self._refused(f"is the record of the subscription {record.name}")
+        return _Read(builder, number, tags[number], whole_at, whole_tag, record)
+
+    def _content(self, number: int) -> dict[str, Any]:
+        name = _object_name(number)
+        raw = decode_json(self._folder.read(name))
+        if raw is None:
+            raise self._refused(f"is damaged: the checksum of {name} is wrong")
+        path = f"{self._folder.uri}/{name}"
+        check_format(raw.get("format"), path, oldest=RECORD_FORMAT, newest=RECORD_FORMAT)
+        if raw.get("number") != number:
+            raise self._refused(f"has object {raw.get('number')} under the name of {number}")
+        return raw
+
+    def _check_spool(self, spool_id: object) -> None:
+        own = read_identity(self._place)
+        if own is not None and spool_id != own.spool_id:
+            raise self._refused(f"is a record of the spool {spool_id}, not of {own.spool_id}")
+
+    def _refused(self, why: str) -> SpoolError:
+        return SpoolError(
+            f"{self._folder.uri} {why}",
+            hint="restore the objects; without them, `pgsluice drop CONFIG --subscription "
+            f"{self._name}` and start again: its tables are copied again",
+            path=self._folder.uri,
+        )
+
+
+_OF_THE_OBJECT = ("format", "spool_id", "number", "whole_at", "writer")
+
+
+def _change(raw: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in raw.items() if key not in _OF_THE_OBJECT}
+
+
+class RecordObjects:
+    """Writes a subscription's record; only its owner may use it."""
+
+    def __init__(self, place: SpoolPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._folder = _folder(place, name)
+        self._owner = uuid.uuid4().hex
+        self._number = 0
+        self._whole_at = 0
+        self._is_doubtful = False
+        """Whether the last save failed, and its object may still appear."""
+        identity = read_identity(place)
+        self._spool_id = None if identity is None else identity.spool_id
+
+    def open(self) -> SubscriptionRecord | None:
+        """Read the record, and continue it.
+
+        Raises:
+            SpoolError: the record cannot be read.
+        """
+        reader = RecordObjectsReader(self._place, self._name)
+        record = reader.read()
+        if reader.last is not None:
+            self._number, self._whole_at = reader.last.number, reader.last.whole_at
+        return record
+
+    def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
+        """Make a record durable by an object with what changed.
+
+        Raises:
+            SpoolTaken: another process has saved one.
+            StoreError: the store failed; the object may still appear.
+        """
+        change = encode_change(before, record)
+        if self._is_doubtful or (change and self._number + 1 - self._whole_at >= _WHOLE_EVERY):
+            self.replace(record)
+        elif change:
+            self._put(change, self._whole_at)
+
+    def replace(self, record: SubscriptionRecord) -> None:
+        """Write a whole record.
+
+        Raises:
+            SpoolTaken, StoreError: as :meth:`save`.
+        """
+        if not self._number:  # registers a subscription, perhaps again
+            self._number = max((self._numbered(each.name) for each in self._entries()), default=0)
+        before = self._whole_at
+        self._put(encode_change(None, record), None)
+        old = [each.name for each in self._entries() if self._numbered(each.name) < before]
+        if old:
+            self._folder.delete(*old)
+
+    def _entries(self) -> list[Any]:
+        return [each for each in self._folder.entries() if _NAME.match(each.name)]
+
+    @staticmethod
+    def _numbered(name: str) -> int:
+        return int(name.partition(".")[0])
+
+    def _put(self, change: dict[str, Any], whole_at: int | None) -> None:
+        """Create the next object.
+
+        Args:
+            whole_at: the number of the last whole record; None: this one is whole.
+        """
+        while True:
+            number = self._number + 1
+            raw = {
+                "format": RECORD_FORMAT,
+                "spool_id": self._spool_id,
+                "number": number,
+                "whole_at": number if whole_at is None else whole_at,
+                "writer": self._owner,
+            }
+            failpoint("record.before_put")
+            try:
+                self._folder.create(_object_name(number), encode_json({**raw, **change}))
+            except NameTaken as error:
+                if self._is_doubtful and self._is_ours(number):
+                    self._number = number
+                    continue
+                raise SpoolTaken(
+                    f"another process runs the subscription {self._name} of the spool "
+                    f"{self._place}",
+                    hint="stop one of them: a subscription has one run",
+                    path=self._folder.uri,
+                ) from error
+            except StoreError:
+                self._is_doubtful = True
+                raise
+            failpoint("record.after_put")
+            self._number, self._whole_at = number, int(raw["whole_at"] or 0)
+            self._is_doubtful = False
+            return
+
+    def _is_ours(self, number: int) -> bool:
+        raw = decode_json(self._folder.read(_object_name(number)))
+        return raw is not None and raw.get("writer") == self._owner

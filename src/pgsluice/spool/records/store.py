@@ -1,0 +1,119 @@
+"""A subscription's record: any process reads it, the subscription's owner writes it.
+
+It is a file of a spool on a disk (:mod:`pgsluice.spool.records.file`), or objects of a spool in an
+object store (:mod:`pgsluice.spool.records.objects`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from pgsluice.errors import SpoolError
+from pgsluice.spool.records.file import RecordFile, RecordFileReader
+from pgsluice.spool.records.objects import RecordObjects, RecordObjectsReader
+from pgsluice.spool.records.record import SubscriptionRecord
+from pgsluice.stores.spool_place import SpoolPlace
+
+
+class RecordReader(Protocol):
+    """Reads a subscription's record repeatedly."""
+
+    def read(self) -> SubscriptionRecord | None:
+        """The last saved record, the same object if it has not changed; None before the
+        subscription registered.
+
+        Raises:
+            ForeignSpool: this version does not read the record's format.
+            SpoolError: the record cannot be read, or is damaged.
+        """
+
+
+class _RecordWriter(Protocol):
+    """Writes a subscription's record."""
+
+    def open(self) -> SubscriptionRecord | None:
+        """Read the record, and continue it."""
+
+    def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
+        """Make a record durable that follows the last saved one."""
+
+    def replace(self, record: SubscriptionRecord) -> None:
+        """Make a first record durable; it replaces an existing one."""
+
+
+def record_reader(place: SpoolPlace | Path, name: str) -> RecordReader:
+    """A reader of a subscription's record.
+
+    Raises:
+        SpoolError: the name cannot be a subscription's.
+    """
+    place = SpoolPlace.of(place)
+    if place.is_remote:
+        return RecordObjectsReader(place, name)
+    return RecordFileReader(place.folder, name)
+
+
+def find_record(place: SpoolPlace | Path, name: str) -> SubscriptionRecord | None:
+    """Read a subscription's record; None before it registered.
+
+    Raises:
+        SpoolError: the record cannot be read.
+    """
+    return record_reader(place, name).read()
+
+
+class RecordStore:
+    """Saves a subscription's record; only its owner may use it.
+
+    Attributes:
+        record: the last saved record.
+    """
+
+    def __init__(self, record: SubscriptionRecord, writer: _RecordWriter) -> None:
+        self.record = record
+        self._writer = writer
+
+    @classmethod
+    def open(cls, place: SpoolPlace | Path, name: str) -> RecordStore:
+        """Open the record of a registered subscription.
+
+        Raises:
+            SpoolError: the subscription has not registered, or its record cannot be read or
+                written.
+        """
+        writer = _writer(SpoolPlace.of(place), name)
+        record = writer.open()
+        if record is None:
+            raise SpoolError(
+                f"the subscription {name} is not known to the spool {place}",
+                hint="`pgsluice run CONFIG` registers it at its first start",
+            )
+        return cls(record, writer)
+
+    @classmethod
+    def create(cls, place: SpoolPlace | Path, record: SubscriptionRecord) -> RecordStore:
+        """Register a subscription: write its first record durably; this replaces an existing
+        record.
+
+        Raises:
+            SpoolError: it could not be written.
+        """
+        writer = _writer(SpoolPlace.of(place), record.name)
+        writer.replace(record)
+        return cls(record, writer)
+
+    def save(self, record: SubscriptionRecord) -> None:
+        """Make a record durable.
+
+        Raises:
+            SpoolTaken: in a store, another process has saved one.
+            SpoolError, StoreError: it could not be written; readers see the previous record, or
+                after an error of a store perhaps this one.
+        """
+        self._writer.save(self.record, record)
+        self.record = record
+
+
+def _writer(place: SpoolPlace, name: str) -> _RecordWriter:
+    return RecordObjects(place, name) if place.is_remote else RecordFile(place.folder, name)
