@@ -207,7 +207,8 @@ class TestStatus:
         outcome = pgsluice("status", captured)
         assert "capture reconnecting, 12 times in a row: refused" in outcome.out
         assert _status(pgsluice, captured)["capture"] == {
-            "running": True, "elsewhere": False, "phase": "reconnecting", "message": "refused", "times": 12,
+            "running": True, "elsewhere": False,
+            "phase": "reconnecting", "message": "refused", "times": 12,
             "reported_at": again.written_at, "acknowledged": None, "last_commit_at": None,
         }  # fmt: skip
 
