@@ -38,6 +38,7 @@ from pgsluice.testing.changes import ChangesBuilder
 from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
+from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, changes, identity, net, row
@@ -45,7 +46,12 @@ from pgsluice.testing.sink_tests import SCHEMA, TABLE, changes, identity, net, r
 
 @pytest.mark.parametrize("merge", ["on_read", "on_write"])
 class TestContract(
-    CopiesContract, ChangesContract, ColumnsContract, StagingContract, StagedChangesContract
+    CopiesContract,
+    ChangesContract,
+    ColumnsContract,
+    StagingContract,
+    StagedChangesContract,
+    LogContract,
 ):
     @pytest.fixture
     def sink(self, merge: Any, s3_store: ObjectStore, tmp_path: Path) -> Sink:

@@ -166,7 +166,7 @@ class _Part:
                 _check_key(run, field.name, values, mask)
             elif mask is not None:
                 absent[field.name] = mask
-            columns.append(_as_type(values, field.type))
+            columns.append(as_type(values, field.type))
         old_keys = [
             _old_key(run, column_indexes[name], name, schema.field(name).type) for name in key
         ]
@@ -214,7 +214,15 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
         raise TableError(f"a DELETE of {table} has no old tuple", table=table)
 
 
-def _check_fit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
+def refuse_unfit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
+    """Refuse values that do not fit their column.
+
+    Args:
+        unfit: mask over some values of the column; None: all fit.
+
+    Raises:
+        TableError: there is one.
+    """
     count = 0 if unfit is None else int(np.count_nonzero(unfit))
     if count:
         table = run.title
@@ -247,15 +255,15 @@ def _filled(run: RelationChanges, pool: RowPool, column_index: int) -> tuple[pa.
     rows = np.arange(pool.new_rows)
     if column_index in run.new.absent:
         rows = pool.completed(column_index, rows)
-    _check_fit(run, run.schema.field(column_index).name, pool.unfit(column_index, rows))
+    refuse_unfit(run, run.schema.field(column_index).name, pool.unfit(column_index, rows))
     return pool.values(column_index, rows), pool.absent(column_index, rows)
 
 
 def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataType) -> pa.Array:
     values = run.old.columns[column_index]
-    _check_fit(run, name, run.old.unfit.get(column_index))
+    refuse_unfit(run, name, run.old.unfit.get(column_index))
     _check_key(run, name, values, run.old.absent.get(column_index))
-    return _as_type(values, type_)
+    return as_type(values, type_)
 
 
 def _lacking(
@@ -275,7 +283,8 @@ def _lacking(
     )
 
 
-def _as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
+def as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values in another type that can hold them."""
     return values if values.type.equals(type_) else values.cast(type_)
 
 

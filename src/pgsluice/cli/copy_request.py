@@ -84,10 +84,12 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
     from pgsluice.sinks import make_sink
     from pgsluice.sinks.contract import TargetIdentity, TargetTable
     from pgsluice.sinks.fence import TableWriter
-    from pgsluice.subscription.base.options import sink_options
+    from pgsluice.subscription.base.options import sink_options, target_mode
 
     spool_id = Spool.open(config.spool.place).identity.spool_id
-    identity = TargetIdentity(spool_id, oid, table.copy_number)
+    identity = TargetIdentity(
+        spool_id, oid, table.copy_number, target_mode(config.subscription(name))
+    )
     shell = TargetTable(*table.target_name, pa.schema([]), (), table.claim.predecessor_oids)
     try:
         sink = make_sink(sink_options(config.subscription(name)))

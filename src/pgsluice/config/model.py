@@ -261,7 +261,8 @@ class SubscriptionConfig(Section):
     Attributes:
         name: it names the subscription's folder in the spool.
         publications: names of pgsluice's own publications; default: everything that the slot sends.
-        mode: what the target has of a table: its ``current`` rows, or its changes.
+        mode: what the target has of a table: its ``current`` rows, or every change as a row
+            (``changelog``). Targets of another mode are not continued.
         enabled: whether ``pgsluice run`` runs the subscription.
         copy_data: whether a table begins with an initial copy. Without one, changes of rows that
             are older than the subscription are skipped.
@@ -289,7 +290,7 @@ class SubscriptionConfig(Section):
         json_as: the target's type for json and jsonb.
         on_unrepresentable: what happens to a value that its column cannot hold.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
-        change_column_prefix: what the names of change columns begin with.
+        change_column_prefix: what the names of a change log's change columns begin with.
         deleted_column: a column that marks deleted rows.
     """
 
@@ -319,6 +320,14 @@ class SubscriptionConfig(Section):
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
     deleted_column: Identifier | None = None
+
+    @_model_validator(mode="after")
+    def _keys_fit_the_mode(self) -> SubscriptionConfig:
+        if self.mode != "current" and self.adopt:
+            raise ValueError(f'"adopt" has no effect with mode = "{self.mode}"')
+        if self.mode == "current" and self.change_column_prefix != "_":
+            raise ValueError('"change_column_prefix" needs mode = "changelog"')
+        return self
 
     @property
     def merge_interval_s(self) -> float:

@@ -31,7 +31,11 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
 
 UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
     SubscriptionConfig: (
-        ("mode", _is_not("current"), 'only mode "current" is supported yet'),
+        (
+            "mode",
+            _is_not("current", "changelog"),
+            'only the modes "current" and "changelog" are supported yet',
+        ),
         (
             "types",
             lambda types: any(not _NUMERIC.match(name) for name in types.values()),
@@ -44,7 +48,6 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
             _is_not("fail"),
             'only "fail" is supported yet: a value that its column cannot hold parks the table',
         ),
-        ("change_column_prefix", _is_not("_"), "targets have no change columns yet"),
         ("deleted_column", _always, "a column for deleted rows is not supported yet"),
     ),
 }

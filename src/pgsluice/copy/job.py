@@ -24,6 +24,7 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.log_fence import table_writer
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
@@ -146,7 +147,7 @@ class CopyTables:
         ends_at = time.monotonic() + _TABLE_S
         try:
             table = self._table(work)
-            _refuse_without_key_or_columns(work, table)
+            _refuse_without_key_or_columns(work, table, is_log=self.options.mode.log is not None)
             query = self._query(work, table)
             with table_reader(self.dsn, self.snapshot, query, portions) as reader:
                 for portion in portions:
@@ -269,8 +270,9 @@ class CopyTables:
         )
 
     def _writer(self, work: CopyWork, table: TargetTable) -> TableWriter:
-        identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number)
-        return TableWriter(make_sink(self.sink), table, identity)
+        mode = self.options.mode
+        identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number, mode)
+        return table_writer(make_sink(self.sink), table, identity)
 
 
 def _changes_of(staged: Sequence[StagedRows]) -> list[StagedChanges]:
@@ -296,9 +298,9 @@ def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
         )
 
 
-def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable) -> None:
+def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable, *, is_log: bool) -> None:
     title = f"{work.namespace}.{work.name}"
-    if work.key_problem is not None and not table.key:
+    if work.key_problem is not None and not table.key and not is_log:
         what, hint = work.key_problem
         raise TableError(what, hint=hint, table=title, reason=ParkReason.KEY)
     if not table.schema.names:

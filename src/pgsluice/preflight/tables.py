@@ -153,10 +153,12 @@ def _choose_a_key(table: PublishedTable) -> str:
 
 
 def _has_configured_key(table: PublishedTable, config: Config) -> bool:
-    """Whether all enabled subscriptions have a configured key for the table."""
+    """Whether all enabled subscriptions have a configured key for the table, or need none."""
     enabled = [subscription for subscription in config.subscriptions if subscription.enabled]
     title = f"{table.schema}.{table.name}"
-    return bool(enabled) and all(subscription.key.get(title) for subscription in enabled)
+    return bool(enabled) and all(
+        subscription.mode == "changelog" or subscription.key.get(title) for subscription in enabled
+    )
 
 
 def check_column_names(facts: SourceFacts) -> Iterator[Finding]:

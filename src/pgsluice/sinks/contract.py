@@ -36,26 +36,29 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
+from pgsluice.sinks.modes import CURRENT, TargetMode
 
 
 @dataclass(frozen=True, slots=True)
 class TargetIdentity:
-    """The origin of a target's rows: one copy of one relation in one spool.
+    """The origin of a target's rows: one copy of one relation in one spool, in one mode.
 
     Attributes:
         spool_id: the spool whose LSNs are the target's positions.
         relation_oid: the table at the source (for a partitioned table, its root).
         copy_number: how often the table has been copied; each copy raises it.
+        mode: what the target has of the table. Rows of another mode cannot be continued.
     """
 
     spool_id: str
     relation_oid: int
     copy_number: int
+    mode: TargetMode = CURRENT
 
     @property
     def owner(self) -> int:
-        """Spool and relation as one number of 63 bits, which any target can store."""
-        name = f"{self.spool_id}:{self.relation_oid}".encode()
+        """Spool, relation and mode as one number of 63 bits, which any target can store."""
+        name = f"{self.spool_id}:{self.relation_oid}{self.mode.name}".encode()
         return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> 1
 
 
@@ -352,6 +355,36 @@ class TableHandle(ABC):
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:  # noqa: B027 - optional
         """Delete staged rows, if possible. No commit of them was started, and none will be."""
+
+    def can_append(self) -> bool:
+        """Whether the table can be a change log, to which rows are only added."""
+        return False
+
+    def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write rows for :meth:`append` durably, invisible to readers.
+
+        Args:
+            schema: columns of the table, or columns that it gets, in the types of
+                :meth:`target_types`.
+            rows: in these columns; they are read during iteration, once.
+        """
+        raise NotImplementedError
+
+    def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """Add staged rows to the existing ones, or create the table with them, in one commit.
+
+        Args:
+            schema: the table's columns afterwards. Columns that it lacks are NULL in the existing
+                rows, whose values stay in any case.
+
+        Args:
+            schema: the table's columns afterwards, in the types of :meth:`target_types`.
+
+        Raises:
+            TableError: the table has rules that the sink does not keep.
+            Overtaken: another commit came first; the staged rows can be appended again.
+        """
+        raise NotImplementedError
 
     def can_stage_changes(self) -> bool:
         """Whether changes can be staged once the table exists; otherwise one task applies all of

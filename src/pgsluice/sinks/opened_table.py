@@ -158,8 +158,8 @@ class OpenedTable:
             )
         if marker.owner != self._identity.owner or marker.position is None:
             raise ForeignTarget(
-                f"pgsluice wrote the table at {handle.location} from another spool, or for another "
-                "table",
+                f"pgsluice wrote the table at {handle.location} from another spool, for another "
+                "table, or in another mode",
                 hint=f"to replace its rows, which deletes the old ones: {copy_again(title)}\n"
                 "to keep them, move it away before that, or choose another path for the sink\n"
                 "to keep those that are equal to the source's: adopt = true in [[subscription]]",

@@ -17,6 +17,7 @@ from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again
 from pgsluice.shown import shown_json
 from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sql import quote_title
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 
@@ -29,11 +30,13 @@ class TableOptions:
         types: the defaults for all columns.
         overrides: ``schema.table.column`` -> options of that column.
         keys: ``schema.table`` -> the key's columns.
+        mode: what the targets have of the tables.
     """
 
     types: TypeOptions = field(default_factory=TypeOptions)
     overrides: Mapping[str, TypeOptions] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mode: TargetMode = CURRENT
 
     def column_overrides(self, namespace: str, table: str) -> dict[str, TypeOptions]:
         """One table's overrides by column name."""
@@ -108,13 +111,14 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
 def target_table(
     facts: RelationFacts, options: TableOptions, published: Sequence[str] | None = None
 ) -> TargetTable:
-    """The target's definition of a table, or of a partitioned table's root.
+    """The target's definition of a table, or of a partitioned table's root; for a change log,
+    which needs no key, without its change columns.
 
     Raises:
         TableError: see :func:`key_columns`; or two columns differ only by case, which a lake's
             tables do not distinguish; or different keys are equal in the target's type.
     """
-    key = key_columns(facts, options)
+    key = key_columns(facts, options) if options.mode.log is None else ()
     columns = replicated_columns(facts, published)
     _check_names(facts, columns)
     types = {column.name: column_type(column, facts, options) for column in columns}

@@ -13,6 +13,7 @@ from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
 from pgsluice.testing.sink_keys import KeysContract
+from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, batches, changes, identity, net, row
@@ -27,5 +28,6 @@ class SinkContract(
     KeysContract,
     StagingContract,
     StagedChangesContract,
+    LogContract,
 ):
     """The tests of every sink; see :mod:`pgsluice.sinks.contract`."""

@@ -6,6 +6,7 @@ imports the decoder or its types, so that their errors are found. :mod:`.digest`
 hash; :func:`compare` returns whether both sides are equal, and the keys that differ.
 """
 
+from pgsluice.verification.change_log import LogRows
 from pgsluice.verification.compare import Comparison, compare
 from pgsluice.verification.digest import Digest
 from pgsluice.verification.key_ranges import KeyRanges
@@ -20,6 +21,7 @@ __all__ = [
     "DeltaRows",
     "Digest",
     "KeyRanges",
+    "LogRows",
     "TargetRows",
     "compare",
     "one_snapshot",

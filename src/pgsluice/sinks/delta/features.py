@@ -63,18 +63,22 @@ def has_change_data_feed(snapshot: DeltaSnapshot) -> bool:
     return snapshot.configuration.get("delta.enableChangeDataFeed") == "true"
 
 
-def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str) -> None:
+def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str, *, is_log: bool = False) -> None:
     """Refuse a table with protocol features or properties that our commits do not support.
+
+    Args:
+        is_log: the table is a change log.
 
     Raises:
         TableError: the table has such a rule; the message names it.
     """
     if rules := _unknown_rules(snapshot):
+        what = "a change log" if is_log else "merge-on-read"
+        by_deltalake = f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or '
         raise TableError(
-            f"the Delta table at {snapshot.folder.uri} has {rules[0]}, which merge-on-read does"
+            f"the Delta table at {snapshot.folder.uri} has {rules[0]}, which {what} does"
             " not support",
-            hint=f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or take it from the'
-            " table",
+            hint=("" if is_log else by_deltalake) + "take it from the table",
             table=table,
             location=snapshot.folder.uri,
         )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.definitions.comments import TableComments
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
@@ -56,7 +56,7 @@ from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.key_index import KeyIndex
 from pgsluice.sinks.lake.key_scan import KeyScan
-from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites
+from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites, first_rows
 from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
@@ -169,6 +169,31 @@ class DeltaHandle(TableHandle):
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
         staging.discard(self._snapshot.folder, staged)
+
+    def can_append(self) -> bool:
+        return True
+
+    def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        folder = self._snapshot.folder
+        return staging.stage(folder, schema, CopiedRows(rows, schema, self._table.title))
+
+    @attempt()
+    def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """Add files. Only if columns get another type, the existing rows are rewritten."""
+        old = self._snapshot
+        refuse_unknown_rules(old, self._table.title, is_log=True)
+        edit = Edit(new=staging.staged_files(staged))
+        if any(schema.field(field.name).type != field.type for field in old.schema):
+            rows = live_rows(old, old.files.values())
+            cast = (with_all_columns(pa.table(batch), schema).to_batches() for batch in rows)
+            part = self.stage_rows(schema, chain.from_iterable(cast))
+            edit = Edit([*old.files], new=[*staging.staged_files([part]), *edit.new])
+        actions, self._bytes_written = actions_of(old, edit)
+        if schema != old.schema:
+            actions = [*self._definition(schema), *actions]
+        self._commit("WRITE", actions, position)
+        rows_added = sum(part.rows for part in staged)
+        return Applied(self.version, rows_inserted=rows_added, bytes_written=self._bytes_written)
 
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
         """How changes are merged into the table if a copy has (at least) these rows.
@@ -389,20 +414,6 @@ class DeltaHandle(TableHandle):
             return None
         keys = pa.schema([schema.field(name) for name in self._table.key])
         return KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
-
-
-def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
-    """The rows of a table that starts with changes instead of a copy, and the number of skipped
-    changes: the table does not have the other rows.
-
-    Args:
-        types: the columns in the target's types.
-    """
-    net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
-    inserted = net.rows.filter(pa.array(net.inserted))
-    skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
-    schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
-    return with_all_columns(inserted, schema), skipped
 
 
 def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:

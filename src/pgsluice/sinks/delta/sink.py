@@ -66,6 +66,8 @@ class DeltaSink:
         is_there = snapshot.version >= 0
         if way == "auto" and is_there:
             way = "on_read" if was_merged_on_read(snapshot.configuration) else "on_write"
+        if identity.mode.log is not None:
+            return DeltaHandle(self, table, identity, snapshot, "on_write")
         is_ruled = is_there and way == "on_write" and has_rules_of_others(snapshot)
         kind = RuledHandle if is_ruled else DeltaHandle
         return kind(self, table, identity, snapshot, way)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.changes.rekeyed import resolve_keys, with_values
+from pgsluice.changes.rekeyed import resolve_keys, resolve_rekeyed, with_values
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
 from pgsluice.sinks.lake.data_files import (
@@ -256,6 +256,20 @@ class NetMerge:
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
         merged.edit.new += staging.write_files(folder, schema, copied, self._index)
+
+
+def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
+    """The rows of a table that starts with changes instead of a copy, and the number of skipped
+    changes: the table does not have the other rows.
+
+    Args:
+        types: the columns in the target's types.
+    """
+    net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
+    inserted = net.rows.filter(pa.array(net.inserted))
+    skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
+    schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
+    return with_all_columns(inserted, schema), skipped
 
 
 @dataclass(frozen=True, slots=True)

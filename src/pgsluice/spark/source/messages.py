@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgsluice.changes.change_rows import NAMES
 from pgsluice.columnar.definitions import decode_at
-from pgsluice.spark.source.rows import MAX_ROWS, NAMES
+from pgsluice.spark.source.rows import MAX_ROWS
 from pgsluice.spool import SegmentView
 from pgsluice.wire import LogicalMessage
 

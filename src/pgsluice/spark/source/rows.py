@@ -1,118 +1,27 @@
 """Converts typed changes to a query's rows: change rows of one table, or envelope rows.
 
-A change becomes one row. An UPDATE with an old tuple becomes two: ``update_preimage``, then
-``update_postimage``. PostgreSQL does not send unchanged TOAST values. Such a value is taken from
-the old tuple if that has it; otherwise the column is NULL and listed in ``_absent``. A TRUNCATE is
-a row without values.
-
-No value is replaced silently: a value that does not fit its column is NULL, its column is listed in
-``_unfit``, and its text is in ``_unfit_text``. If a column's type changes during a query, an error
-names the column.
+:mod:`pgsluice.changes.change_rows` makes rows of changes. No value is replaced silently: a value
+that does not fit its column is NULL, its column is listed in ``_unfit``, and its text is in
+``_unfit_text``. If a column's type changes during a query, an error names the column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from pgsluice.changes.change_rows import ChangeRows, RowValues, change_columns, rows_of, values_of
 from pgsluice.columnar import RelationChanges, variant
-from pgsluice.columnar.changes import DELETE, INSERT, TRUNCATE, UPDATE, Int64s, Mask
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
 from pgsluice.spark.source.schema import CHANGE_COLUMNS
 from pgsluice.wire import ReplicaIdentity
 
-NAMES = pa.list_(pa.field("element", pa.string()))
-"""Spark's array<string>."""
 MAX_ROWS = 50_000
 """Rows in one Arrow batch: large enough for Spark's reader, small in a worker's memory."""
-
-CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
-_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows for some changes. Every array has one element for each row.
-
-    Attributes:
-        change: the change's index.
-        kind: index into CHANGE_TYPES.
-        tuple_index: the row of the tuple in the changes' :class:`RowPool`, or -1.
-    """
-
-    change: Int64s
-    kind: Int64s
-    tuple_index: Int64s
-
-    def __len__(self) -> int:
-        return len(self.change)
-
-    def slice(self, start: int, stop: int) -> _Rows:
-        return _Rows(*(getattr(self, name)[start:stop] for name in self.__slots__))
-
-
-def _rows(changes: RelationChanges, pool: RowPool) -> _Rows:
-    actions = changes.actions
-    has_old = changes.old_index >= 0
-    old = np.where(has_old, changes.old_index + pool.new_rows, -1)
-    has_preimage = (actions == UPDATE) & has_old
-    change = np.repeat(np.arange(len(changes), dtype=np.int64), 1 + has_preimage)
-    kind = np.empty(len(change), np.int64)
-    tuple_index = np.full(len(change), -1, np.int64)
-    last = np.cumsum(1 + has_preimage) - 1
-    for action, code in (
-        (INSERT, _INSERT),
-        (UPDATE, _POSTIMAGE),
-        (DELETE, _DELETE),
-        (TRUNCATE, _TRUNCATE),
-    ):
-        kind[last[actions == action]] = code
-    tuple_index[last] = np.where(actions == DELETE, old, changes.new_index)
-    kind[last[has_preimage] - 1] = _PREIMAGE
-    tuple_index[last[has_preimage] - 1] = old[has_preimage]
-    return _Rows(change, kind, tuple_index)
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """One column of some rows.
-
-    Attributes:
-        array: the values; null where a value is NULL, absent or unfit.
-        absent: the rows without a value.
-        unfit: the rows whose value does not fit the column's type.
-        texts: PostgreSQL's text of each unfit value.
-    """
-
-    array: pa.Array
-    absent: Mask
-    unfit: Mask
-    texts: Sequence[str] = ()
-
-
-def _values(changes: RelationChanges, pool: RowPool, column: int, rows: _Rows) -> _Values:
-    """One column's values for rows."""
-    absent, unfit = np.zeros((2, len(rows)), np.bool_)
-    has_tuple = rows.tuple_index >= 0
-    if not has_tuple.any():
-        nothing = pa.nulls(len(rows), changes.schema.field(column).type)
-        return _Values(nothing, absent, unfit)
-    tuples = pool.completed(column, rows.tuple_index[has_tuple])
-    texts: Sequence[str] = ()
-    if (mask := pool.unfit(column, tuples)) is not None:
-        unfit[has_tuple] = mask
-        texts = pool.unfit_text(column, tuples[mask]).to_pylist()
-    if (mask := pool.absent(column, tuples)) is not None:
-        absent[has_tuple] = mask
-    values = pool.values(column, tuples)
-    if not has_tuple.all():
-        values = values.take(pa.array(np.cumsum(has_tuple) - 1, mask=~has_tuple))
-    return _Values(values, absent, unfit, texts)
 
 
 def table_batches(
@@ -133,14 +42,14 @@ def table_batches(
     column_indexes = {c.name: index for index, c in enumerate(changes.relation.columns)}
     table_columns = declared.names[: len(declared) - len(CHANGE_COLUMNS)]
     key = key_columns(changes) if key is None else key
-    for rows in _chunks(_rows(changes, pool)):
+    for rows in _chunks(rows_of(changes, pool)):
         arrays, values = [], {}
         for name in table_columns:
             target = declared.field(name).type
             if name not in column_indexes:
                 arrays.append(pa.nulls(len(rows), target))
                 continue
-            values[name] = _values(changes, pool, column_indexes[name], rows)
+            values[name] = values_of(changes, pool, column_indexes[name], rows)
             arrays.append(_conform(values[name].array, target, name, changes))
         arrays.extend(_change_columns(changes, rows, key, values))
         yield pa.record_batch(arrays, schema=declared)
@@ -158,8 +67,8 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     dictionary = variant.Dictionary(names)
     key = key_columns(changes)
     namespace, table = changes.table_name
-    for rows in _chunks(_rows(changes, pool)):
-        values = {name: _values(changes, pool, index, rows) for index, name in enumerate(names)}
+    for rows in _chunks(rows_of(changes, pool)):
+        values = {name: values_of(changes, pool, index, rows) for index, name in enumerate(names)}
         shown = {name: column.array for name, column in values.items()}
         absent = {name: column.absent for name, column in values.items() if column.absent.any()}
         has_tuple = rows.tuple_index >= 0
@@ -188,70 +97,20 @@ def key_columns(changes: RelationChanges) -> tuple[str, ...]:
     return tuple(column.name for column in changes.relation.columns if column.is_key)
 
 
-def _chunks(rows: _Rows) -> Iterator[_Rows]:
+def _chunks(rows: ChangeRows) -> Iterator[ChangeRows]:
     for start in range(0, len(rows), MAX_ROWS):
         yield rows.slice(start, min(start + MAX_ROWS, len(rows)))
 
 
 def _change_columns(
-    changes: RelationChanges, rows: _Rows, key: Sequence[str], values: Mapping[str, _Values]
+    changes: RelationChanges,
+    rows: ChangeRows,
+    key: Sequence[str],
+    values: Mapping[str, RowValues],
 ) -> list[pa.Array]:
     """The change columns, in the order of CHANGE_COLUMNS."""
-    change = rows.change
-    timestamps = pa.array(changes.commit_timestamps[change], pa.timestamp("us", "UTC"))
-    return [
-        pa.array(CHANGE_TYPES, pa.string()).take(pa.array(rows.kind)),
-        pa.array(changes.positions[change], pa.int64()),
-        timestamps,
-        pa.array(changes.ordinals[change], pa.int64()),
-        pa.array(changes.xids[change], pa.int64()),
-        _same_list(key, len(rows)),
-        _name_lists({n: v.absent for n, v in values.items() if v.absent.any()}, len(rows)),
-        _name_lists({n: v.unfit for n, v in values.items() if v.unfit.any()}, len(rows)),
-        _unfit_texts({n: v for n, v in values.items() if v.unfit.any()}, len(rows)),
-    ]
-
-
-def _same_list(names: Sequence[str], count: int) -> pa.Array:
-    """The same names for each row, as array<string>."""
-    return pa.ListArray.from_arrays(
-        pa.array(np.arange(count + 1) * len(names), pa.int32()),
-        pa.array([*names] * count, pa.string()),
-        type=NAMES,
-    )
-
-
-def _name_lists(masks: Mapping[str, Mask], count: int) -> pa.Array:
-    """For each row, the names whose mask is true in it, as array<string>."""
-    offsets, _, columns = _marked(masks, count)
-    values = pa.array(list(masks), pa.string()).take(pa.array(columns))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=NAMES)
-
-
-def _unfit_texts(values: Mapping[str, _Values], count: int) -> pa.Array:
-    """For each row, the text of its unfit values by column, as map<string, string>."""
-    offsets, rows, columns = _marked({name: column.unfit for name, column in values.items()}, count)
-    texts = [
-        dict(zip(np.flatnonzero(column.unfit).tolist(), column.texts, strict=True))
-        for column in values.values()
-    ]
-    places = zip(rows.tolist(), columns.tolist(), strict=True)
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()),
-        pa.array(list(values), pa.string()).take(pa.array(columns)),
-        pa.array([texts[column][row] for row, column in places], pa.string()),
-    )
-
-
-def _marked(masks: Mapping[str, Mask], count: int) -> tuple[Int64s, Int64s, Int64s]:
-    """The places where masks over ``count`` rows are true: offsets by row, rows, and columns."""
-    offsets, nothing = np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
-    if not masks:
-        return offsets, nothing, nothing
-    matrix = np.stack(list(masks.values()), axis=1)
-    np.cumsum(matrix.sum(axis=1), out=offsets[1:])
-    rows, columns = np.nonzero(matrix)
-    return offsets, rows, columns
+    of_change = change_columns(changes, rows, key, values)
+    return [of_change[name] for name, _ in CHANGE_COLUMNS]
 
 
 def _constant(text: str, count: int) -> pa.Array:

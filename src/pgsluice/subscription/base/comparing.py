@@ -13,8 +13,9 @@ from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
 from pgsluice.errors import Failure, SourceRefused
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import server_message
+from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.verification import ComparedTable, Comparison, TargetRows, compare
+from pgsluice.verification import ComparedTable, Comparison, LogRows, TargetRows, compare
 
 LOCK_TIMEOUT_S = 30
 
@@ -36,7 +37,7 @@ def compare_standing(
     Args:
         session: a session that uses the snapshot of the source.
         source: the table, as the snapshot sees it.
-        rows: the rows of the target.
+        rows: the rows of the target; of a change log, all of them.
         options: the subscription's options for tables.
         max_keys, most_in_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
@@ -48,7 +49,9 @@ def compare_standing(
         psycopg.Error: the source failed.
     """
     facts = source.facts
-    target = target_table(facts, options, source.columns)
+    target = target_table(facts, replace(options, mode=CURRENT), source.columns)
+    if options.mode.log is not None:
+        rows = LogRows.of(rows, target.key, options.mode.log.prefix)
     # Rolled back, which gives the table's lock back.
     with session.transaction(force_rollback=True):
         _lock(session, source)

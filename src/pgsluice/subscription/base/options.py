@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from pgsluice.changes.change_log import LogColumns
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
 from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
+
+
+def target_mode(subscription: SubscriptionConfig) -> TargetMode:
+    """What the subscription's targets have of the tables."""
+    if subscription.mode == "changelog":
+        return TargetMode(LogColumns(subscription.change_column_prefix))
+    return CURRENT
 
 
 def table_options(subscription: SubscriptionConfig) -> TableOptions:
@@ -21,6 +30,7 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
             for column, chosen in subscription.types.items()
         },
         keys=dict(subscription.key),
+        mode=target_mode(subscription),
     )
 
 

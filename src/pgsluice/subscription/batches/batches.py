@@ -36,7 +36,7 @@ from pgsluice.subscription.base.barrier import (
     waiting_barrier,
     write_answer,
 )
-from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.base.options import sink_options, table_options, target_mode
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
 from pgsluice.subscription.batches.confirmations import Confirmations
@@ -336,7 +336,12 @@ class Batches:
 
     def _target_version(self, oid: int, table: TableRecord) -> int:
         """The newest version of a table's target; -1: there is none."""
-        identity = TargetIdentity(self._reader.spool.identity.spool_id, oid, table.copy_number)
+        identity = TargetIdentity(
+            self._reader.spool.identity.spool_id,
+            oid,
+            table.copy_number,
+            target_mode(self.subscription),
+        )
         shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
         return make_sink(sink_options(self.subscription)).open(shell, identity).version
 

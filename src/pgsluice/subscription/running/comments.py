@@ -19,9 +19,10 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.modes import TargetMode
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, TableRecord
-from pgsluice.subscription.base.options import sink_options
+from pgsluice.subscription.base.options import sink_options, target_mode
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class TargetComments:
             compared = (table.copy_number, comments)
             if not comments or self._compared.get(oid) == compared:
                 continue
-            result = attempt(lambda of: self._write(sink, *of), (oid, table, comments))
+            result = attempt(
+                lambda of: self._write(sink, target_mode(subscription), *of), (oid, table, comments)
+            )
             if not isinstance(result, Failure):
                 self._compared[oid] = compared
                 if result:
@@ -66,8 +69,10 @@ class TargetComments:
                 self._logged[oid] = result.message
                 logger.warning("%s: its comments are not written: %s", table.title, result.message)
 
-    def _write(self, sink: Sink, oid: int, table: TableRecord, comments: TableComments) -> bool:
+    def _write(
+        self, sink: Sink, mode: TargetMode, oid: int, table: TableRecord, comments: TableComments
+    ) -> bool:
         spool_id = Spool.open(self._spool).identity.spool_id
-        identity = TargetIdentity(spool_id, oid, table.copy_number)
+        identity = TargetIdentity(spool_id, oid, table.copy_number, mode)
         shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
         return TableWriter(sink, shell, identity).comment(comments)

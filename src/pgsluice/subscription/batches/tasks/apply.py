@@ -6,7 +6,7 @@ A Spark task does this for several tables (:mod:`pgsluice.subscription.batches.w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pgsluice.columnar import RelationChanges
 from pgsluice.errors import Failure, PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
@@ -23,6 +24,7 @@ from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, StagedChanges, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.log_fence import LogWriter, table_writer
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
@@ -34,13 +36,16 @@ from pgsluice.subscription.batches.tasks.large_batch import (
     Outline,
     net_pieces,
 )
-from pgsluice.subscription.batches.tasks.table_changes import TableChanges
+from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
 from pgsluice.subscription.batches.tasks.target_columns import (
     TargetColumns,
     columns_of,
     due_columns,
 )
-from pgsluice.subscription.batches.tasks.truncated_leaves import deletes_of_truncated
+from pgsluice.subscription.batches.tasks.truncated_leaves import (
+    deletes_of_truncated,
+    refuse_truncated_leaves,
+)
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20
@@ -159,9 +164,10 @@ class ApplyTables:
         )
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
-        identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number)
+        mode = self.options.mode
+        identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number, mode)
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
-        return TableWriter(make_sink(self.sink), table or shell, identity)
+        return table_writer(make_sink(self.sink), table or shell, identity)
 
     def _alter(self, work: TableWork, writer: TableWriter, done_before: TaskResult) -> TaskResult:
         """Add the columns to the target that a catalog refresh has found, before any change has
@@ -188,6 +194,8 @@ class ApplyTables:
         work = changes.work
         is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
         write = self._write_in_pieces if is_large else self._write_at_once
+        if self.options.mode.log is not None:
+            write = self._write_log
         result: TaskResult | None = None
         while after < work.through:
             started = time.monotonic()
@@ -249,6 +257,50 @@ class ApplyTables:
         writer.alter(columns.added, columns.widened)
         pieces = net_pieces(changes, outline, columns, after)
         applied = writer.apply_pieces(chain(deletes or (), pieces), outline.last)
+        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
+
+    def _write_log(
+        self, changes: TableChanges, writer: TableWriter, after: Lsn
+    ) -> tuple[TargetColumns, TaskResult] | None:
+        """Add changes to a change log, also in one commit; many of them piece by piece."""
+        started, work, log = time.monotonic(), changes.work, self.options.mode.log
+        assert isinstance(writer, LogWriter)
+        assert log is not None
+        is_large = work.size_bytes > self.large_bytes
+
+        def pieces(through: Lsn) -> Iterator[list[RelationChanges]]:
+            if is_large:
+                return changes.pieces(Chunk(after, through))
+            return iter([runs for runs in [changes.all(after, through)] if runs])
+
+        def outlined(through: Lsn) -> tuple[Outline, list[list[RelationChanges]]]:
+            """The outline, and the pieces, if they are few."""
+            kept, outlines = [], []
+            for runs in pieces(through):
+                outlines.append(Outline.of(changes, runs))
+                if not is_large:
+                    kept.append(runs)
+            return Outline.joined(outlines), kept
+
+        outline, kept = outlined(work.through)
+        if not outline.runs:
+            return None
+        existing = writer.schema()
+        columns = columns_of(work, outline.runs, existing, self.options)
+        if columns.through is not None:
+            outline, kept = outlined(columns.through)
+        refuse_truncated_leaves(work, outline.truncates)
+        if existing is None:
+            schema = log.of_table(columns.table.schema, work.title)
+            columns = replace(columns, table=replace(columns.table, schema=schema))
+        writer.alter(columns.added, columns.widened)
+        decode_s = time.monotonic() - started
+        rows = (
+            batch
+            for runs in kept or pieces(outline.last)
+            for batch in changes.log_rows(runs, columns, log).to_batches()
+        )
+        applied = writer.append(rows, columns.table.schema, outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
+from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
 from pgsluice.columnar import Definition, RelationChanges, decode_segment
@@ -118,6 +120,13 @@ class TableChanges:
             begins=begins,
             truncates=truncates.whole,
         )
+
+    def log_rows(
+        self, runs: Sequence[RelationChanges], columns: TargetColumns, log: LogColumns
+    ) -> pa.Table:
+        """The rows of these changes for a change log with these columns."""
+        known = [run.without(columns.left_out) for run in runs]
+        return log.rows(known, columns.table.schema)
 
     def truncates(self, runs: Sequence[RelationChanges]) -> Truncates:
         """The TRUNCATEs of the table's leaf partitions.

@@ -100,7 +100,7 @@ def columns_of(
     runs, renamed_at = _before_another_name(work, runs)
     columns = _Columns(
         fields={column.name: column for column in existing or ()},
-        key=None if work.known is None else work.known.key,
+        key=None if work.known is None or options.mode.log is not None else work.known.key,
     )
     key: tuple[str, ...] = ()
     for run in runs:

@@ -19,6 +19,21 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.subscription.base.work import TableWork
 
 
+def refuse_truncated_leaves(work: TableWork, truncates: Truncates) -> None:
+    """Refuse a TRUNCATE of single partitions for a change log: its rows cannot say which rows of
+    the table were in them, so a copy has to.
+
+    Raises:
+        TableError: there is one.
+    """
+    if truncates.leaves:
+        raise TableError(
+            f"{work.title}: partitions were truncated, and a change log cannot have that alone",
+            table=work.title,
+            remedy=Remedy.COPY,
+        )
+
+
 def deletes_of_truncated(
     work: TableWork, truncates: Truncates, writer: TableWriter, table: TargetTable
 ) -> Iterator[NetChanges] | None:

@@ -1,0 +1,254 @@
+"""The rows of a change log: every change of a table, with the change columns.
+
+A log has the table's columns, all nullable, and the change columns, whose names begin with a
+prefix. Rows of changes are those of a query of the source (:mod:`.change_rows`). Three kinds of
+rows say what the stream does not, so that the table can be rebuilt from the log alone:
+
+===============  ===================================================================================
+``snapshot``     A copy begins: what is before it does not count. Its rows follow as ``insert``
+                 rows at the same position. Changes between the row before it and a second
+                 ``snapshot`` row may be missing.
+``add_column``   Rows that exist at this place have these values in the columns that ``absent``
+                 does not name (ADD COLUMN ... DEFAULT).
+``truncate``     All rows are gone.
+===============  ===================================================================================
+
+Rows are in order by position and ordinal, with a preimage before its postimage. The ordinals of
+``snapshot`` and ``add_column`` rows are larger than those of any change of the same position, and
+rise with each copy.
+
+The values of a row depend on its change alone and never on how changes were divided into batches.
+So an unsent value is only taken from the change's own old tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.changes.change_rows import (
+    CHANGE_TYPES,
+    NAMES,
+    RowValues,
+    change_columns,
+    rows_of,
+    same_list,
+    values_of,
+)
+from pgsluice.changes.events import as_type, refuse_unfit
+from pgsluice.columnar.changes import INSERT, Int64s, RelationChanges
+from pgsluice.columnar.row_pool import RowPool
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.hints import copy_again
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import raise_unless_possible, reconcile_target
+
+SNAPSHOT: Final = "snapshot"
+ADD_COLUMN: Final = "add_column"
+_FIELDS: Final = (
+    pa.field("change_type", pa.string()),
+    pa.field("commit_version", pa.int64()),
+    pa.field("commit_timestamp", pa.timestamp("us", "UTC")),
+    pa.field("ordinal", pa.int64()),
+    pa.field("xid", pa.int64()),
+    pa.field("absent", NAMES),
+)
+_ORDINALS_OF_A_COPY: Final = 2**40
+"""A number larger than the changes of any transaction, and than the versions of a target."""
+_TRUNCATE: Final = CHANGE_TYPES.index("truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class LogColumns:
+    """The change columns of a log.
+
+    Attributes:
+        prefix: the start of their names.
+    """
+
+    prefix: str
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The change columns, nullable."""
+        return [field.with_name(self.prefix + field.name) for field in _FIELDS]
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [field.name for field in self.fields]
+
+    def of_table(self, schema: pa.Schema, table: str) -> pa.Schema:
+        """The columns of the log of a table with these columns.
+
+        Raises:
+            TableError: a column of the table has the name of a change column.
+        """
+        self._refuse_names(schema.names, table)
+        return pa.schema([*(field.with_nullable(True) for field in schema), *self.fields])
+
+    def _refuse_names(self, names: Iterable[str], table: str) -> None:
+        taken = {name.casefold() for name in self.names}
+        for name in names:
+            if name.casefold() in taken:
+                raise TableError(
+                    f"{table}: the column {name!r} has the name of a change column",
+                    hint="choose another change_column_prefix for the subscription, or rename the "
+                    f"column; then copy the table: {copy_again(table)}",
+                    table=table,
+                    column=name,
+                    reason=ParkReason.COLUMNS,
+                )
+
+    def rows(self, runs: Sequence[RelationChanges], schema: pa.Schema) -> pa.Table:
+        """The rows of changes, in order.
+
+        Args:
+            runs: the changes, grouped by relation, in any order.
+            schema: the log's columns, in types that can hold the values.
+
+        Raises:
+            TableError: a value does not fit its column, or a column changed its type.
+        """
+        parts = [self._rows_of(run, schema) for run in runs]
+        rows = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        positions, ordinals = (rows.column(f"{self.prefix}{name}") for name in _PLACE)
+        # The sort is stable: a preimage stays before its postimage.
+        order = np.lexsort((ordinals.to_numpy(), positions.to_numpy()))
+        rows = rows.take(pa.array(order))
+        return rows.filter(pa.array(~self._repeats_truncate(rows)))
+
+    def _rows_of(self, run: RelationChanges, schema: pa.Schema) -> pa.Table:
+        self._refuse_names(run.schema.names, run.table_title)
+        sent = pa.schema([field for field in run.schema if field.name in schema.names])
+        verdict = reconcile_target(run.table_title, schema, sent, key=())
+        raise_unless_possible(verdict, run.table_title)
+        pool = RowPool.of(run)
+        rows = rows_of(run, pool)
+        places = {name: place for place, name in enumerate(run.schema.names)}
+        tuples = rows.tuple_index[rows.tuple_index >= 0]
+        is_partial = (run.actions[rows.change] != INSERT) & (rows.tuple_index >= 0)
+        values: dict[str, RowValues] = {}
+        for field in schema:
+            if field.name in self.names:
+                continue
+            if field.name in places:
+                place = places[field.name]
+                refuse_unfit(run, field.name, pool.unfit(place, pool.completed(place, tuples)))
+                values[field.name] = values_of(run, pool, place, rows)
+            else:  # dropped, or not added yet: only a new row has NULL for it
+                nothing = pa.nulls(len(rows), field.type)
+                values[field.name] = RowValues(nothing, is_partial, np.zeros(0, np.bool_))
+        made = change_columns(run, rows, (), values)
+        of_change = {self.prefix + field.name: made[field.name] for field in _FIELDS}
+        columns = [
+            of_change[field.name]
+            if field.name in of_change
+            else as_type(values[field.name].array, field.type)
+            for field in schema
+        ]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _repeats_truncate(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """The rows that repeat a TRUNCATE: of each leaf partition that a statement names."""
+        kinds = rows.column(f"{self.prefix}change_type")
+        is_truncate = np.asarray(pa.compute.equal(kinds, CHANGE_TYPES[_TRUNCATE]))
+        same = np.zeros(len(rows), np.bool_)
+        places = [rows.column(f"{self.prefix}{name}").to_numpy() for name in _PLACE]
+        if len(rows) > 1:
+            same[1:] = np.logical_and.reduce([place[1:] == place[:-1] for place in places])
+            same[1:] &= is_truncate[1:] & is_truncate[:-1]
+        return same
+
+    def copied(
+        self, rows: pa.RecordBatch, schema: pa.Schema, position: Lsn, copy_number: int
+    ) -> pa.RecordBatch:
+        """Rows of a copy as inserts at its position. They belong to no transaction.
+
+        Args:
+            rows: rows in the table's columns.
+            schema: the log's columns.
+        """
+        kinds = pa.repeat(pa.scalar("insert", pa.string()), len(rows))
+        ordinal = copy_number * _ORDINALS_OF_A_COPY + 1
+        change = self._change(kinds, position, ordinal, len(rows), [])
+        columns = [
+            change[field.name]
+            if field.name in change
+            else as_type(rows.column(field.name), field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(len(rows), field.type)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def copy_begins(self, schema: pa.Schema, position: Lsn, copy_number: int) -> pa.RecordBatch:
+        """The ``snapshot`` row of a copy, in the log's columns."""
+        return self._event(SNAPSHOT, schema, position, copy_number * _ORDINALS_OF_A_COPY, {})
+
+    def column_added(
+        self,
+        schema: pa.Schema,
+        position: Lsn,
+        values: Mapping[str, pa.Scalar],
+        *,
+        copy_number: int,
+        version: int,
+    ) -> pa.RecordBatch:
+        """The ``add_column`` row for columns that existing rows have a value in.
+
+        Args:
+            schema: the log's columns.
+            position: the log's position: all changes from before the columns are in it.
+            values: the added columns, with that value.
+            version: the version of the target, which rises with each commit.
+        """
+        ordinal = copy_number * _ORDINALS_OF_A_COPY + _ORDINALS_OF_A_COPY // 2 + version
+        return self._event(ADD_COLUMN, schema, position, ordinal, values)
+
+    def _event(
+        self,
+        kind: str,
+        schema: pa.Schema,
+        position: Lsn,
+        ordinal: int,
+        values: Mapping[str, pa.Scalar],
+    ) -> pa.RecordBatch:
+        absent = [n for n in schema.names if n not in values and n not in self.names]
+        kinds = pa.array([kind], pa.string())
+        change = self._change(kinds, position, ordinal, 1, absent if values else [])
+        columns = [
+            change[field.name]
+            if field.name in change
+            else pa.repeat(values[field.name].cast(field.type), 1)
+            if field.name in values
+            else pa.nulls(1, field.type)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _change(
+        self, kinds: pa.Array, position: Lsn, ordinal: int, count: int, absent: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        """The change columns of rows without a transaction, by name."""
+        arrays = [
+            kinds,
+            _constant(int(position), count),
+            pa.nulls(count, pa.timestamp("us", "UTC")),
+            _constant(ordinal, count),
+            pa.nulls(count, pa.int64()),
+            same_list(absent, count),
+        ]
+        return dict(zip(self.names, arrays, strict=True))
+
+
+_PLACE = ("commit_version", "ordinal")
+
+
+def _constant(number: int, count: int) -> pa.Array:
+    values: Int64s = np.full(count, number, np.int64)
+    return pa.array(values)

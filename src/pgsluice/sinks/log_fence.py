@@ -1,0 +1,214 @@
+"""The write fence of change logs: each change is a row once, and no row is ever replaced.
+
+A log is written like any other target: a write is one commit with its position, which is skipped if
+the log is already there (:mod:`.fence`). Only the commit differs: it adds rows. A copy adds its
+rows behind a ``snapshot`` row, so the log keeps what was before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pgsluice.changes.change_log import LogColumns
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.failpoints import failpoint
+from pgsluice.hints import copy_again
+from pgsluice.lsn import Lsn
+from pgsluice.schema_rules import holds
+from pgsluice.sinks.contract import (
+    AddedColumn,
+    Applied,
+    Sink,
+    StagedRows,
+    TargetIdentity,
+    TargetTable,
+)
+from pgsluice.sinks.fence import TableWriter
+
+
+class LogWriter(TableWriter):
+    """Writes one change log, each position once; used by one task, never shared.
+
+    Args:
+        table: the table at the source. Its columns are those of the table or of the log.
+        identity: the required origin of the log's rows; its mode is a log.
+    """
+
+    def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
+        assert identity.mode.log is not None
+        self._log: LogColumns = identity.mode.log
+        columns = self._log.of_table(table.schema, table.title)
+        super().__init__(sink, replace(table, schema=columns, key=()), identity)
+
+    def append(self, rows: Iterable[pa.RecordBatch], schema: pa.Schema, position: Lsn) -> Applied:
+        """Add the rows of changes that start at the log's position, in one commit.
+
+        Args:
+            rows: batches with the columns of the log, read during iteration, once.
+            schema: these columns. The log also keeps others that it has.
+
+        Raises:
+            TableError: the log has rows of another source, was changed by others, or the changes
+                do not fit.
+            PgsluiceError: another attempt moved the log to a position before ``position``: the
+                changes have to be decoded again from there.
+        """
+        self._opened.refuse_another_start()
+        schema = self._joined(schema)
+        with self._opened.handle.whole_attempt():
+            staged = self._stage(schema, rows)
+
+            def attempt() -> Applied:
+                marker = self._opened.marker_since_start()
+                if marker is not None and marker.reaches(self._identity, position):
+                    return self._skipped(marker)
+                self._opened.refuse_another_start()
+                return self._opened.write(lambda handle: handle.append(schema, [staged], position))
+
+            return self._until_first(attempt)
+
+    def alter(self, added: Sequence[AddedColumn], widened: Sequence[pa.Field]) -> Applied:
+        """As in :class:`.TableWriter`. Existing rows have NULL in added columns; an ``add_column``
+        row, in the same commit, has the values of the table's rows."""
+
+        def attempt() -> Applied:
+            marker = self._opened.marker_since_start()
+            self._opened.refuse_another_start()
+            existing = self._opened.handle.schema()
+            if marker is None or marker.position is None or existing is None:
+                return Applied(self.version(), skipped=True)
+            lacking = [column for column in added if column.field.name not in existing.names]
+            schema = self._joined(pa.schema([*(column.field for column in lacking), *widened]))
+            if schema == existing:
+                return self._skipped(marker)
+            at, staged = marker.position, []
+            values = {each.field.name: each.value for each in lacking if each.value.is_valid}
+            with self._opened.handle.whole_attempt():
+                if values:
+                    version = self.version() + 1
+                    row = self._log.column_added(
+                        schema, at, values, copy_number=marker.copy_number, version=version
+                    )
+                    staged = [self._stage(schema, [row])]
+                altered = self._opened.write(lambda handle: handle.append(schema, staged, at))
+            failpoint("target.altered")
+            return replace(altered, rows_inserted=0)
+
+        return self._until_first(attempt)
+
+    def can_stage(self) -> bool:
+        """Whether several tasks can stage a copy: always."""
+        return True
+
+    # Copies: their rows follow those of earlier copies.
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
+        """As in :class:`.TableWriter`; the log gets the rows as inserts."""
+        self._skip_load(position)
+        schema = self._joined(self._table.schema)
+        copy_number = self._identity.copy_number
+        of_log = (self._log.copied(batch, schema, position, copy_number) for batch in rows)
+        return self._stage(schema, of_log)
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        """As in :class:`.TableWriter`; rows from before stay."""
+        if (skipped := self._skip_load(position)) is not None:
+            return skipped
+        with self._opened.handle.whole_attempt():
+            return self.commit_load([self.stage_load(rows, position)], position)
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """As in :class:`.TableWriter`; rows from before stay, unless another spool wrote them."""
+
+        def attempt() -> Applied:
+            if (skipped := self._skip_load(position)) is not None:
+                return skipped
+            handle = self._opened.handle
+            schema = self._joined(self._table.schema)
+            row = self._log.copy_begins(schema, position, self._identity.copy_number)
+            with handle.whole_attempt():
+                parts = [self._stage(schema, [row]), *staged]
+                if self._has_other_rows():
+                    return self._opened.write(lambda handle: handle.commit_load(parts, position))
+                return self._opened.write(lambda handle: handle.append(schema, parts, position))
+
+        return self._until_first(attempt)
+
+    def _has_other_rows(self) -> bool:
+        """Whether the target has rows that are no log of a table of this spool."""
+        handle = self._opened.handle
+        marker = handle.marker() if handle.version >= 0 else None
+        oids = (self._identity.relation_oid, *self._table.predecessor_oids)
+        own = {replace(self._identity, relation_oid=oid).owner for oid in oids}
+        return marker is not None and marker.owner not in own
+
+    def _stage(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write rows with some of the log's columns, invisible to readers."""
+        whole = (_with_columns(batch, schema) for batch in rows)
+        with self._opened.naming_disk_trouble():
+            return self._opened.handle.stage_rows(schema, whole)
+
+    def _joined(self, wanted: pa.Schema) -> pa.Schema:
+        """The columns that the log has, in types that also hold the wanted ones, and the others of
+        these.
+
+        Raises:
+            TableError: the sink cannot keep logs, or a column of the log has a type that neither
+                holds the new values nor has all of its own in the new one.
+        """
+        handle, title = self._opened.handle, self._table.title
+        if not handle.can_append():
+            raise TableError(
+                f"{title}: targets of this sink cannot be change logs",
+                hint='choose mode = "current", or another sink',
+                table=title,
+            )
+        now = handle.target_types(wanted)
+        existing = handle.schema()
+        if existing is None or self._has_other_rows():
+            return now
+        fields = {field.name: field for field in existing}
+        for field in now:
+            have = fields.setdefault(field.name, field.with_nullable(True))
+            if holds(have.type, field.type):
+                continue
+            if not _is_wider(field.type, have.type):
+                raise TableError(
+                    f"column {field.name!r} of {title} is {field.type} now: its change log at "
+                    f"{handle.location} has {have.type}",
+                    hint="move the log away, which keeps its rows, and begin another one: "
+                    f"{copy_again(title)}",
+                    table=title,
+                    column=field.name,
+                    reason=ParkReason.COLUMNS,
+                )
+            fields[field.name] = have.with_type(field.type)
+        return pa.schema(list(fields.values()))
+
+
+def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether a rewritten column can have its old values in the new type."""
+    are_whole = pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow)
+    return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with all of these columns; those that they lack are NULL."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> TableWriter:
+    """The writer of a target in its mode."""
+    kind = TableWriter if identity.mode.log is None else LogWriter
+    return kind(sink, table, identity)

@@ -1,0 +1,281 @@
+"""``mode = "changelog"``: the table at any position, rebuilt from its log alone.
+
+The source's own history is the oracle: after each transaction, a test notes the position and the
+rows. Both ways of rebuilding are those of docs/modes.md.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from psycopg.errors import UniqueViolation
+from tests.support.change_logs import Rows, by_loop, by_query
+from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.pipeline import MakePipeline, Pipeline
+
+from pgsluice.subscription.verify import Verification, verify
+
+CHANGELOG = 'mode = "changelog"'
+BIG = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 120))"
+
+pytestmark = [pytest.mark.usefixtures("local_spark"), pytest.mark.xdist_group("changelog")]
+
+
+@dataclass
+class History:
+    """A table at the source, and what it was after each of its transactions."""
+
+    database: Database
+    table: str
+    moments: list[tuple[int, Rows]] = field(default_factory=list)
+
+    def commit(self, *statements: str) -> None:
+        """Run statements as one transaction, and note what the table is then."""
+        self.database.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")
+        self.note()
+
+    def note(self) -> None:
+        """Note what the table is now."""
+        ((lsn,),) = self.database.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        names = [
+            str(name)
+            for (name,) in self.database.execute(
+                "SELECT attname FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped"
+                f" AND attrelid = '{self.table}'::regclass ORDER BY attnum"
+            )
+        ]
+        rows = [
+            dict(zip(names, row, strict=True))
+            for row in self.database.execute(f"SELECT * FROM {self.table}")
+        ]
+        self.moments.append((int(lsn), rows))
+
+
+def log_of(one: Pipeline, table: str) -> pa.Table:
+    delta = one.delta(table)
+    read = pa.RecordBatchReader.from_stream(delta.scan()).read_all()
+    return read.cast(pa.schema(delta.schema().to_arrow()))
+
+
+def kinds_of(log: pa.Table) -> list[str]:
+    rows = log.sort_by([("_commit_version", "ascending"), ("_ordinal", "ascending")])
+    kinds: list[str] = rows["_change_type"].to_pylist()
+    return kinds
+
+
+def in_order(rows: Rows, names: list[str]) -> list[str]:
+    return sorted(repr([row.get(name) for name in names]) for row in rows)
+
+
+def assert_rebuilt(log: pa.Table, moments: list[tuple[int, Rows]], *, with_query: bool) -> None:
+    """At all of these moments, the log's table is the source's."""
+    ((first,),) = [
+        (
+            min(
+                row["_commit_version"]
+                for row in log.to_pylist()
+                if row["_change_type"] == "snapshot"
+            ),
+        )
+    ]
+    compared = 0
+    for position, rows in moments:
+        if position < first:
+            continue
+        compared += 1
+        names = list(rows[0]) if rows else ["id"]
+        found = by_loop(log, ["id"], position)
+        assert in_order(found, names) == in_order(rows, names), (position, "loop")
+        if with_query:
+            found = by_query(log, position)
+            assert in_order(found, names) == in_order(rows, names), (position, "query")
+    assert compared
+
+
+def program(rng: random.Random, history: History, transactions: int) -> Iterator[str]:
+    """Random transactions on ids 1 to 30; yields what each one did."""
+    t = history.table
+
+    def some() -> str:
+        low = rng.randint(1, 30)
+        return f"id BETWEEN {low} AND {low + rng.randint(0, 6)}"
+
+    def insert() -> str:
+        low, note = rng.randint(1, 30), rng.choice([BIG, "NULL", "'short'"])
+        return (
+            f"INSERT INTO {t} (id, status, note) SELECT i, 'new', {note}"
+            f" FROM generate_series({low}, {low + rng.randint(0, 8)}) i ON CONFLICT DO NOTHING"
+        )
+
+    makers = {
+        "insert": insert,
+        "update": lambda: f"UPDATE {t} SET status = '{rng.randint(1, 99)}' WHERE {some()}",
+        "note": lambda: f"UPDATE {t} SET note = {rng.choice([BIG, 'NULL'])} WHERE {some()}",
+        "move": lambda: f"UPDATE {t} SET id = id + 100, status = 'moved' WHERE {some()}",
+        "back": lambda: (
+            f"UPDATE {t} SET id = id - 100 WHERE id > 100 AND id - 100 NOT IN (SELECT id FROM {t})"
+        ),
+        "delete": lambda: f"DELETE FROM {t} WHERE {some()}",
+        "truncate": lambda: f"TRUNCATE {t}",
+    }
+    weights = [6, 5, 3, 3, 3, 3, 1]
+    for _ in range(transactions):
+        chosen = rng.choices(list(makers), weights, k=rng.randint(1, 3))
+        statements = [makers[name]() for name in chosen]
+        try:
+            history.commit(*statements)
+        except UniqueViolation:  # the transaction changed nothing
+            continue
+        yield "+".join(chosen)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_table_is_rebuilt_at_any_position(
+    database: MakeDatabase, pipeline: MakePipeline, seed: int
+) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        f"INSERT INTO orders SELECT i, 'old', {BIG} FROM generate_series(1, 10) i",
+    )
+    if seed == 2:
+        shop.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    history = History(shop, "orders")
+    history.note()
+    rng = random.Random(seed)
+    for _ in range(3):
+        for _ in program(rng, history, 12):
+            pass
+        one.once()
+    log = log_of(one, "orders")
+    assert_rebuilt(log, history.moments, with_query=True)
+    assert_rebuilt(log.select(log.schema.names[::-1]), history.moments[-1:], with_query=True)
+    assert set(kinds_of(log)) >= {"snapshot", "insert", "update_postimage", "delete"}
+
+
+def test_what_the_stream_does_not_say_is_a_row(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """Added columns with a value in older rows, dropped columns, copies again, and tables without a
+    key."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t VALUES (1, 'one'), (2, 'two')",
+        "CREATE TABLE bag (a int, b text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag VALUES (1, 'x'), (1, 'x')",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    history = History(shop, "t")
+    history.note()
+    history.commit("UPDATE t SET a = 'uno' WHERE id = 1")
+    history.commit("ALTER TABLE t ADD n int DEFAULT 7")
+    history.commit("INSERT INTO t VALUES (3, 'three', 8)", "UPDATE t SET id = 9 WHERE id = 2")
+    one.once()
+    history.commit("ALTER TABLE t ADD m int DEFAULT 5")  # no change has it
+    one.once()
+    history.commit("ALTER TABLE t DROP a")
+    history.commit("UPDATE t SET n = 1 WHERE id = 1", "INSERT INTO t VALUES (4, 4, 4)")
+    shop.execute("UPDATE bag SET b = 'y' WHERE ctid = (SELECT min(ctid) FROM bag)")
+    shop.execute("DELETE FROM bag WHERE b = 'x'")
+    one.once()
+    one.copy("t")
+    one.once()
+    history.commit("DELETE FROM t WHERE id = 3")
+    one.once()
+    log = log_of(one, "t")
+    assert_rebuilt(log, history.moments, with_query=False)
+    assert kinds_of(log).count("snapshot") == 2
+    added = [row for row in log.to_pylist() if row["_change_type"] == "add_column"]
+    assert [(row["n"], row["m"], row["_xid"]) for row in added] == [
+        (7, None, None),
+        (None, 5, None),
+    ]
+    assert kinds_of(log_of(one, "bag"))[3:] == ["update_preimage", "update_postimage", "delete"]
+    assert not any(table.is_parked for table in one.record().tables.values())
+
+
+def test_another_mode_does_not_continue_a_target(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    one = pipeline(shop)
+    one.once()
+    one.write(CHANGELOG)
+    shop.execute("INSERT INTO t VALUES (2)")
+    with pytest.raises(Exception, match="t"):
+        one.once()
+    assert "in another mode" in str(one.table("t").error)
+    rows: list[dict[str, Any]] = one.delta("t").to_pyarrow_table().to_pylist()
+    assert rows == [{"id": 1}]
+
+
+def test_truncated_and_gone_partitions_are_copies(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO p SELECT i, 'x' FROM generate_series(1, 19) i",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    history = History(shop, "p")
+    history.note()
+    history.commit("TRUNCATE p")
+    history.commit("INSERT INTO p VALUES (1, 'a'), (11, 'b')")
+    one.once()
+    assert kinds_of(log_of(one, "p")).count("truncate") == 1
+    history.commit("TRUNCATE p1")
+    one.once()
+    history.commit("ALTER TABLE p DETACH PARTITION p2")
+    one.once()
+    history.commit("INSERT INTO p VALUES (2, 'c')")
+    one.once()
+    log = log_of(one, "p")
+    # The copy is later than the TRUNCATE that it stands for: its position is the copy's.
+    assert_rebuilt(log, [*history.moments[:3], history.moments[-1]], with_query=False)
+
+
+def test_verify_rebuilds_the_table(database: MakeDatabase, pipeline: MakePipeline) -> None:
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        f"INSERT INTO orders SELECT i, 'old', {BIG} FROM generate_series(1, 10) i",
+        "CREATE TABLE bag (a int)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    history = History(shop, "orders")
+    for _ in program(random.Random(3), history, 20):
+        pass
+    history.commit("ALTER TABLE orders ADD n numeric(8, 2) DEFAULT 1.5")
+    history.commit("INSERT INTO orders VALUES (77, 'x', 'y', 2.5)")
+    one.once()
+    [subscription] = one.config.subscriptions
+    found = {each.title: each for each in verify(one.config, subscription, Verification())}
+    assert found["public.orders"].comparison is not None
+    assert found["public.orders"].comparison.equal, found["public.orders"].comparison
+    assert "without a key cannot be compared" in str(found["public.bag"].reason)
+
+    log = one.delta("orders")
+    log.update({"status": "'lost'"}, predicate="id = 77")
+    [changed] = verify(one.config, subscription, Verification(["public.orders"]))
+    assert changed.comparison is not None
+    assert changed.comparison.differing_keys == (("77",),)
