@@ -90,6 +90,7 @@ class RelationChanges:
         old_kinds: KEY_ONLY, WHOLE_ROW, or 0 without an old tuple. In a KEY_ONLY tuple only the key
             columns have values; the others are null and absent.
         doubt: see :class:`pgsluice.columnar.definitions.Definition`.
+        masked: the columns whose values are masked; their texts are not.
     """
 
     relation: Relation
@@ -106,6 +107,7 @@ class RelationChanges:
     old_index: Int64s
     old_kinds: Bytes
     doubt: str = ""
+    masked: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.actions)

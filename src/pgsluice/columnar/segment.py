@@ -226,6 +226,11 @@ def _decode_run(
         old_index=_index(count, with_old),
         old_kinds=markers * has_old,
         doubt=definition.doubt,
+        masked=frozenset(
+            column.name
+            for column, column_type in zip(relation.columns, types, strict=True)
+            if column_type.is_masked
+        ),
     )
     return changes.without(definition.left_out)
 

@@ -1,7 +1,7 @@
 """Finds names in a subscription's settings that match no table or column.
 
 Such a setting has no effect. It may be a typo, or be meant for a future table. So it is a warning
-of ``pgsluice check`` and of a run's catalog refreshes, and no error.
+of ``pgsluice check`` and of a run's catalog refreshes, and no error, unless it was to hide values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from pgsluice.config.model import SubscriptionConfig
 from pgsluice.config.table_names import nearest_table
 from pgsluice.config.validation_errors import near_or_known
 
+HIDING = ("exclude", "mask")
+"""The settings that keep values away from targets."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnknownName:
@@ -21,10 +24,12 @@ class UnknownName:
     Attributes:
         what: a sentence with the setting and the name.
         hint: the nearest name, or some of the existing ones.
+        hides: the setting hides values, which would arrive as they are.
     """
 
     what: str
     hint: str
+    hides: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}\n  → {self.hint}"
@@ -44,10 +49,11 @@ def unknown_names(
     for setting, title, column in _named(subscription, tables):
         if title not in tables:
             what = f'"{setting}" names the table {title}, which is not sent'
-            yield UnknownName(what, nearest_table(title, tables))
+            yield UnknownName(what, nearest_table(title, tables), setting in HIDING)
         elif column is not None and column not in tables[title]:
             hint = near_or_known(column, tables[title], "there are")
-            yield UnknownName(f'"{setting}" names {column}, which is no column of {title}', hint)
+            what = f'"{setting}" names {column}, which is no column of {title}'
+            yield UnknownName(what, hint, setting in HIDING)
 
 
 def _named(
@@ -57,13 +63,19 @@ def _named(
     for title, columns in subscription.key.items():
         for column in columns:
             yield "key", title, column
-    for name in subscription.types:
-        yield "types", *_table_and_column(name, tables)
+    of_columns: Mapping[str, Collection[str]] = {
+        "types": subscription.types,
+        "exclude": subscription.exclude,
+        "mask": subscription.mask,
+    }
+    for setting, names in of_columns.items():
+        for name in names:
+            yield setting, *table_and_column(name, tables)
     for title in subscription.sink.table_names():
         yield "sink", title, None
 
 
-def _table_and_column(name: str, tables: Mapping[str, Collection[str]]) -> tuple[str, str]:
+def table_and_column(name: str, tables: Mapping[str, Collection[str]]) -> tuple[str, str]:
     """Split ``schema.table.column``; each of these names may contain dots."""
     places = [index for index, character in enumerate(name) if character == "."]
     ways = [(name[:index], name[index + 1 :]) for index in places]

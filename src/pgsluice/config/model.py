@@ -8,6 +8,7 @@ is a pydantic error whose message continues a sentence that begins with the key;
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from pydantic import model_validator as _model_validator
 from pgsluice.config.dsn import mask_dsn, why_no_dsn
 from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.quantities import parse_size
+from pgsluice.config.secrets import why_no_secret
 from pgsluice.config.section import Seconds, Section, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
@@ -105,8 +107,14 @@ def _numeric(value: str) -> str:
     return value
 
 
+def _secret(value: str) -> str:
+    if why := why_no_secret(value):
+        raise ValueError(why)
+    return value
+
+
 def _qualified(parts: int, example: str) -> Any:
-    def check(value: dict[str, Any]) -> dict[str, Any]:
+    def check(value: Collection[str]) -> Collection[str]:
         for name in value:
             if name.count(".") < parts - 1:
                 raise ValueError(f'needs names such as "{example}", not "{name}"')
@@ -284,6 +292,12 @@ class SubscriptionConfig(Section):
             without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``: ``string`` for columns of any
             type, the others for numeric ones.
+        exclude: columns that the target does not have, as ``"public.t.c"``.
+        mask: column -> what the target has in place of its values, as ``"public.t.c" = "hash"``:
+            ``null``, ``hash`` (HMAC-SHA256 of the value's text) or ``last4`` (its last four
+            characters).
+        mask_key: the secret of ``hash``: ``"env:NAME"`` names an environment variable,
+            ``"file:/path"`` a file; at least 16 bytes.
         rename: table -> another name at the target.
         numeric: the target's type for numeric without precision: ``string``, ``double`` or
             ``decimal(38,s)``.
@@ -313,6 +327,11 @@ class SubscriptionConfig(Section):
         default_factory=dict
     )
     types: Annotated[dict[str, str], _qualified(3, "public.t.c")] = Field(default_factory=dict)
+    exclude: Annotated[tuple[str, ...], _qualified(3, "public.t.c")] = ()
+    mask: Annotated[dict[str, Literal["null", "hash", "last4"]], _qualified(3, "public.t.c")] = (
+        Field(default_factory=dict)
+    )
+    mask_key: Annotated[str, After(_secret)] | None = None
     rename: Annotated[dict[str, str], _qualified(2, "public.t")] = Field(default_factory=dict)
     numeric: Annotated[str, After(_numeric)] = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
@@ -322,11 +341,22 @@ class SubscriptionConfig(Section):
     deleted_column: Identifier | None = None
 
     @_model_validator(mode="after")
-    def _keys_fit_the_mode(self) -> SubscriptionConfig:
+    def _keys_fit_each_other(self) -> SubscriptionConfig:
         if self.mode != "current" and self.adopt:
             raise ValueError(f'"adopt" has no effect with mode = "{self.mode}"')
         if self.mode == "current" and self.change_column_prefix != "_":
             raise ValueError('"change_column_prefix" needs mode = "changelog"')
+        chosen = [*self.types, *self.mask, *self.exclude]
+        if twice := next((name for name in chosen if chosen.count(name) > 1), None):
+            raise ValueError(
+                f'names the column "{twice}" twice in "types", "mask" and "exclude": a masked '
+                "column is a string, and an excluded one is not there"
+            )
+        if "hash" in self.mask.values() and self.mask_key is None:
+            raise ValueError(
+                'needs "mask_key" for the mask "hash": the name of a secret, such as '
+                '"env:PGSLUICE_MASK_KEY"'
+            )
         return self
 
     @property

@@ -25,7 +25,7 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.log_fence import table_writer
-from pgsluice.sinks.target import TableOptions, column_type, target_table
+from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 
@@ -260,6 +260,7 @@ class CopyTables:
         return self.writer(work).can_stage()
 
     def _table(self, work: CopyWork) -> TargetTable:
+        check_hidden(work.facts, self.options)
         return replace(
             target_table(work.facts, self.options, work.columns),
             namespace=work.namespace,

@@ -51,6 +51,7 @@ from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
+from pgsluice.subscription.base.options import table_options
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
@@ -387,7 +388,7 @@ def _rights_on_columns(
         with suppress(ConfigError, TableError):  # other checks say what is wrong with them
             rules = PublicationRules.of(config, subscription)
             if names:
-                for table in source_tables(connection, names, rules):
+                for table in source_tables(connection, names, rules, table_options(subscription)):
                     wanted[table.facts.oid] |= {*table.columns_read}
             elif rules is None:
                 return {}  # what the first run makes sends all columns

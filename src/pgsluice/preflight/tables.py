@@ -201,7 +201,8 @@ def check_configured_names(facts: SourceFacts) -> Iterator[Finding]:
     for subscription in facts.config.subscriptions:
         for unknown in unknown_names(subscription, tables):
             what = f'subscription "{subscription.name}": {unknown.what}: it has no effect'
-            yield warning("configuration", what, unknown.hint)
+            find = error if unknown.hides else warning
+            yield find("configuration", what, unknown.hint)
 
 
 def _list_rights(tables: Sequence[TableRights]) -> str:

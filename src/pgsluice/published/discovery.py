@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -37,6 +36,7 @@ from pgsluice.publication import Publisher, fingerprint
 from pgsluice.published.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
+from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import published_content
 from pgsluice.sql import any_of
 
@@ -61,6 +61,7 @@ class ReplicatedTable:
         unique_index: for a table without a key: an index that can be its replica identity; empty:
             there is none.
         publications: the server's publications that send it.
+        excluded: columns that the target does not have by the configuration.
     """
 
     facts: RelationFacts
@@ -75,6 +76,7 @@ class ReplicatedTable:
     foreign_partitions: tuple[str, ...] = ()
     unique_index: str = ""
     publications: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()
 
     def with_key_index(self, name: str) -> ReplicatedTable:
         """The table with the index that proves its key; an empty name: none does."""
@@ -83,7 +85,8 @@ class ReplicatedTable:
     @property
     def columns_read(self) -> tuple[str, ...]:
         """The columns on which a copy needs SELECT."""
-        columns = _plain(self.facts) if self.columns is None else self.columns
+        sent = _plain(self.facts) if self.columns is None else self.columns
+        columns = [name for name in sent if name not in self.excluded]
         by_leaf = bool(self.unlisted)
         return columns_to_read(self.facts, columns, [self.row_filter], by_leaf=by_leaf)
 
@@ -99,7 +102,7 @@ class _Found:
         partition_columns: the partition key columns of tables without a key.
         rules: the rules of pgsluice's own publications; None without.
         witnesses: versions of catalog rows.
-        keys: see :func:`source_tables`.
+        options: see :func:`source_tables`.
     """
 
     facts: Mapping[int, RelationFacts]
@@ -109,14 +112,14 @@ class _Found:
     partition_columns: Mapping[int, Collection[str | None]]
     rules: Mapping[int, Publisher] | None
     witnesses: CatalogWitnesses
-    keys: Mapping[str, tuple[str, ...]]
+    options: TableOptions
 
 
 def source_tables(
     connection: psycopg.Connection[Any],
     publications: Collection[str],
     publication_rules: PublicationRules | None = None,
-    keys: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    options: TableOptions = TableOptions(),  # noqa: B008 - frozen
     filters: FilterTexts | None = None,
 ) -> list[ReplicatedTable]:
     """The tables that the publications send now, ordered by name.
@@ -126,7 +129,7 @@ def source_tables(
         publications: the server's publications.
         publication_rules: pgsluice's own publications, which select from what the server's send;
             None: everything.
-        keys: ``schema.table`` -> the configured key columns.
+        options: the configured keys, masks and exclusions.
         filters: caches the texts of the server's row filters between calls.
 
     Raises:
@@ -157,7 +160,7 @@ def source_tables(
         partition_columns_of(connection, keyless),
         rules,
         fetch_witnesses(connection, publications, types),
-        keys,
+        options,
     )
     tables = [
         _table(found, targets[oid], relations)
@@ -209,7 +212,7 @@ def _table(
     if foreign:
         rows = _all_of(rows, f"tableoid NOT IN ({', '.join(map(str, sorted(foreign)))})")
     key = (
-        found.keys.get(f"{facts.root_namespace}.{facts.root_name}")
+        found.options.keys.get(f"{facts.root_namespace}.{facts.root_name}")
         or keyed.primary_key
         or keyed.identity_key
     )
@@ -223,7 +226,7 @@ def _table(
         lacking=frozenset(
             f"{oid}:{action}" for oid, sent in actions.items() for action in ALL_ACTIONS - sent
         ),
-        rules=_rules_fingerprint(facts, relations, mine),
+        rules=_rules_fingerprint(facts, relations, mine, found.options),
         sent=frozenset[int]().union(
             *(
                 leaves.get(relation.oid, (relation.oid,))
@@ -252,6 +255,7 @@ def _table(
         _relations(facts, published, mine),
         tuple(foreign.values()),
         publications=tuple(sorted({by.publication for one in relations for by in one.by})),
+        excluded=found.options.excluded_columns(facts.root_namespace, facts.root_name),
     )
 
 
@@ -309,14 +313,18 @@ def _rules_fingerprint(
     facts: RelationFacts,
     relations: Sequence[PublishedRelation],
     mine: Mapping[int, Publisher] | None,
+    options: TableOptions,
 ) -> str:
-    """The filters and column lists for the relations of one table, as a part of its fingerprint."""
+    """The filters and column lists for the relations of one table, as a part of its fingerprint,
+    and its masked and excluded columns."""
     resolutions = {oid: publisher.resolution for oid, publisher in (mine or {}).items()}
     acting = {
         fingerprint(resolutions.get(relation.oid), [_listed(by, facts) for by in relation.by])
         for relation in relations
     }
-    return " ".join(sorted(acting))
+    names = [column.name for column in facts.columns]
+    hiding = options.hiding(facts.root_namespace, facts.root_name, names)
+    return " ".join([*sorted(acting), *([f"hides {hiding}"] if hiding else [])])
 
 
 def _truncates(

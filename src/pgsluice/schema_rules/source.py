@@ -22,7 +22,7 @@ another type with the same file         the values are printed differently, or t
 another key                             the target's rows were identified by the other one
 another label or attribute of a type    stored values are printed differently now
 actions are sent that were not before   updates were missed while there was no key
-another row filter or column list       rows that pass now were not sent
+another row filter, column list, mask   rows that pass now were not sent
 a row that listed the table in a        the table, or some of its rows, were not sent for a
 publication is gone                     while
 a leaf is sent again                    its changes in between were not sent
@@ -302,7 +302,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_another_key, "has another key"),
     (_has_changed_type, "has a column whose type has another label or attribute"),
     (_has_more_actions, "sends changes that were not sent for a while"),
-    (_has_other_publication_rules, "has another row filter or column list"),
+    (_has_other_publication_rules, "has another row filter, column list or mask"),
     (_has_lost_listings, "was out of a publication for a while"),
     (_has_resumed_leaves, "has a partition that was not sent for a while"),
     (_has_lost_partitions, "lost a partition"),

@@ -7,7 +7,7 @@ table are replicated, old tuples have to carry the key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again
+from pgsluice.masks import ColumnMask
 from pgsluice.shown import shown_json
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.modes import CURRENT, TargetMode
@@ -31,12 +32,14 @@ class TableOptions:
         overrides: ``schema.table.column`` -> options of that column.
         keys: ``schema.table`` -> the key's columns.
         mode: what the targets have of the tables.
+        excluded: ``schema.table.column`` of columns that targets do not have.
     """
 
     types: TypeOptions = field(default_factory=TypeOptions)
     overrides: Mapping[str, TypeOptions] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mode: TargetMode = CURRENT
+    excluded: frozenset[str] = frozenset()
 
     def column_overrides(self, namespace: str, table: str) -> dict[str, TypeOptions]:
         """One table's overrides by column name."""
@@ -46,6 +49,27 @@ class TableOptions:
             for name, options in self.overrides.items()
             if name.startswith(prefix)
         }
+
+    def excluded_columns(self, namespace: str, table: str) -> frozenset[str]:
+        """The names of one table's excluded columns."""
+        prefix = f"{namespace}.{table}."
+        return frozenset(
+            name.removeprefix(prefix) for name in self.excluded if name.startswith(prefix)
+        )
+
+    def masks(self, namespace: str, table: str) -> dict[str, ColumnMask]:
+        """The masks of one table's columns, excluded ones among them, by column name."""
+        overrides = self.column_overrides(namespace, table).items()
+        return {name: each.mask for name, each in overrides if each.mask is not None}
+
+    def hiding(self, namespace: str, table: str, columns: Collection[str]) -> str:
+        """Which of these columns are masked or excluded, and how: equal texts hide the same."""
+        masks, excluded = self.masks(namespace, table), self.excluded_columns(namespace, table)
+        return " ".join(
+            f"{name}={'excluded' if name in excluded else mask.fingerprint}"
+            for name, mask in sorted(masks.items())
+            if name in columns
+        )
 
 
 def replicated_columns(
@@ -119,11 +143,15 @@ def target_table(
             tables do not distinguish; or different keys are equal in the target's type.
     """
     key = key_columns(facts, options) if options.mode.log is None else ()
-    columns = replicated_columns(facts, published)
+    excluded = options.excluded_columns(facts.root_namespace, facts.root_name)
+    columns = tuple(
+        column for column in replicated_columns(facts, published) if column.name not in excluded
+    )
+    _check_excluded_key(facts, key, excluded)
     _check_names(facts, columns)
     types = {column.name: column_type(column, facts, options) for column in columns}
     _check_choices(facts, columns, options)
-    _check_key_types(facts, {name: types[name] for name in key if name in types})
+    _check_key_types(facts, {name: types[name] for name in key if name in types}, options)
     fields = [pa.field(name, kind.arrow_type, name not in key) for name, kind in types.items()]
     return TargetTable(
         namespace=facts.root_namespace,
@@ -131,6 +159,47 @@ def target_table(
         schema=pa.schema(fields),
         key=key,
     )
+
+
+def check_hidden(facts: RelationFacts, options: TableOptions) -> None:
+    """Refuse masks and exclusions of columns that a table does not have: after a rename, a
+    column's values would arrive under its new name.
+
+    Args:
+        facts: what the catalog has of the table now.
+
+    Raises:
+        TableError: there is one.
+    """
+    table = f"{facts.root_namespace}.{facts.root_name}"
+    names = {column.name for column in facts.columns}
+    hidden = options.masks(facts.root_namespace, facts.root_name)
+    if missing := sorted(hidden.keys() - names):
+        raise TableError(
+            f"{table}: the subscription masks or excludes the column {missing[0]}, which the table "
+            "does not have",
+            hint="correct `mask` or `exclude` of the subscription, so that no renamed column is "
+            f"copied as it is; restart the run, then copy the table: {copy_again(table)}",
+            table=table,
+            reason=ParkReason.COLUMNS,
+            column=missing[0],
+        )
+
+
+def _check_excluded_key(
+    facts: RelationFacts, key: Sequence[str], excluded: Collection[str]
+) -> None:
+    table = f"{facts.root_namespace}.{facts.root_name}"
+    if hidden := [name for name in key if name in excluded]:
+        raise TableError(
+            f"{table}: the subscription excludes the key column {hidden[0]}, by which rows are "
+            "found",
+            hint=f'set mask = {{ "{table}.{hidden[0]}" = "hash" }} in the subscription instead of '
+            f"the exclusion; restart the run, then copy the table: {copy_again(table)}",
+            table=table,
+            reason=ParkReason.KEY,
+            column=hidden[0],
+        )
 
 
 def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
@@ -175,9 +244,22 @@ def _check_choices(
             )
 
 
-def _check_key_types(facts: RelationFacts, types: Mapping[str, ColumnType]) -> None:
+def _check_key_types(
+    facts: RelationFacts, types: Mapping[str, ColumnType], options: TableOptions
+) -> None:
     table = f"{facts.root_namespace}.{facts.root_name}"
+    masks = options.masks(facts.root_namespace, facts.root_name)
     for name, kind in types.items():
+        if name in masks and not kind.tells_values_apart:
+            raise TableError(
+                f'{table}: the mask "{masks[name].kind}" makes different keys equal, and {name} is '
+                "a key column",
+                hint=f'set mask = {{ "{table}.{name}" = "hash" }} in the subscription; restart the '
+                f"run, then copy the table: {copy_again(table)}",
+                table=table,
+                reason=ParkReason.KEY,
+                column=name,
+            )
         if not kind.tells_values_apart:
             raise TableError(
                 f"{table}: different values of the key column {name} ({kind.name}) can be equal "

@@ -120,6 +120,11 @@ class ColumnType(ABC):
         return None
 
     @property
+    def is_masked(self) -> bool:
+        """Whether the Arrow values are masks of the source's values."""
+        return False
+
+    @property
     def tells_values_apart(self) -> bool:
         """Whether values that are different at the source are different in the Arrow type."""
         return True

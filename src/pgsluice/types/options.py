@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from pgsluice.errors import ConfigError
+from pgsluice.masks import ColumnMask
 
 _DECIMAL = re.compile(r"\Adecimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)\Z")
 
@@ -22,6 +23,7 @@ class TypeOptions:
             without a precision, or with a precision over 38 digits.
         for_column: the user has chosen for one column. ``numeric`` also applies if it has a
             precision, and ``string`` to a column of any type: PostgreSQL's text of its values.
+        mask: how the text of a column's values is masked; only for a column that is a string.
 
     Raises:
         ConfigError: ``numeric`` is none of these.
@@ -29,6 +31,7 @@ class TypeOptions:
 
     numeric: str = "string"
     for_column: bool = False
+    mask: ColumnMask | None = None
 
     def __post_init__(self) -> None:
         self.numeric_decimal()

@@ -37,6 +37,7 @@ from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
 from pgsluice.types.definition import TypeDefinition
+from pgsluice.types.masked import MaskedType
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
@@ -197,8 +198,10 @@ def resolve_type(
     """
     resolved = _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
     if options.is_text and not pa.types.is_string(resolved.arrow_type):
-        return printed_type(type_oid, definitions)
-    return resolved
+        resolved = printed_type(type_oid, definitions)
+    if options.mask is None:
+        return resolved
+    return MaskedType(resolved.name, resolved, options.mask)
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digests, Key, Mask
+from pgsluice.verification.masked_text import SourceMask, masked_text
 from pgsluice.verification.page_ranges import page_ranges, read_ranges
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {
@@ -110,6 +111,7 @@ class ComparedTable:
         row_filter: an SQL condition on its rows from a trusted source (the server's catalog, or
             checked publications); None: all rows.
         unlisted: column -> OIDs of the leaf partitions in whose rows it is NULL at the target.
+        masks: column -> how its text is masked at the target.
     """
 
     namespace: str
@@ -119,6 +121,7 @@ class ComparedTable:
     is_partitioned: bool = False
     row_filter: str | None = None
     unlisted: Mapping[str, Collection[int]] = field(default_factory=dict)
+    masks: Mapping[str, SourceMask] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -300,10 +303,16 @@ class _Texts:
     def of(self, name: str) -> sql.Composable:
         """The text of a column; NULL where the target has NULL."""
         (column,) = (column for column in self.table.columns if column.name == name)
-        return sql.SQL("CASE WHEN num_nulls({}) = 0 {} THEN concat({}) END").format(
-            sql.Identifier(name),
-            _outside(self.table.unlisted.get(name, ())),
-            column.expression(_type_of(self.target_schema, name)),
+        mask = self.table.masks.get(name)
+        text: sql.Composable
+        if mask is None:
+            text = sql.SQL("concat({})").format(
+                column.expression(_type_of(self.target_schema, name))
+            )
+        else:
+            text = masked_text(sql.SQL("concat({})").format(sql.Identifier(name)), mask)
+        return sql.SQL("CASE WHEN num_nulls({}) = 0 {} THEN {} END").format(
+            sql.Identifier(name), _outside(self.table.unlisted.get(name, ())), text
         )
 
 

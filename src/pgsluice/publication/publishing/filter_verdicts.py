@@ -163,7 +163,7 @@ def _is_exact(changes: RelationChanges, column_index: int) -> bool:
         changes.relation.columns[column_index],
         changes.schema.field(column_index).type,
     )
-    if pa.types.is_nested(decoded):
+    if pa.types.is_nested(decoded) or column.name in changes.masked:
         return False
     usual = resolve_type(column.type_oid, column.typmod, {}).arrow_type
     return bool(decoded.equals(usual))

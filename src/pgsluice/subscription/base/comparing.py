@@ -16,6 +16,7 @@ from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.verification import ComparedTable, Comparison, LogRows, TargetRows, compare
+from pgsluice.verification.masked_text import SourceMask
 
 LOCK_TIMEOUT_S = 30
 
@@ -58,7 +59,15 @@ def compare_standing(
         table = ComparedTable.named(session, facts.namespace, facts.name, with_generated=True)
         return compare(
             session,
-            replace(table, row_filter=source.row_filter, unlisted=source.unlisted),
+            replace(
+                table,
+                row_filter=source.row_filter,
+                unlisted=source.unlisted,
+                masks={
+                    name: SourceMask(mask.kind.value, mask.key)
+                    for name, mask in options.masks(facts.root_namespace, facts.root_name).items()
+                },
+            ),
             rows,
             key=target.key,
             columns=target.schema.names,

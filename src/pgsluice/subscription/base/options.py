@@ -6,6 +6,8 @@ from typing import Any
 
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.config.secrets import read_secret
+from pgsluice.masks import ColumnMask, MaskKind
 from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
@@ -21,23 +23,39 @@ def target_mode(subscription: SubscriptionConfig) -> TargetMode:
 
 
 def table_options(subscription: SubscriptionConfig) -> TableOptions:
-    """The types and keys of tables, as configured."""
-    defaults = TypeOptions(numeric=subscription.numeric)
+    """The columns, types and keys of tables, as configured.
+
+    Raises:
+        ConfigError: the secret of masks is missing.
+    """
+    secret = b""
+    if "hash" in subscription.mask.values():
+        assert subscription.mask_key is not None  # the model refuses that
+        secret = read_secret("mask_key", subscription.mask_key)
+    chosen = {
+        column: TypeOptions(numeric=chosen, for_column=True)
+        for column, chosen in subscription.types.items()
+    }
+    masked = {name: ColumnMask(MaskKind(kind), secret) for name, kind in subscription.mask.items()}
+    # The values of excluded columns are not decoded.
+    masked |= dict.fromkeys(subscription.exclude, ColumnMask(MaskKind.NULL))
+    for column, mask in masked.items():
+        chosen[column] = TypeOptions(numeric="string", for_column=True, mask=mask)
     return TableOptions(
-        types=defaults,
-        overrides={
-            column: TypeOptions(numeric=chosen, for_column=True)
-            for column, chosen in subscription.types.items()
-        },
+        types=TypeOptions(numeric=subscription.numeric),
+        overrides=chosen,
         keys=dict(subscription.key),
         mode=target_mode(subscription),
+        excluded=frozenset(subscription.exclude),
     )
 
 
 def has_same_options(options: TableOptions, first: TargetName, second: TargetName) -> bool:
     """Whether a table has the same options under two names."""
-    return options.column_overrides(*first) == options.column_overrides(*second) and (
-        options.keys.get(".".join(first)) == options.keys.get(".".join(second))
+    return (
+        options.column_overrides(*first) == options.column_overrides(*second)
+        and options.excluded_columns(*first) == options.excluded_columns(*second)
+        and options.keys.get(".".join(first)) == options.keys.get(".".join(second))
     )
 
 

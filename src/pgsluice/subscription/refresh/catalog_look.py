@@ -44,7 +44,7 @@ from pgsluice.schema_rules import (
     reconcile_source,
     renewed_leaves,
 )
-from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.sinks.target import TableOptions, check_hidden, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, UnseenLeaf
 from pgsluice.subscription.base.options import has_same_options
 from pgsluice.subscription.lifecycle.leaf_events import LookedAside, LookedLeaves
@@ -264,6 +264,10 @@ class CatalogLook:
             if cause != known.copied.cause or known.parked_for is ParkReason.REWRITTEN:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
+        try:
+            check_hidden(table.facts, self._options)
+        except TableError as error:
+            return CopyNeeded(error.what)  # which parks it, with words
         before, now = SourceFingerprint.parse(known.source.fingerprint), table.fingerprint
         if before is None:
             return LookedSame("", known.source.relations, *self._looked)
@@ -330,6 +334,7 @@ class CatalogLook:
     def _has_ended(self, known: TableRecord, table: ReplicatedTable) -> bool:
         """Whether the reason for parking a table has ended, so that a copy could succeed."""
         try:
+            check_hidden(table.facts, self._options)
             target = target_table(table.facts, self._options, table.columns)
         except TableError:
             return False

@@ -27,11 +27,12 @@ from pgsluice.catalog import (
 )
 from pgsluice.catalog.server import LIMITS
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.config.configured_names import UnknownName, unknown_names
-from pgsluice.errors import ParkReason
+from pgsluice.config.configured_names import UnknownName, table_and_column, unknown_names
+from pgsluice.errors import ConfigError, ParkReason
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.shown import shown
 from pgsluice.sinks import make_sink
 from pgsluice.spool import SourceView, Spool, SpoolIdentity, SubscriptionRecord, TableRecord
 from pgsluice.subscription.base.options import sink_options, table_options
@@ -124,8 +125,8 @@ class CatalogLooks:
         # The publications that the stream is asked for now: those of pgsluice may have a second
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.place).identity.publications
-        keys = table_options(self.subscription).keys
-        return source_tables(connection, publications, self._rules, keys, self._filters)
+        options = table_options(self.subscription)
+        return source_tables(connection, publications, self._rules, options, self._filters)
 
     def put_rules_in_force(self, table: ReplicatedTable) -> None:
         """Use these rules for a table's changes from now on."""
@@ -150,6 +151,7 @@ class CatalogLooks:
             settled = self._settled(source, known)
             look = CatalogLook(connection, identity, state, known, options, settled)
             self._warn_of_unknown_names(source)
+            self._refuse_unhidden(source)
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
@@ -174,6 +176,37 @@ class CatalogLooks:
         for name in sorted(unknown - self._unknown_names, key=str):
             logger.warning("%s: %s", self.subscription.name, name)
         self._unknown_names = unknown
+
+    def _refuse_unhidden(self, source: Sequence[ReplicatedTable]) -> None:
+        """Refuse masks and exclusions of a table that has another name, or never existed: its
+        values would arrive as they are.
+
+        A table that is not sent any more is none of these. A missing column concerns its table
+        alone (:func:`pgsluice.sinks.target.check_hidden`).
+
+        Raises:
+            ConfigError: there is one.
+        """
+        sent = {f"{one.facts.namespace}.{one.facts.name}": one.facts.oid for one in source}
+        names = [*self.subscription.mask, *self.subscription.exclude]
+        record = self._tables.durable
+        known = {one.title: oid for oid, one in {**record.unpublished, **record.tables}.items()}
+        columns = {
+            f"{one.facts.namespace}.{one.facts.name}": [c.name for c in one.facts.columns]
+            for one in source
+        }
+        for name in names if sent else ():
+            title, _ = table_and_column(name, columns)
+            oid = known.get(title)
+            if title in sent or (oid is not None and oid not in sent.values()):
+                continue
+            now = next((other for other, its in sent.items() if its == oid), None)
+            raise ConfigError(
+                f'{self.subscription.name}: "mask" or "exclude" names the table {shown(title)}, '
+                + ("which is not sent" if now is None else f"which is called {shown(now)} now"),
+                hint="correct the name, so that no value arrives that should be hidden, and "
+                "restart the run",
+            )
 
     def _settled(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]

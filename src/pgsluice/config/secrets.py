@@ -1,0 +1,57 @@
+"""Secrets that the configuration only names: in an environment variable, or in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pgsluice.errors import ConfigError
+
+_ENVIRONMENT, _FILE = "env:", "file:"
+_LEAST_BYTES = 16
+
+
+def why_no_secret(reference: str) -> str | None:
+    """Why a text names no secret, to continue a sentence that begins with the key; None: it does.
+
+    The text is not shown: it may be the secret itself.
+    """
+    if any(reference.removeprefix(kind) not in (reference, "") for kind in (_ENVIRONMENT, _FILE)):
+        return None
+    return 'has to name where the secret is: "env:NAME" or "file:/path"'
+
+
+def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) -> bytes:
+    """The secret that ``env:NAME`` or ``file:/path`` names; a file's last line break is no part.
+
+    Args:
+        key: the key in the configuration, for errors.
+
+    Raises:
+        ConfigError: it is not there, or shorter than ``least_bytes``.
+    """
+    if reference.startswith(_ENVIRONMENT):
+        name = reference.removeprefix(_ENVIRONMENT)
+        value = os.environb.get(os.fsencode(name))
+        if value is None:
+            raise ConfigError(
+                f'"{key}" names the environment variable {name}, which is not set',
+                hint=f"export {name} before you start pgsluice",
+            )
+        where = f"the environment variable {name}"
+    else:
+        path = Path(reference.removeprefix(_FILE)).expanduser()
+        where = f"the file {path}"
+        try:
+            value = path.read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            raise ConfigError(
+                f'"{key}" names {where}, which cannot be read: {error.strerror}',
+                hint="write the secret into it, readable for the user of pgsluice",
+            ) from None
+    if len(value) < least_bytes:
+        raise ConfigError(
+            f'"{key}": {where} has {len(value)} bytes, and a secret needs at least {least_bytes}',
+            hint="make one: openssl rand -hex 32",
+        )
+    return value
