@@ -11,8 +11,9 @@ import pickle
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -137,6 +138,16 @@ def _rows(run: RelationChanges, tuples: Tuples) -> list[tuple[tuple[str, str | N
     return list(zip(*columns, strict=True))
 
 
+def _with_known_texts(run: RelationChanges) -> RelationChanges:
+    """The same changes, of which each text is decoded once: hundreds of publications are compared
+    on them."""
+
+    def known(tuples: Tuples) -> Tuples:
+        return replace(tuples, texts={n: cache(text) for n, text in tuples.texts.items()})
+
+    return replace(run, new=known(run.new), old=known(run.old))
+
+
 def _hidden(
     row: tuple[tuple[str, str | None], ...], kind: str
 ) -> tuple[tuple[str, str | None], ...]:
@@ -225,7 +236,8 @@ class Scene:
             ]
             names = {column.name for one in relations for column in one.columns}
             view = segment([*facts, *(raw for _, raw in messages)])
-            self._runs[publication] = list(decode_segment(view, texts=names))
+            decoded_runs = decode_segment(view, texts=names)
+            self._runs[publication] = [_with_known_texts(run) for run in decoded_runs]
             self._begins[publication] = [
                 (number, lsn)
                 for number, (lsn, raw) in enumerate(messages, start=len(facts))
