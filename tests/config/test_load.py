@@ -295,7 +295,7 @@ def test_all_mistakes_are_reported_together() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('adopt = true\nmode = "changelog"', '"adopt" has no effect with mode = "changelog"'),
+        ('adopt = true\nmode = "changelog"', '"adopt" and "deleted_column" need mode = "current"'),
         ('mode = "history"', '"mode" = "history": only the modes "current" and "changelog" are'),
         (
             'publications = ["p"]',
@@ -305,7 +305,8 @@ def test_all_mistakes_are_reported_together() -> None:
         ('json = "variant"', 'only "string" is supported yet'),
         ('on_unrepresentable = "reject"', 'only "fail" is supported yet'),
         ('change_column_prefix = "$"', '"change_column_prefix" needs mode = "changelog"'),
-        ('deleted_column = "gone"', "a column for deleted rows is not supported yet"),
+        ('deleted_column = "gone"\nmode = "changelog"', 'need mode = "current"'),
+        ('deleted_column = "gone"\nadopt = true', '"adopt" has no effect with "deleted_column"'),
     ],
 )
 def test_unsupported_settings_are_refused(line: str, expected: str) -> None:

@@ -130,6 +130,13 @@ def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dic
     return first
 
 
+def commit_times(runs: Sequence[RelationChanges]) -> Int64s:
+    """The commit times of changes in their order, in microseconds since 1970."""
+    each = [np.empty(0, np.int64), *(run.commit_timestamps for run in runs)]
+    times: Int64s = np.concatenate(each)[_order(runs)]
+    return times
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """The changes of one relation, converted to the target's columns."""

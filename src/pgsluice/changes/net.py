@@ -25,7 +25,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, first_places, join_runs
+from pgsluice.changes.events import Events, commit_times, first_places, join_runs
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.changes.truncates import Place
 from pgsluice.changes.unique import UnprovedKeys, follow_unproved
@@ -89,6 +89,8 @@ class NetChanges:
         skipped: the number of rows whose UPDATE or DELETE came after the batch had deleted them.
         unproved: the batch's keys, whose rows the sink counts before it changes the table; None:
             the source proves that keys are unique, or the target is truncated first.
+        marked: mask over ``rows``: true where the source deleted the row, which the target keeps
+            (:mod:`.deleted_rows`); None: no row is kept so. ``expected_deletes`` counts them.
     """
 
     schema: pa.Schema
@@ -106,6 +108,7 @@ class NetChanges:
     counts: ChangeCounts
     skipped: int
     unproved: UnprovedKeys | None = None
+    marked: Mask | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -162,6 +165,7 @@ def net_changes(
     missing: Mapping[str, pa.Scalar] = MappingProxyType({}),
     begins: Mapping[str, Place] | None = None,
     truncates: Collection[Place] = (),
+    times: list[Int64s] | None = None,
 ) -> NetChanges:
     """Reduce a batch of changes to the final state of each key of one table.
 
@@ -177,6 +181,7 @@ def net_changes(
             part of the batch; None: they are the whole batch.
         truncates: where all leaf partitions of a partitioned table were truncated, which empties
             it.
+        times: gets the commit time of each of the ``deletes``, in microseconds since 1970.
 
     Raises:
         TableError: the changes cannot be applied to a table of current state; the message
@@ -213,6 +218,12 @@ def net_changes(
     final_keys = keys.after[ends.final]
     is_deleted = had_row.copy()
     is_deleted[final_keys] = False
+    if times is not None:
+        ends_key = np.flatnonzero((keys.before >= 0) & (keys.before != keys.after))
+        last = np.full(keys.count, -1)
+        last[keys.before[ends_key]] = ends_key
+        all_times = commit_times(changes)[len(events.actions) * -1 :]
+        times.append(all_times[last[is_deleted]])
     return NetChanges(
         schema=schema,
         key=key,

@@ -72,7 +72,10 @@ def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]
     keep[net.rekeyed[~has_source]] = False
     kept_masks = {name: mask[keep] for name, mask in net.absent.items()}
     missing = net.source_keys.filter(pa.array(~has_source))
-    is_missing = find_rows(net.deletes, missing, net.key) >= 0
+    ended = net.deletes
+    if net.marked is not None:
+        ended = net.rows.select(net.key).filter(pa.array(net.marked)).cast(ended.schema)
+    is_missing = find_rows(ended, missing, net.key) >= 0
     resolved = replace(
         net,
         rows=net.rows.take(pa.array(np.flatnonzero(keep))),
@@ -81,6 +84,7 @@ def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]
         rekeyed=np.empty(0, np.int64),
         source_keys=net.source_keys.slice(0, 0),
         takes_ended_key=np.empty(0, np.bool_),
+        marked=None if net.marked is None else net.marked[keep],
         deletes=_deletes(net, has_source, missing),
         expected_deletes=net.expected_deletes - int(np.count_nonzero(is_missing)),
     )

@@ -269,8 +269,7 @@ class SubscriptionConfig(Section):
     Attributes:
         name: it names the subscription's folder in the spool.
         publications: names of pgsluice's own publications; default: everything that the slot sends.
-        mode: what the target has of a table: its ``current`` rows, or every change as a row
-            (``changelog``). Targets of another mode are not continued.
+        mode: what targets have: the ``current`` rows, or every change as a row (``changelog``).
         enabled: whether ``pgsluice run`` runs the subscription.
         copy_data: whether a table begins with an initial copy. Without one, changes of rows that
             are older than the subscription are skipped.
@@ -305,7 +304,7 @@ class SubscriptionConfig(Section):
         on_unrepresentable: what happens to a value that its column cannot hold.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
         change_column_prefix: what the names of a change log's change columns begin with.
-        deleted_column: a column that marks deleted rows.
+        deleted_column: deleted rows stay, with the time of their delete in this column.
     """
 
     name: Annotated[str, After(_folder)]
@@ -342,8 +341,6 @@ class SubscriptionConfig(Section):
 
     @_model_validator(mode="after")
     def _keys_fit_each_other(self) -> SubscriptionConfig:
-        if self.mode != "current" and self.adopt:
-            raise ValueError(f'"adopt" has no effect with mode = "{self.mode}"')
         if self.mode == "current" and self.change_column_prefix != "_":
             raise ValueError('"change_column_prefix" needs mode = "changelog"')
         chosen = [*self.types, *self.mask, *self.exclude]
@@ -357,6 +354,10 @@ class SubscriptionConfig(Section):
                 'needs "mask_key" for the mask "hash": the name of a secret, such as '
                 '"env:PGSLUICE_MASK_KEY"'
             )
+        if self.mode != "current" and (self.adopt or self.deleted_column):
+            raise ValueError('"adopt" and "deleted_column" need mode = "current"')
+        if self.adopt and self.deleted_column:
+            raise ValueError('"adopt" has no effect with "deleted_column"')
         return self
 
     @property

@@ -21,10 +21,6 @@ Rule = tuple[str, Callable[[Any], bool], str]
 it."""
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
 def _is_not(*known: object) -> Callable[[Any], bool]:
     return lambda value: value not in known
 
@@ -48,7 +44,6 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
             _is_not("fail"),
             'only "fail" is supported yet: a value that its column cannot hold parks the table',
         ),
-        ("deleted_column", _always, "a column for deleted rows is not supported yet"),
     ),
 }
 

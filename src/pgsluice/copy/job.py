@@ -24,8 +24,9 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.log_fence import table_writer
+from pgsluice.sinks.marking_fence import refuse_deleted_column
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
+from pgsluice.sinks.writers import table_writer
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 
@@ -147,6 +148,8 @@ class CopyTables:
         ends_at = time.monotonic() + _TABLE_S
         try:
             table = self._table(work)
+            if self.options.mode.deleted_column is not None:
+                refuse_deleted_column(table, self.options.mode.deleted_column)
             _refuse_without_key_or_columns(work, table, is_log=self.options.mode.log is not None)
             query = self._query(work, table)
             with table_reader(self.dsn, self.snapshot, query, portions) as reader:

@@ -356,6 +356,10 @@ class TableHandle(ABC):
     def discard_load(self, staged: Sequence[StagedRows]) -> None:  # noqa: B027 - optional
         """Delete staged rows, if possible. No commit of them was started, and none will be."""
 
+    def can_keep_deleted(self) -> bool:
+        """Whether copies keep rows that they lack, with a time in ``identity.mode``'s column."""
+        return False
+
     def can_append(self) -> bool:
         """Whether the table can be a change log, to which rows are only added."""
         return False

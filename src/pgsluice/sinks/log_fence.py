@@ -206,9 +206,3 @@ def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> TableWriter:
-    """The writer of a target in its mode."""
-    kind = TableWriter if identity.mode.log is None else LogWriter
-    return kind(sink, table, identity)

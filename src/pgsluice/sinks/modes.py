@@ -15,14 +15,18 @@ class TargetMode:
     Attributes:
         log: the change columns of a change log, which has every change as a row; None: the target
             is no log.
+        deleted_column: the column with the time when a row was deleted; None: deleted rows go.
     """
 
     log: LogColumns | None = None
+    deleted_column: str | None = None
 
     @property
     def name(self) -> str:
         """What distinguishes the mode from others; empty for the default."""
-        return "" if self.log is None else f":changelog:{self.log.prefix}"
+        if self.log is not None:
+            return f":changelog:{self.log.prefix}"
+        return "" if self.deleted_column is None else f":deleted:{self.deleted_column}"
 
 
 CURRENT: Final = TargetMode()

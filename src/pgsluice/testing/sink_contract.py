@@ -12,6 +12,7 @@ The subclass only defines how a sink is created and how its tables are read back
 from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
+from pgsluice.testing.sink_deleted import DeletedRowsContract
 from pgsluice.testing.sink_keys import KeysContract
 from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
@@ -29,5 +30,6 @@ class SinkContract(
     StagingContract,
     StagedChangesContract,
     LogContract,
+    DeletedRowsContract,
 ):
     """The tests of every sink; see :mod:`pgsluice.sinks.contract`."""

@@ -11,7 +11,7 @@ from pgsluice.verification.compare import Comparison, compare
 from pgsluice.verification.digest import Digest
 from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.source import ComparedColumn, ComparedTable, one_snapshot
-from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows
+from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows, UndeletedRows
 
 __all__ = [
     "ArrowRows",
@@ -23,6 +23,7 @@ __all__ = [
     "KeyRanges",
     "LogRows",
     "TargetRows",
+    "UndeletedRows",
     "compare",
     "one_snapshot",
 ]

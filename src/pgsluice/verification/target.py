@@ -93,6 +93,33 @@ class ArrowRows:
 
 
 @dataclass(frozen=True, slots=True)
+class UndeletedRows:
+    """The rows of a target that keeps deleted rows, without these.
+
+    Attributes:
+        rows: all rows.
+        deleted_column: the column with the time of the delete.
+    """
+
+    rows: TargetRows
+    deleted_column: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.rows.schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns of the rows that are not deleted."""
+        names = [*columns, self.deleted_column]
+        # The engine returns text as views, which pyarrow does not filter.
+        schema = pa.schema([self.schema.field(name) for name in names])
+        for batch in self.rows.batches(names):
+            is_there = pc.is_null(batch.column(self.deleted_column))
+            yield batch.select(names).cast(schema).filter(is_there).select([*columns])
+
+
+@dataclass(frozen=True, slots=True)
 class _Batch:
     """A batch's formatted columns and the rows' hashes, shape (rows, 16)."""
 

@@ -13,8 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.definitions.comments import TableComments
@@ -34,6 +32,7 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.delta import columns, commit_marker, maintenance
 from pgsluice.sinks.delta.commit import actions_of, commit
 from pgsluice.sinks.delta.config import Merge
+from pgsluice.sinks.delta.content import content_of
 from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.features import (
     definition,
@@ -54,6 +53,7 @@ from pgsluice.sinks.lake.copied_rows import (
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.gone_rows import gone_rows
 from pgsluice.sinks.lake.key_index import KeyIndex
 from pgsluice.sinks.lake.key_scan import KeyScan
 from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites, first_rows
@@ -66,7 +66,6 @@ from pgsluice.sinks.lake.staged_changes import (
     stage_changes,
 )
 from pgsluice.sinks.lake.upkeep import live_rows
-from pgsluice.stores.contract import Folder
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -164,8 +163,24 @@ class DeltaHandle(TableHandle):
         schema = self.target_types(self._table.schema)
         folder, cache_dir = self._snapshot.folder, self._sink.cache_dir
         refuse_shared_keys(folder, self._table, schema, staged, position, cache_dir)
+        gone = self._gone_rows(schema, staged)
         self._way = self._way_with(staged)
-        return self._replace(schema, staged, position, "WRITE")
+        applied = self._replace(schema, [*staged, *gone], position, "WRITE")
+        return replace(applied, rows_inserted=sum(part.rows for part in staged))
+
+    def can_keep_deleted(self) -> bool:
+        return True
+
+    def _gone_rows(self, schema: pa.Schema, staged: Sequence[StagedRows]) -> list[StagedRows]:
+        """Stage the rows that a copy does not have, if the table keeps deleted rows."""
+        column, old, key = self._identity.mode.deleted_column, self._snapshot, self._table.key
+        marker = None if column is None or self.version < 0 else self.marker()
+        if column is None or marker is None or marker.owner != self._identity.owner:
+            return []
+        if not key or any(old.schema.field(n).type != schema.field(n).type for n in key):
+            return []
+        rows = gone_rows(old, staging.staged_files(staged), schema, key, column)
+        return [self.stage_rows(schema, rows)]
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
         staging.discard(self._snapshot.folder, staged)
@@ -414,15 +429,3 @@ class DeltaHandle(TableHandle):
             return None
         keys = pa.schema([schema.field(name) for name in self._table.key])
         return KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)
-
-
-def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:
-    """A table at a version; None if it cannot be read (any more)."""
-    try:
-        options = folder.storage_options() or None
-        delta = DeltaTable(folder.uri, version=version, storage_options=options)
-    except DeltaError:
-        return None
-    schema = columns.existing_schema(delta)
-    marker = commit_marker.read_marker(delta, identity)
-    return TargetContent(marker, schema, columns.rows(delta, schema))

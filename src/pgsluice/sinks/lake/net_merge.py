@@ -117,10 +117,13 @@ class NetMerge:
         hits = self._live(keys)
         matched = hits.among(0, len(net.rows))
         is_matched = matched.has(len(net.rows))
+        is_mark = np.zeros(len(net.rows), np.bool_) if net.marked is None else net.marked
         inserted = int(np.count_nonzero(net.inserted & ~is_matched))
-        updated = int(np.count_nonzero(is_matched))
+        updated = int(np.count_nonzero(is_matched & ~is_mark))
         deleted = len(hits.wanted) - len(matched.wanted)
-        lacking += len(net.rows) - inserted - updated + max(0, net.expected_deletes - deleted)
+        deleted += int(np.count_nonzero(is_matched & is_mark))
+        lacking += int(np.count_nonzero(~is_mark)) - inserted - updated
+        lacking += max(0, net.expected_deletes - deleted)
         merged = Merged(
             rows_inserted=inserted,
             rows_updated=updated,
@@ -268,6 +271,7 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
     net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
     inserted = net.rows.filter(pa.array(net.inserted))
     skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
+    skipped -= 0 if net.marked is None else int(np.count_nonzero(net.marked))
     schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
     return with_all_columns(inserted, schema), skipped
 

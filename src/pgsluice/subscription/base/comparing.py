@@ -15,7 +15,14 @@ from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
-from pgsluice.verification import ComparedTable, Comparison, LogRows, TargetRows, compare
+from pgsluice.verification import (
+    ComparedTable,
+    Comparison,
+    LogRows,
+    TargetRows,
+    UndeletedRows,
+    compare,
+)
 from pgsluice.verification.masked_text import SourceMask
 
 LOCK_TIMEOUT_S = 30
@@ -53,6 +60,8 @@ def compare_standing(
     target = target_table(facts, replace(options, mode=CURRENT), source.columns)
     if options.mode.log is not None:
         rows = LogRows.of(rows, target.key, options.mode.log.prefix)
+    elif options.mode.deleted_column is not None:
+        rows = UndeletedRows(rows, options.mode.deleted_column)
     # Rolled back, which gives the table's lock back.
     with session.transaction(force_rollback=True):
         _lock(session, source)

@@ -19,6 +19,8 @@ def target_mode(subscription: SubscriptionConfig) -> TargetMode:
     """What the subscription's targets have of the tables."""
     if subscription.mode == "changelog":
         return TargetMode(LogColumns(subscription.change_column_prefix))
+    if subscription.deleted_column is not None:
+        return TargetMode(deleted_column=subscription.deleted_column)
     return CURRENT
 
 

@@ -93,6 +93,9 @@ class RuledHandle(DeltaHandle):
     def can_stage_changes(self) -> bool:
         return False
 
+    def can_keep_deleted(self) -> bool:
+        return False
+
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         delta = self._opened()
         commits = self.version - (delta.transaction_version(maintenance.MAINTAINED) or 0)

@@ -24,8 +24,10 @@ from pgsluice.publication import Publisher
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Applied, StagedChanges, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.log_fence import LogWriter, table_writer
+from pgsluice.sinks.log_fence import LogWriter
+from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.target import TableOptions
+from pgsluice.sinks.writers import table_writer
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
 from pgsluice.stores.spool_place import SpoolPlace
@@ -45,6 +47,7 @@ from pgsluice.subscription.batches.tasks.target_columns import (
 from pgsluice.subscription.batches.tasks.truncated_leaves import (
     deletes_of_truncated,
     refuse_truncated_leaves,
+    truncated_at,
 )
 
 _SMALL_BYTES = 1 << 20
@@ -232,7 +235,12 @@ class ApplyTables:
         last = Lsn(max(int(run.positions[-1]) for run in runs))
         # Through the writer that was asked for the position: should another attempt of this
         # task have moved the target since, it is seen.
-        if deletes is None:
+        if isinstance(writer, MarkingWriter) and (net.truncated or deletes is not None):
+            time_us = truncated_at(runs)
+            marked = [writer.marks(each, time_us) for each in deletes or ()]
+            net_pieces = writer.truncation(net, time_us) if net.truncated else iter([net])
+            applied = writer.apply_pieces(chain(marked, net_pieces), last)
+        elif deletes is None:
             applied = writer.apply(net, last)
         else:
             applied = writer.apply_pieces(chain(deletes, [net]), last)

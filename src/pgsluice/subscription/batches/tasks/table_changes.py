@@ -6,19 +6,22 @@ It reads all changes at once, or in consecutive pieces that fit into a task's me
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.change_log import LogColumns
+from pgsluice.changes.deleted_rows import with_marks
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
 from pgsluice.columnar import Definition, RelationChanges, decode_segment
+from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
+from pgsluice.sinks.marking_fence import refuse_deleted_column
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
 from pgsluice.subscription.base.work import TableWork
@@ -110,16 +113,31 @@ class TableChanges:
             begins: see :func:`pgsluice.changes.net.net_changes`.
         """
         runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
-        return net_changes(
+        deleted_column = self.options.mode.deleted_column
+        times: list[Int64s] | None = None
+        schema = columns.table.schema
+        if deleted_column is not None:
+            times = []
+            sent = [field for run in runs for field in run.schema]
+            is_proved = self.work.is_key_proved
+            source = replace(columns.table, schema=pa.schema(sent), is_key_proved=is_proved)
+            refuse_deleted_column(source, deleted_column)
+            schema = pa.schema([field for field in schema if field.name != deleted_column])
+        net = net_changes(
             runs,
-            schema=columns.table.schema,
+            schema=schema,
             key=columns.table.key,
-            is_complete=self.work.is_complete and self.sends_all_origins,
+            # A row that was deleted may be there when its key is inserted.
+            is_complete=self.work.is_complete and self.sends_all_origins and times is None,
             is_key_proved=self.work.is_key_proved,
             missing=columns.missing,
             begins=begins,
             truncates=truncates.whole,
+            times=times,
         )
+        if deleted_column is None or times is None:
+            return net
+        return with_marks(net, deleted_column, np.concatenate([np.empty(0, np.int64), *times]))
 
     def log_rows(
         self, runs: Sequence[RelationChanges], columns: TargetColumns, log: LogColumns

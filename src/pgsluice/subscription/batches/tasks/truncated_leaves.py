@@ -8,15 +8,25 @@ finds such a TRUNCATE reports the partitions, and the driver runs it again with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
+from pgsluice.columnar import RelationChanges
+from pgsluice.columnar.changes import TRUNCATE
 from pgsluice.copy.partition_rows import deletes_of_rows
 from pgsluice.errors import Remedy, TableError
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.subscription.base.work import TableWork
+
+
+def truncated_at(runs: Sequence[RelationChanges]) -> int:
+    """The commit time of the last TRUNCATE among changes, in microseconds since 1970."""
+    times = [run.commit_timestamps[run.actions == TRUNCATE] for run in runs]
+    return int(np.concatenate(times).max(initial=0))
 
 
 def refuse_truncated_leaves(work: TableWork, truncates: Truncates) -> None:

@@ -1,0 +1,17 @@
+"""Chooses the writer of a target by its mode."""
+
+from __future__ import annotations
+
+from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.log_fence import LogWriter
+from pgsluice.sinks.marking_fence import MarkingWriter
+
+
+def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> TableWriter:
+    """The writer of a target in its mode."""
+    if identity.mode.log is not None:
+        return LogWriter(sink, table, identity)
+    if identity.mode.deleted_column is not None:
+        return MarkingWriter(sink, table, identity)
+    return TableWriter(sink, table, identity)
