@@ -69,7 +69,7 @@ format: env ## rewrite to the house's format
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-matrix: env java ## the tests on PostgreSQL 10 to 18 and Python 3.11 to 3.13
+matrix: env java ## the tests on PostgreSQL 10 to 18 and Python 3.11 to 3.13 (ARGS=--spark: a run on Spark 3.5 to 4.3)
 	@$(BIN)/python scripts/matrix.py $(ARGS)
 
 corpus: env ## capture the golden corpus again, from servers 10 to 18

@@ -1,6 +1,7 @@
 """``make matrix``: the tests on PostgreSQL 10 to 18 and on Python 3.11 to 3.13.
 
     python scripts/matrix.py [VERSION ...] [--area AREA ...] [--jobs N] [--write]
+    python scripts/matrix.py --spark [VERSION ...] [--write]
 
 For each version of PostgreSQL, runs the tests that use the server under test
 (PGSLUICE_TEST_VERSION, see ``tests/conftest.py``), area by area. For each version of Python, runs
@@ -9,6 +10,10 @@ without any, all are run. Ends with a table and the names of the failed tests; e
 test failed. With ``--write`` each result is also written into ``docs/matrix.md``; results of what
 was not run stay there. A version that this machine lacks is skipped with a notice. Several
 matrices can run at the same time: each run has servers and folders of its own.
+
+With ``--spark``, runs a story of ``pgsluice run`` and a stream on each version of Spark instead
+(3.5 to 4.3), in environments that it makes (``spark_matrix.py``), and writes into
+``docs/spark-versions.md``.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import matrix_page
+import spark_matrix
 from rich.console import Console
 from rich.table import Table
 
@@ -99,8 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--area", action="append", choices=AREAS, help="only these areas, and no Python"
     )
     parser.add_argument("--jobs", default="2", help="processes to run the tests in")
+    parser.add_argument("--spark", action="store_true", help="the versions of Spark instead")
     parser.add_argument("--write", action="store_true", help="write the results into the docs")
     chosen = parser.parse_args(arguments)
+    if chosen.spark:
+        return _sparks(parser, chosen.versions, write=chosen.write)
     if unknown := set(chosen.versions) - {*VERSIONS, *PYTHONS}:
         parser.error(f"{min(unknown)} is not one of {', '.join((*VERSIONS, *PYTHONS))}")
     wanted = set(chosen.versions or (*VERSIONS, *(() if chosen.area else PYTHONS)))
@@ -118,6 +127,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(console, python_rows, [QUICK])
     every = (*rows.values(), *python_rows.values())
     return int(any(outcome.has_failed for row in every for outcome in row.values()))
+
+
+def _sparks(parser: argparse.ArgumentParser, versions: Sequence[str], *, write: bool) -> int:
+    if unknown := set(versions) - {*spark_matrix.SPARKS}:
+        parser.error(f"{min(unknown)} is not one of {', '.join(spark_matrix.SPARKS)}")
+    wanted = [version for version in spark_matrix.SPARKS if version in versions or not versions]
+    console = Console()
+    console.width = max(console.width, _WIDTH)
+    written = matrix_page.this_run() if write else None
+    return int(not spark_matrix.run_sparks(console, wanted, written))
 
 
 def run_servers(

@@ -1,4 +1,4 @@
-"""The tables in ``docs/matrix.md``: the last result of each area on each version.
+"""The tables in ``docs/matrix.md`` and ``docs/spark-versions.md``: the last results.
 
 A run replaces the cells that it ran and keeps the others, so a table can be filled in parts. Each
 cell has the number of its run in parentheses; the list below the table has the date, the machine
@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "matrix.md"
+SPARK_PAGE = ROOT / "docs" / "spark-versions.md"
 _BEGIN, _END = "<!-- {}: written by python scripts/matrix.py --write -->", "<!-- end -->"
 _SOURCES = ("src", "tests", "requirements.lock")
 """What a result depends on."""
@@ -43,21 +44,23 @@ def write(
     run: str,
     areas: Sequence[str],
     versions: Sequence[str],
+    page: Path = PAGE,
 ) -> None:
-    """Write cells into one of the page's tables.
+    """Write cells into one of a page's tables.
 
     Args:
-        table: ``postgresql`` or ``python``.
+        table: ``postgresql``, ``python`` or ``spark``.
         found: results by area and version.
         run: the run's name, from :func:`this_run`.
         areas, versions: the table's lines and columns, in order; other cells are dropped.
+        page: where the table is.
     """
     begin = _BEGIN.format(table)
-    before, _, rest = PAGE.read_text().partition(begin)
+    before, _, rest = page.read_text().partition(begin)
     inside, _, after = rest.partition(_END)
     cells = parse(inside) | {place: (text, run) for place, text in found.items()}
     lines = format_table(cells, areas, versions)
-    PAGE.write_text("\n".join([before + begin, *lines, _END]) + after)
+    page.write_text("\n".join([before + begin, *lines, _END]) + after)
 
 
 def parse(text: str) -> Cells:

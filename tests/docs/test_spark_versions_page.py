@@ -66,7 +66,7 @@ def test_the_table_is_that_of_the_code() -> None:
     lines = [f"| {each.what} | {each.since} | {each.instead} |" for each in LACKS]
     table = "\n".join(["| feature | since Spark | before it |", "|---|---|---|", *lines])
     found = re.search(
-        r"LACKS in .*? -->\n(.*)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
+        r"LACKS in .*? -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
     )
     assert found is not None
     assert found[1].strip() == table

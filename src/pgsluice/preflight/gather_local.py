@@ -40,7 +40,7 @@ def gather_spool(place: SpoolPlace) -> SpoolFacts:
         state=str(place.folder) if place.is_remote else None,
         problem=_spool_problem(place),
         file_system=file_system_of(place.folder),
-        free_bytes=shutil.disk_usage(_nearest_existing(place.folder)).free,
+        free_bytes=shutil.disk_usage(nearest_existing(place.folder)).free,
         identity=identity,
         received=received,
         has_frontier=has_frontier,
@@ -52,7 +52,7 @@ def gather_spool(place: SpoolPlace) -> SpoolFacts:
 def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | None) -> LocalFacts:
     """Read the targets' folders and the installed software."""
     targets = [_target(subscription) for subscription in config.subscriptions]
-    environment = EnvironmentFacts(find_java(), _version("pyspark"), _version("deltalake"))
+    environment = EnvironmentFacts(find_java(), version_of("pyspark"), version_of("deltalake"))
     return LocalFacts(
         config,
         spool,
@@ -79,7 +79,7 @@ def monitor_problem(monitor: MonitorConfig) -> PgsluiceError | None:
 
 def _target(subscription: SubscriptionConfig) -> TargetFacts:
     sink = subscription.sink
-    if (folder := _fixed_part(sink.target)) is not None:
+    if (folder := fixed_part(sink.target)) is not None:
         problem = folder_problem(folder) or sink.why_unreachable()
         return TargetFacts(subscription.name, str(folder), problem)
     return TargetFacts(subscription.name, sink.target, sink.why_unreachable())
@@ -103,14 +103,15 @@ def _records(place: SpoolPlace) -> tuple[SubscriptionRecord, ...]:
         return ()
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _fixed_part(target: str) -> Path | None:
+def fixed_part(target: str) -> Path | None:
     """The fixed folder at the start of a target's path template; None if it is not a path on a
     disk."""
     if "://" in target or not target.startswith("/"):
@@ -120,7 +121,7 @@ def _fixed_part(target: str) -> Path | None:
 
 def folder_problem(path: Path) -> str | None:
     """Why nothing can be written to a folder, which need not exist yet; None if it can."""
-    existing = _nearest_existing(path)
+    existing = nearest_existing(path)
     if not existing.is_dir():
         return f"{existing} is not a folder"
     try:
@@ -139,7 +140,7 @@ def folder_problem(path: Path) -> str | None:
     return None
 
 
-def _nearest_existing(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """The path itself, or its nearest parent that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
@@ -152,7 +153,7 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> s
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    real = _nearest_existing(path).resolve()
+    real = nearest_existing(path).resolve()
     deepest: tuple[int, str] | None = None
     for line in lines:
         before, _, after = line.partition(" - ")

@@ -1,18 +1,19 @@
 """``pgsluice check``: can the configuration run? Source, slot, publications, spool, targets.
 
 It prints one line for each check and, if it failed, what to do. The exit code is 1 on an error, and
-0 if there are only warnings. Nothing is changed, neither on the server nor here.
+0 if there are only warnings. Nothing is changed, neither on the server nor here. With a cluster's
+master, it starts a Spark application, which runs a small task on each executor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
-from pgsluice.config import load_config
+from pgsluice.config import Config, load_config
 from pgsluice.errors import ExitCode
 from pgsluice.hints import with_config
 from pgsluice.preflight.findings import Finding, Level
@@ -27,11 +28,21 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 def check(config: ConfigArgument, debug: DebugOption = False) -> None:
     """Check that everything is ready to run, and say what to do."""
     from pgsluice.monitor.display import plain_console
-    from pgsluice.preflight.checks import run_checks
 
-    counts = show(run_checks(load_config(config)), plain_console(), str(config))
+    counts = show(_findings(load_config(config)), plain_console(), str(config))
     if counts[Level.ERROR]:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _findings(config: Config) -> Iterator[Finding]:
+    from pgsluice.cli.executor_checks import executor_findings
+    from pgsluice.preflight.checks import run_checks
+
+    local = []
+    for finding in run_checks(config):
+        local.append(finding)
+        yield finding
+    yield from executor_findings(config, local)
 
 
 def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:

@@ -21,10 +21,14 @@ MODULES = (
     "pyspark.java_gateway",
     "pyspark.sql.pandas.map_ops",
     "pyspark.sql.pandas.types",
-    "pyspark.testing.utils",  # PySpark imports it when it first calls the JVM
 )
 """The PySpark modules that a run uses, and those that PySpark imports when a context is created."""
-SINCE_4 = ("pyspark.sql.classic.column", "pyspark.sql.classic.dataframe", "pyspark.sql.datasource")
+SINCE_4 = (
+    "pyspark.sql.classic.column",
+    "pyspark.sql.classic.dataframe",
+    "pyspark.sql.datasource",
+    "pyspark.testing.utils",  # at the first call of the JVM; in 3.5 it fails with NumPy 2
+)
 """The same, in versions that have data sources in Python."""
 
 
