@@ -14,6 +14,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.cli.app import run_command
 from pgsluice.errors import ConfigError, TablesUnfinished
 from pgsluice.subscription.verify import Verification, verify
 
@@ -281,4 +282,26 @@ def test_a_change_log_has_masked_values(
     emails = {row["email"] for row in rows(one, "people") if row["id"] == 3}
     assert emails == {hashed("3@private.example"), hashed("new@private.example")}
     assert_hidden(one)
+    assert differing(one) == set()
+
+
+@pytest.mark.parametrize("mode", ['mode = "changelog"', 'deleted_column = "gone_at"'])
+def test_rows_that_are_kept_do_not_outlive_their_mask(
+    people: Database, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("TEST_MASK_KEY", SECRET)
+    one = pipeline(people, extra=f"{mode}\n{MASKS}".replace('"public.people.note" = "null"', ""))
+    one.once()
+    people.execute("DELETE FROM people WHERE id = 5")
+    one.once()
+    assert "secret-note" in str(rows(one, "people"))
+    one.write(f"{mode}\n{MASKS}")
+    with pytest.raises(TablesUnfinished):
+        one.once()
+    assert one.table("people").is_parked
+    assert not one.table("mails").is_parked
+    assert run_command(["copy", str(one.path), "--yes", "people"]) == 0
+    one.once()
+    assert "secret-note" not in str(rows(one, "people"))
+    assert hashed("1@private.example") in str(rows(one, "people"))
     assert differing(one) == set()

@@ -88,7 +88,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
 
     spool_id = Spool.open(config.spool.place).identity.spool_id
     identity = TargetIdentity(
-        spool_id, oid, table.copy_number, target_mode(config.subscription(name))
+        spool_id, oid, table.copy_number, target_mode(config.subscription(name), table.target_name)
     )
     shell = TargetTable(*table.target_name, pa.schema([]), (), table.claim.predecessor_oids)
     try:

@@ -274,7 +274,7 @@ class CopyTables:
         )
 
     def _writer(self, work: CopyWork, table: TargetTable) -> TableWriter:
-        mode = self.options.mode
+        mode = self.options.mode_of(work.facts.root_namespace, work.facts.root_name)
         identity = TargetIdentity(self.spool_id, work.facts.oid, work.copy_number, mode)
         return table_writer(make_sink(self.sink), table, identity)
 

@@ -15,7 +15,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter, read_content
-from pgsluice.sinks.modes import CURRENT, TargetMode
+from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import TableRecord
 
 RenamedWork = tuple[int, TableRecord]
@@ -29,12 +29,12 @@ class CopyRenamed:
 
     Attributes:
         spool_id: the id of the spool that the targets belong to.
-        mode: what the targets have of the tables.
+        options: the subscription's options for tables.
     """
 
     spool_id: str
     sink: dict[str, Any]
-    mode: TargetMode = CURRENT
+    options: TableOptions
 
     def run(self, work: RenamedWork) -> int | None:
         """Copy one table.
@@ -45,13 +45,14 @@ class CopyRenamed:
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        if self.mode.log is not None:  # it stays under its old name; another one begins
+        if self.options.mode.log is not None:  # it stays under its old name; another one begins
             return None
         oid, record = work
         old, sink = record.old_target, make_sink(self.sink)
         assert old is not None
         old_table = TargetTable(old.namespace, old.name, pa.schema([]), ())
-        had = TargetIdentity(self.spool_id, oid, old.copy_number, self.mode)
+        had_mode = self.options.mode_of(old.namespace, old.name)
+        had = TargetIdentity(self.spool_id, oid, old.copy_number, had_mode)
         content = read_content(sink, old_table, had, old.version, record.committed)
         if content is None:
             return None
@@ -63,7 +64,8 @@ class CopyRenamed:
             record.claim.predecessor_oids,
             record.claim.any_source,
         )
-        identity = TargetIdentity(self.spool_id, oid, record.copy_number, self.mode)
+        mode = self.options.mode_of(*record.target_name)
+        identity = TargetIdentity(self.spool_id, oid, record.copy_number, mode)
         # In two halves: deltalake must not be asked for rows from inside of its own writing.
         writer = TableWriter(sink, table, identity)
         staged = writer.stage_load(content.rows, record.committed)

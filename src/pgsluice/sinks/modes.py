@@ -16,17 +16,21 @@ class TargetMode:
         log: the change columns of a change log, which has every change as a row; None: the target
             is no log.
         deleted_column: the column with the time when a row was deleted; None: deleted rows go.
+        hides: which columns are masked or excluded, and how. A log, and deleted rows, keep values
+            from before, which another mask would have to hide, too.
     """
 
     log: LogColumns | None = None
     deleted_column: str | None = None
+    hides: str = ""
 
     @property
     def name(self) -> str:
         """What distinguishes the mode from others; empty for the default."""
+        hides = f":hides:{self.hides}" if self.hides else ""
         if self.log is not None:
-            return f":changelog:{self.log.prefix}"
-        return "" if self.deleted_column is None else f":deleted:{self.deleted_column}"
+            return f":changelog:{self.log.prefix}{hides}"
+        return "" if self.deleted_column is None else f":deleted:{self.deleted_column}{hides}"
 
 
 CURRENT: Final = TargetMode()

@@ -8,7 +8,7 @@ table are replicated, old tuples have to carry the key.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -62,14 +62,22 @@ class TableOptions:
         overrides = self.column_overrides(namespace, table).items()
         return {name: each.mask for name, each in overrides if each.mask is not None}
 
-    def hiding(self, namespace: str, table: str, columns: Collection[str]) -> str:
-        """Which of these columns are masked or excluded, and how: equal texts hide the same."""
+    def hiding(self, namespace: str, table: str, columns: Collection[str] | None = None) -> str:
+        """Which of these columns are masked or excluded, and how: equal texts hide the same.
+
+        Args:
+            columns: names of columns; None: all that are configured.
+        """
         masks, excluded = self.masks(namespace, table), self.excluded_columns(namespace, table)
         return " ".join(
             f"{name}={'excluded' if name in excluded else mask.fingerprint}"
             for name, mask in sorted(masks.items())
-            if name in columns
+            if columns is None or name in columns
         )
+
+    def mode_of(self, namespace: str, table: str) -> TargetMode:
+        """What the target of one table has."""
+        return replace(self.mode, hides=self.hiding(namespace, table))
 
 
 def replicated_columns(

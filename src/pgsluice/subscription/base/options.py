@@ -15,8 +15,12 @@ from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
 
 
-def target_mode(subscription: SubscriptionConfig) -> TargetMode:
-    """What the subscription's targets have of the tables."""
+def target_mode(subscription: SubscriptionConfig, table: TargetName) -> TargetMode:
+    """What the subscription's target of one table has."""
+    return table_options(subscription).mode_of(*table)
+
+
+def _mode(subscription: SubscriptionConfig) -> TargetMode:
     if subscription.mode == "changelog":
         return TargetMode(LogColumns(subscription.change_column_prefix))
     if subscription.deleted_column is not None:
@@ -47,7 +51,7 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
         types=TypeOptions(numeric=subscription.numeric),
         overrides=chosen,
         keys=dict(subscription.key),
-        mode=target_mode(subscription),
+        mode=_mode(subscription),
         excluded=frozenset(subscription.exclude),
     )
 

@@ -340,7 +340,7 @@ class Batches:
             self._reader.spool.identity.spool_id,
             oid,
             table.copy_number,
-            target_mode(self.subscription),
+            target_mode(self.subscription, table.target_name),
         )
         shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
         return make_sink(sink_options(self.subscription)).open(shell, identity).version

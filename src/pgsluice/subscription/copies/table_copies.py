@@ -24,7 +24,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import run_tasks
 from pgsluice.spool import Spool, TableState
-from pgsluice.subscription.base.options import sink_options, target_mode
+from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.copies.copy_run import CopyRun
 from pgsluice.subscription.copies.kept import HeldSnapshot
 from pgsluice.subscription.copies.portion_queue import LOCK_PATIENCE_S
@@ -212,7 +212,7 @@ class TableCopies:
             task = CopyRenamed(
                 Spool.open(self._site.config.spool.place).identity.spool_id,
                 sink_options(settings),
-                target_mode(settings),
+                table_options(settings),
             )
             spark, workers = self._site.share.spark(), settings.copy_workers
             outcomes = run_tasks(spark, task.run, works, most_tasks=workers)

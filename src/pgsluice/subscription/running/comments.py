@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 
@@ -58,9 +59,8 @@ class TargetComments:
             compared = (table.copy_number, comments)
             if not comments or self._compared.get(oid) == compared:
                 continue
-            result = attempt(
-                lambda of: self._write(sink, target_mode(subscription), *of), (oid, table, comments)
-            )
+            mode = target_mode(subscription, table.target_name)
+            result = attempt(partial(self._write, sink, mode, oid, table), comments)
             if not isinstance(result, Failure):
                 self._compared[oid] = compared
                 if result:

@@ -167,7 +167,7 @@ class ApplyTables:
         )
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
-        mode = self.options.mode
+        mode = self.options.mode_of(work.namespace, work.name)
         identity = TargetIdentity(self.spool_id, work.relation_oid, work.copy_number, mode)
         shell = TargetTable(work.namespace, work.name, pa.schema([]), ())
         return table_writer(make_sink(self.sink), table or shell, identity)
