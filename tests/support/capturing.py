@@ -27,7 +27,7 @@ def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> C
 
 def inserted(config: Config) -> list[bytes]:
     """The ids of all inserted rows, in order."""
-    reader = SpoolReader(config.spool.path)
+    reader = SpoolReader(config.spool.place)
     ids = []
     for info in reader.segments(reader.start()):
         for view in reader.views(info):
@@ -64,7 +64,7 @@ def killed(config: Config, failpoints: str) -> None:
 
 
 def phase(config: Config) -> str | None:
-    health = read_health(config.spool.path)
+    health = read_health(config.spool.folder)
     return None if health is None else str(health.phase)
 
 
