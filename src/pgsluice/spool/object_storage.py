@@ -5,7 +5,8 @@ that this process knows. So two writers cannot overwrite each other: the second 
 :class:`SpoolTaken`. A write is durable when it returns. Errors of the store are
 :class:`pgsluice.stores.contract.StoreError`, after which the object may still appear.
 
-Each listing is a paid request, so a reader lists at most once a second. Where capture runs on the
+Each listing is a paid request, so a reader lists at most once a second, and every two seconds after
+a minute without changes. Where capture runs on the
 same machine, it announces each segment by a file in the machine's folder, and a reader lists only
 after an announcement. Names of segments rise, so a long listing is continued from its last name.
 The writer itself lists once.
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 """How old a listing may be, in seconds, while capture runs elsewhere."""
+_IDLE_POLL_S = 2.0
+_BUSY_S = 60.0
+"""The same when no listing has changed for this time, in seconds."""
 _ANNOUNCED_POLL_S = 10.0
 """The same while capture announces its segments on this machine."""
-_HEARTBEAT_S = 30.0
+_HEARTBEAT_S = 45.0
 """The age, in seconds, from which an announcement is that of a capture that has ended."""
 _PAGE = 900
 """Longer listings are continued: a store lists a thousand names by one request."""
@@ -74,12 +78,14 @@ class _Listing:
     """A listing, and when it was made by the monotonic clock.
 
     Attributes:
+        changed_at: when the names changed.
         whole_at: when all names were listed.
         announced: the newest announcement before that.
     """
 
     entries: list[Entry]
     at: float
+    changed_at: float
     whole_at: float
     announced: Hashable
 
@@ -215,7 +221,9 @@ class ObjectStorage:
         announced, is_announced = self.announcements.newest()
         now = time.monotonic()
         if known is not None:
-            pause_s = _ANNOUNCED_POLL_S if is_announced else POLL_S
+            is_busy = now - known.changed_at < _BUSY_S
+            pause_s = POLL_S if is_busy else _IDLE_POLL_S
+            pause_s = _ANNOUNCED_POLL_S if is_announced else pause_s
             is_new = now - known.at < pause_s and announced == known.announced
             if self._own is not None or is_new:
                 return known.entries
@@ -227,7 +235,9 @@ class ObjectStorage:
             entries, whole_at = self._list(folder), now
             if known is not None and entries == known.entries:
                 entries = known.entries
-        self._listings[folder] = _Listing(entries, now, whole_at, announced)
+        is_same = known is not None and entries is known.entries
+        changed_at = known.changed_at if known is not None and is_same else now
+        self._listings[folder] = _Listing(entries, now, changed_at, whole_at, announced)
         return entries
 
     def _list(self, folder: str, after: str = "") -> list[Entry]:

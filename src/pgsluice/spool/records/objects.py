@@ -9,8 +9,8 @@ hundredth. It says which object the last whole record is, so that a reader of th
 what else to read. Numbers have no gaps. Objects before the last but one whole record are deleted.
 
 An object is created only if its name is free. So where two processes run the same subscription on
-two machines, with a lock on each, only one can save a record; the other one gets
-:class:`SpoolTaken` and changes nothing more.
+two machines, with a lock on each, only one can save a record: a start takes it over by a whole
+record, and the process that had it gets :class:`SpoolTaken` at its next save.
 
 After an error of the store, the object may still appear. The next save therefore has the whole
 record, under the next number that is free.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,16 +180,22 @@ class RecordObjects:
         self._spool_id = None if identity is None else identity.spool_id
 
     def open(self) -> SubscriptionRecord | None:
-        """Read the record, and continue it.
+        """Read the record, and take it over: another process that still writes it ends at its next
+        save.
 
         Raises:
             SpoolError: the record cannot be read.
+            StoreError: the store failed.
         """
         reader = RecordObjectsReader(self._place, self._name)
-        record = reader.read()
-        if reader.last is not None:
+        while True:
+            record = reader.read()
+            if record is None or reader.last is None:
+                return None
             self._number, self._whole_at = reader.last.number, reader.last.whole_at
-        return record
+            with suppress(SpoolTaken):  # the other one has just saved
+                self.replace(record)
+                return record
 
     def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
         """Make a record durable by an object with what changed.

@@ -32,7 +32,7 @@ DISK_SHARE = 0.9
 """The share of the disk that may be in use if ``max_bytes`` is not set: see :func:`used_share`."""
 _ROOM_SHARE = 0.95
 """A full spool counts as full until its size is below this share of the limit."""
-_PAUSE_S, _REMOTE_PAUSE_S = 1.0, 10.0
+_PAUSE_S, _REMOTE_PAUSE_S = 1.0, 15.0
 ALL_TABLES = "*"
 
 
