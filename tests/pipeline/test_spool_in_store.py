@@ -201,6 +201,8 @@ def test_an_idle_spool_costs_at_most_a_request_a_second(
             one.wait_applied()
             proxy.requests.clear()
             began = time.monotonic()
-            await_that(lambda: time.monotonic() > began + 15)
+            await_that(lambda: time.monotonic() > began + 20)
             took, requests = time.monotonic() - began, list(proxy.requests)
-    assert len(requests) <= took, requests
+    # Capture reads the objects of a record once.
+    repeated = [each for each in requests if "/records/lake/0" not in each.path]
+    assert len(repeated) <= took, repeated

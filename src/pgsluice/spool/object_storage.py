@@ -5,11 +5,12 @@ that this process knows. So two writers cannot overwrite each other: the second 
 :class:`SpoolTaken`. A write is durable when it returns. Errors of the store are
 :class:`pgsluice.stores.contract.StoreError`, after which the object may still appear.
 
-Each listing is a paid request, so a reader lists at most once a second, and every two seconds after
-a minute without changes. Where capture runs on the
+Each listing is a paid request, so a reader lists at most once a second, and more rarely after a
+minute without changes. Where capture runs on the
 same machine, it announces each segment by a file in the machine's folder, and a reader lists only
 after an announcement. Names of segments rise, so a long listing is continued from its last name.
-The writer itself lists once.
+Readers of one process share a listing, unless it is from before they were opened. The writer itself
+lists once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 """How old a listing may be, in seconds, while capture runs elsewhere."""
-_IDLE_POLL_S = 2.0
+_IDLE_POLL_S = 2.5
 _BUSY_S = 60.0
 """The same when no listing has changed for this time, in seconds."""
 _ANNOUNCED_POLL_S = 10.0
@@ -81,6 +82,7 @@ class _Listing:
         changed_at: when the names changed.
         whole_at: when all names were listed.
         announced: the newest announcement before that.
+        sizes: the sizes of the objects.
     """
 
     entries: list[Entry]
@@ -88,6 +90,16 @@ class _Listing:
     changed_at: float
     whole_at: float
     announced: Hashable
+    sizes: dict[str, int]
+
+
+_listings: dict[tuple[str, str, str], _Listing] = {}
+"""The newest listings in this process, which all its readers share; by the spool, the machine's
+folder and the listed folder."""
+
+
+def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
+    return {entry.name: entry.size_bytes for entry in entries}
 
 
 class Announcements:
@@ -125,8 +137,11 @@ class ObjectStorage:
     def __init__(self, place: SpoolPlace) -> None:
         self._place = place
         self._folder = folder_of(place)
+        self._since = self._opened_at = time.monotonic()
+        """Listings from before the first time are too old for this reader, and for it names that
+        were deleted before the second one are not in a listing."""
         self._listings: dict[str, _Listing] = {}
-        self._sizes: dict[str, int] = {}
+        """Of the only writer, which keeps them up to date itself."""
         self._tags: dict[str, Hashable | None] = {}
         self._own: dict[str, bytes | None] | None = None
         self.announcements = Announcements(place.folder)
@@ -152,9 +167,9 @@ class ObjectStorage:
 
     def _note(self, name: str, size: int) -> None:
         """Add an own object to its listing."""
-        self._sizes[name] = size
         listing = self._listings.get(name.partition("/")[0])
-        if self._own is not None and listing is not None:
+        if listing is not None:
+            listing.sizes[name] = size
             entries = [*listing.entries]  # readers know a changed listing by its identity
             bisect.insort(entries, Entry(name, size, time.time()), key=_base_name)
             listing.entries = entries
@@ -199,7 +214,7 @@ class ObjectStorage:
     def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
         import pyarrow as pa
 
-        size = self._sizes.get(name)
+        size = self._size(name)
         if not is_header or size is None or size <= _SMALL_BYTES:
             return pa.BufferReader(self._folder.read(name))
         tail_at = size - _TAIL_BYTES
@@ -212,12 +227,25 @@ class ObjectStorage:
 
         return pa.PythonFile(RangedFile(fetch, size), mode="r")
 
+    def _key(self, folder: str) -> tuple[str, str, str]:
+        return str(self._place), str(self._place.folder), folder
+
+    def _size(self, name: str) -> int | None:
+        folder = name.partition("/")[0]
+        listing = self._listings.get(folder) or _listings.get(self._key(folder))
+        return None if listing is None else listing.sizes.get(name)
+
     def version(self, name: str) -> Hashable:
         """A new value at each call: what was read again may be damaged on its way."""
         return object()
 
     def entries(self, folder: str) -> Sequence[Entry]:
-        known = self._listings.get(folder)
+        if self._own is not None:
+            known = self._listings.get(folder)
+            if known is None:
+                known = self._listings[folder] = self._listed(folder, None, None)
+            return known.entries
+        known = _listings.get(self._key(folder))
         announced, is_announced = self.announcements.newest()
         now = time.monotonic()
         if known is not None:
@@ -225,20 +253,28 @@ class ObjectStorage:
             pause_s = POLL_S if is_busy else _IDLE_POLL_S
             pause_s = _ANNOUNCED_POLL_S if is_announced else pause_s
             is_new = now - known.at < pause_s and announced == known.announced
-            if self._own is not None or is_new:
+            if is_new and known.at >= self._since:
                 return known.entries
-        if known is not None and len(known.entries) > _PAGE and now - known.whole_at < _WHOLE_S:
+        listing = _listings[self._key(folder)] = self._listed(folder, known, announced)
+        return listing.entries
+
+    def _listed(self, folder: str, known: _Listing | None, announced: Hashable) -> _Listing:
+        """A new listing, made from the known one if that is enough."""
+        now = time.monotonic()
+        whole_from = max(self._opened_at, now - _WHOLE_S)
+        if known is not None and len(known.entries) > _PAGE and known.whole_at >= whole_from:
             later = self._list(folder, known.entries[-1].name)
             entries = [*known.entries, *later] if later else known.entries
+            sizes = {**known.sizes, **_sizes_of(later)} if later else known.sizes
             whole_at = known.whole_at
         else:
             entries, whole_at = self._list(folder), now
+            sizes = _sizes_of(entries)
             if known is not None and entries == known.entries:
                 entries = known.entries
         is_same = known is not None and entries is known.entries
         changed_at = known.changed_at if known is not None and is_same else now
-        self._listings[folder] = _Listing(entries, now, changed_at, whole_at, announced)
-        return entries
+        return _Listing(entries, now, changed_at, whole_at, announced, sizes)
 
     def _list(self, folder: str, after: str = "") -> list[Entry]:
         found = []
@@ -246,24 +282,20 @@ class ObjectStorage:
             _, shard, *rest = stored.name.split("/")
             if len(rest) == 1 and is_shard(shard):
                 found.append(Entry(stored.name, stored.size, stored.written_at))
-                self._sizes[stored.name] = stored.size
         return found
 
     def refresh(self) -> None:
-        if self._own is None:
-            for listing in self._listings.values():
-                listing.at = float("-inf")
+        self._since = time.monotonic()
 
     def delete(self, *names: str) -> None:
         if not names:
             return
         self._folder.delete(*names)
         gone = set(names)
-        for name in gone:
-            self._sizes.pop(name, None)
         for folder in {name.partition("/")[0] for name in gone} & self._listings.keys():
             listing = self._listings[folder]
             listing.entries = [entry for entry in listing.entries if entry.name not in gone]
+            listing.sizes = _sizes_of(listing.entries)
 
     def shard(self, folder: str) -> str:
         """Not before the newest one, whatever the clock says: readers list from their last name."""
