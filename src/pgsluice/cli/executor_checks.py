@@ -27,7 +27,7 @@ def executor_findings(config: Config, findings: Sequence[Finding]) -> Iterator[F
     if is_local(config.spark.get("spark.master", DEFAULT_MASTER)):
         return
     failed = {each.subject for each in findings if each.level == "error"}
-    if failed & {"spool", "target", "spark", "java"}:
+    if failed & {"spool", "target", "java", "pyspark", "deltalake"}:
         return
     try:
         answers = _answers(config, has_source="source" not in failed)

@@ -15,6 +15,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -48,6 +49,13 @@ class SinkConfig(Section):
     @abstractmethod
     def target(self) -> str:
         """Where the sink writes, without secrets. No two subscriptions may have the same."""
+
+    @property
+    def folder_on_disk(self) -> Path | None:
+        """The fixed folder at the start of the target's path; None if it is not on a disk."""
+        if "://" in self.target or not self.target.startswith("/"):
+            return None
+        return Path(self.target.partition("{")[0].rpartition("/")[0] or "/")
 
     def why_unreachable(self) -> str | None:
         """Why the targets cannot be reached, as one sentence; None: no problem is known.

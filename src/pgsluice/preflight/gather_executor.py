@@ -12,7 +12,6 @@ from typing import Any
 from pgsluice.config import Config, parse_sink
 from pgsluice.errors import PgsluiceError
 from pgsluice.preflight.gather_local import (
-    fixed_part,
     folder_problem,
     nearest_existing,
     version_of,
@@ -73,7 +72,7 @@ def executor_work(config: Config, *, has_source: bool = True) -> Iterator[Execut
     place = config.spool.place
     folders = {} if place.is_remote else {"spool": place.folder}
     for each in config.subscriptions:
-        if (target := fixed_part(each.sink.target)) is not None:
+        if (target := each.sink.folder_on_disk) is not None:
             folders[f'target of "{each.name}"'] = target
     with ExitStack() as marks:
         shared = []
@@ -133,7 +132,7 @@ def _of_sinks(work: ExecutorWork) -> Iterator[Trouble]:
         try:
             sink = parse_sink(options)
             sink.make(foreign_writes="park", cut_retention_s=0.0)
-            is_on_disk = fixed_part(sink.target) is not None
+            is_on_disk = sink.folder_on_disk is not None
             problem = None if is_on_disk else sink.why_unreachable()
         except PgsluiceError as error:
             yield Trouble(subject, error.what, error.hint)

@@ -79,7 +79,7 @@ def monitor_problem(monitor: MonitorConfig) -> PgsluiceError | None:
 
 def _target(subscription: SubscriptionConfig) -> TargetFacts:
     sink = subscription.sink
-    if (folder := fixed_part(sink.target)) is not None:
+    if (folder := sink.folder_on_disk) is not None:
         problem = folder_problem(folder) or sink.why_unreachable()
         return TargetFacts(subscription.name, str(folder), problem)
     return TargetFacts(subscription.name, sink.target, sink.why_unreachable())
@@ -109,14 +109,6 @@ def version_of(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def fixed_part(target: str) -> Path | None:
-    """The fixed folder at the start of a target's path template; None if it is not a path on a
-    disk."""
-    if "://" in target or not target.startswith("/"):
-        return None
-    return Path(target.partition("{")[0].rpartition("/")[0] or "/")
 
 
 def folder_problem(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pgsluice.errors import Failure
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
+from pgsluice.spark.jobs.shared_folders import Unseen, marks, unseen
 from pgsluice.spark.jobs.totals import count
 from pgsluice.system.machine import begin_task
 
@@ -55,6 +56,9 @@ def run_tasks(
         run: the function from work to result; Spark pickles it.
         most_tasks: the largest number of tasks; None: one for each piece of work.
 
+    Raises:
+        ConfigError: an executor does not see a folder that it has to share.
+
     Returns:
         each piece of work with its result or failure, in no particular order.
     """
@@ -62,14 +66,17 @@ def run_tasks(
         return []
 
     tasks = min(len(works), most_tasks or len(works))
-    driver = socket.gethostname()
+    driver, shared = socket.gethostname(), marks()
 
     def outcomes(
         task: int, rows: Iterable[object]
-    ) -> Iterator[tuple[int, R | Failure, int | None]]:
+    ) -> Iterator[tuple[int, R | Failure | Unseen, int | None]]:
         begin_task(driver)
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
         stage = again_in_stage()
+        if (missing := unseen(shared)) is not None:
+            yield task, missing, stage
+            return
         for index in range(task, len(works), tasks):
             yield index, attempt(run, works[index]), stage
 
@@ -86,7 +93,13 @@ def run_tasks(
     stages = [stage for _, _, stage in results]
     count(retried=sum(stage is not None for stage in stages))
     say_lost(context, stages)
-    return [(works[index], result) for index, result, _ in results]
+    done: list[tuple[W, R | Failure]] = []
+    for index, result, _ in results:
+        if isinstance(result, Unseen):
+            result.refuse()
+        else:
+            done.append((works[index], result))
+    return done
 
 
 @contextmanager

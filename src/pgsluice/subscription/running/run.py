@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -21,8 +22,10 @@ from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
 from pgsluice.spark.installed import refuse_connect, require_spark
+from pgsluice.spark.jobs.shared_folders import shared_folders
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.loading import load_pyspark
+from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
@@ -95,6 +98,17 @@ class _InForce:
     captures: bool
 
 
+def _on_disks(config: Config, chosen: Sequence[SubscriptionConfig]) -> Iterator[Path]:
+    """The folders on disks that executors have to share; none if tasks run on this machine."""
+    if is_local(config.spark.get("spark.master", DEFAULT_MASTER)) and not config.spool.shared:
+        return
+    if not config.spool.place.is_remote:
+        yield config.spool.folder
+    for subscription in chosen:
+        if (folder := subscription.sink.folder_on_disk) is not None:
+            yield folder
+
+
 def _run(
     asked: _InForce,
     chosen: Sequence[SubscriptionConfig],
@@ -126,6 +140,7 @@ def _run(
 
     for subscription in chosen:
         make_sink(sink_options(subscription))
+    stack.enter_context(shared_folders(_on_disks(config, chosen)))
     stack.enter_context(capture_states(config.spool.folder, report))
     if asked.captures:
         report(RunStep("preparing the slot"))
