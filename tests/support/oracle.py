@@ -18,13 +18,17 @@ from pgsluice.verification import (
     ComparedColumn,
     ComparedTable,
     DeltaRows,
+    LogRows,
     TargetRows,
+    UndeletedRows,
     compare,
     one_snapshot,
 )
 from pgsluice.verification.postgres_text import TextForm, postgres_text
 
 NUMERIC_OID = 1700
+DELETED_COLUMN = "gone_at"
+"""Which tests use for ``deleted_column``."""
 SHOWN_ROWS = 5
 
 
@@ -46,6 +50,18 @@ def assert_equal(
     assert not extra, f"{qualified_name}: only at the target, e.g. {extra}"
     found = compare(connection, qualified_name, target)
     assert found.equal, str(found)
+
+
+def target_rows(
+    connection: psycopg.Connection[Any], qualified_name: str, target: str
+) -> TargetRows:
+    """The rows of a table that follow from its target, in any mode."""
+    rows = DeltaRows(target)
+    if "_change_type" in rows.schema.names:
+        return LogRows.of(rows, ComparedTable.find(connection, qualified_name).key, "_")
+    if DELETED_COLUMN in rows.schema.names:
+        return UndeletedRows(rows, DELETED_COLUMN)
+    return rows
 
 
 def compare_exact(

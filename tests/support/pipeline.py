@@ -54,6 +54,8 @@ class Pipeline:
     """
 
     sink_options = ""
+    subscription_options = ""
+    """Lines of every subscription, such as its mode."""
 
     def __init__(self, folder: Path, database: Database, extra: str = "", source: str = "") -> None:
         self.folder = folder
@@ -115,6 +117,7 @@ catalog_poll_s = 1
 [[subscription]]
 name = "lake"
 sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
+{self.subscription_options}
 {extra}
 [spark]
 "spark.master" = "local[2]"

@@ -57,16 +57,16 @@ class LogWriter(TableWriter):
                 changes have to be decoded again from there.
         """
         self._opened.refuse_another_start()
-        schema = self._joined(schema)
         with self._opened.handle.whole_attempt():
-            staged = self._stage(schema, rows)
+            staged = self._stage(self._joined(schema), rows)
 
             def attempt() -> Applied:
                 marker = self._opened.marker_since_start()
                 if marker is not None and marker.reaches(self._identity, position):
                     return self._skipped(marker)
                 self._opened.refuse_another_start()
-                return self._opened.write(lambda handle: handle.append(schema, [staged], position))
+                now = self._joined(schema)  # others may have added columns since
+                return self._opened.write(lambda handle: handle.append(now, [staged], position))
 
             return self._until_first(attempt)
 
@@ -171,7 +171,18 @@ class LogWriter(TableWriter):
         if existing is None or self._has_other_rows():
             return now
         fields = {field.name: field for field in existing}
+        names = {name.casefold(): name for name in fields}
         for field in now:
+            other = names.setdefault(field.name.casefold(), field.name)
+            if other != field.name:
+                raise TableError(
+                    f"column {field.name!r} of {title} differs from {other!r} in its change log at "
+                    f"{handle.location} only by upper and lower case",
+                    hint=_another_log(title),
+                    table=title,
+                    column=field.name,
+                    reason=ParkReason.COLUMNS,
+                )
             have = fields.setdefault(field.name, field.with_nullable(True))
             if holds(have.type, field.type):
                 continue
@@ -179,14 +190,17 @@ class LogWriter(TableWriter):
                 raise TableError(
                     f"column {field.name!r} of {title} is {field.type} now: its change log at "
                     f"{handle.location} has {have.type}",
-                    hint="move the log away, which keeps its rows, and begin another one: "
-                    f"{copy_again(title)}",
+                    hint=_another_log(title),
                     table=title,
                     column=field.name,
                     reason=ParkReason.COLUMNS,
                 )
             fields[field.name] = have.with_type(field.type)
         return pa.schema(list(fields.values()))
+
+
+def _another_log(title: str) -> str:
+    return f"move the log away, which keeps its rows, and begin another one: {copy_again(title)}"
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:

@@ -65,7 +65,12 @@ class MarkingWriter(TableWriter):
         Args:
             net: net changes that are truncated first.
             time: the TRUNCATE's, in microseconds since 1970.
+
+        Raises:
+            TableError: the table has no key, by which its rows could be marked.
         """
+        if not net.key:
+            raise _not_proved(self._table.title)
         for batch in self.keys(net.key) or ():
             keys = pa.Table.from_batches([batch])
             yield self.marks(delete_rows(keys, net.schema, net.key), time)
@@ -116,7 +121,8 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
     """Refuse a table whose deleted rows could not be kept.
 
     Raises:
-        TableError: it has such a column, or no key that the source proves.
+        TableError: it has such a column, or a key that the source does not prove. A table without
+            a key is only appended to.
     """
     title, names = table.title, {name.casefold() for name in table.schema.names}
     if column.casefold() in names:
@@ -127,11 +133,15 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
             column=column,
             reason=ParkReason.COLUMNS,
         )
-    if not table.key or not table.is_key_proved:
-        raise TableError(
-            f"{title}: deleted rows can be kept only by a key that a unique index proves",
-            hint="give the table a primary key, or remove deleted_column; then copy the table: "
-            + copy_again(title),
-            table=title,
-            reason=ParkReason.KEY,
-        )
+    if table.key and not table.is_key_proved:
+        raise _not_proved(title)
+
+
+def _not_proved(title: str) -> TableError:
+    return TableError(
+        f"{title}: deleted rows can be kept only by a key that a unique index proves",
+        hint="give the table a primary key, or remove deleted_column; then copy the table: "
+        + copy_again(title),
+        table=title,
+        reason=ParkReason.KEY,
+    )

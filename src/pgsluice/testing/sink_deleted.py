@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pgsluice.changes.deleted_rows import with_marks
@@ -13,7 +14,7 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import ForeignTarget, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Sink, TargetIdentity
+from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.modes import TargetMode
@@ -134,6 +135,16 @@ class DeletedRowsContract(SinkTests):
         by_id = {each["id"]: each[COLUMN] for each in self.rows(sink)}
         assert by_id[2] == _TIME
         assert by_id[3] > _TIME
+
+    def test_a_copy_with_another_key_replaces_all_rows(self, sink: Sink) -> None:
+        self.marking(sink).load(batches(row(1)), Lsn(100))
+        self.marking(sink, copy=2)
+        renamed = pa.schema([pa.field("key", pa.int64(), nullable=False)])
+        identity = TargetIdentity(SPOOL, 16384, 2, TargetMode(deleted_column=COLUMN))
+        table = TargetTable("public", "t", renamed, ("key",))
+        writer = MarkingWriter(sink, table, identity)
+        writer.load(batches({"key": 2}, schema=renamed), Lsn(200))
+        assert self.rows(sink) == [{"key": 2, COLUMN: None}]
 
     def test_rows_of_partitions_are_not_deleted(self, sink: Sink) -> None:
         """Pieces of a copy of single partitions lack the column."""

@@ -170,6 +170,13 @@ class LogContract(SinkTests):
             self.log(sink, 2, table).load(batches(row(2, "x"), schema=other), Lsn(200))  # type: ignore[arg-type]
         assert self.kinds(sink) == [(100, "snapshot", None), (100, "insert", 1)]
 
+    def test_a_column_that_differs_by_case_is_refused(self, sink: Sink) -> None:
+        self.log(sink).load(batches(row(1)), Lsn(100))
+        other = SCHEMA.set(2, pa.field("BIG", pa.string()))
+        table = TargetTable("public", "t", other, ("id",))
+        with pytest.raises(TableError, match=r"'BIG' of public.t differs from 'big'"):
+            self.log(sink, 2, table).load([], Lsn(200))
+
     def test_a_target_of_another_mode_is_refused(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         with pytest.raises(ForeignTarget, match="in another mode"):

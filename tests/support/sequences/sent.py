@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 from tests.support.ddl.row import Publisher, Row
-from tests.support.oracle import compare_exact
+from tests.support.oracle import compare_exact, target_rows
 
 _SENT = """
 SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate, {columns}, {row_filter}
@@ -26,8 +26,9 @@ def compare_sent(
     A table that is not sent in the end, or not with all that is done to it, cannot be judged: its
     target may have anything.
     """
+    rows = target_rows(connection, title, target)
     if row.publisher is not Publisher.SERVER:
-        return compare_exact(connection, title, target)
+        return compare_exact(connection, title, rows)
     has_lists = connection.info.server_version >= 150000
     query = _SENT.format(
         columns="t.attnames::text[]" if has_lists else "NULL",
@@ -43,4 +44,4 @@ def compare_sent(
     filters = [row_filter for _, _, row_filter in as_one]
     row_filter = " OR ".join(filters) if filters and all(filters) else "true"
     columns = sent[0][1] if as_one else None
-    return compare_exact(connection, title, target, columns=columns, row_filter=row_filter)
+    return compare_exact(connection, title, rows, columns=columns, row_filter=row_filter)

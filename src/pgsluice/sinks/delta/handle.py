@@ -177,8 +177,9 @@ class DeltaHandle(TableHandle):
         marker = None if column is None or self.version < 0 else self.marker()
         if column is None or marker is None or marker.owner != self._identity.owner:
             return []
-        if not key or any(old.schema.field(n).type != schema.field(n).type for n in key):
-            return []
+        types = {field.name: field.type for field in old.schema}
+        if not key or any(types.get(name) != schema.field(name).type for name in key):
+            return []  # other keys: the rows cannot be compared
         rows = gone_rows(old, staging.staged_files(staged), schema, key, column)
         return [self.stage_rows(schema, rows)]
 
