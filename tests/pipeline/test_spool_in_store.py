@@ -151,6 +151,34 @@ def test_a_second_run_takes_the_subscription_over(
     one.assert_equal("t")
 
 
+@pytest.mark.usefixtures("local_spark")
+def test_a_run_waits_while_the_store_of_its_spool_is_away(
+    s3_store: ObjectStore, database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    one = pipeline(shop := database())
+    with store_proxy(s3_store.endpoint) as proxy:
+        one.have_spool_in_store(s3_store, proxy.endpoint)
+        one_try = 'storage_options = { max_retries = "0", retry_timeout = "1s", timeout = "2s", '
+        one.path.write_text(one.path.read_text().replace("storage_options = { ", one_try))
+        shop.execute("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'a')")
+        with one.live():
+            one.wait_applied()
+            proxy.refusal = 503, "SlowDown"
+            proxy.requests.clear()
+            shop.execute("UPDATE t SET a = 'b'", "INSERT INTO t VALUES (2, 'b')")
+
+            def asks_again() -> bool:
+                paths = [request.path for request in proxy.requests]
+                return all(
+                    sum(name in path for path in paths) >= 2 for name in ("released", "segments")
+                )
+
+            one.wait_until(asks_again, why="run and capture ask again")
+            proxy.refusal = None
+            one.wait_applied()
+        one.assert_equal("t")
+
+
 def _position(one: Pipeline) -> int:
     return SpoolReader(one.config.spool.place).position()
 

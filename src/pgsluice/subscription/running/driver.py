@@ -9,12 +9,14 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.spool import RecordStore, SpoolReader, TableState
 from pgsluice.spool.layout import staging_path, subscription_folder
+from pgsluice.stores.contract import StoreError
 from pgsluice.subscription.base.options import too_many_copy_cores
 from pgsluice.subscription.base.received import Received
 from pgsluice.subscription.batches.batches import Batches
@@ -165,8 +167,9 @@ class SubscriptionDriver:
             SpoolHole: the segment after the position cannot be read.
             SinkError: the target as a whole cannot be used.
         """
-        for info in self._reader.segments(self.tables.position):
-            _ = info.header
+        with suppress(StoreError):  # whether it can be read will be known when the store answers
+            for info in self._reader.segments(self.tables.position):
+                _ = info.header
         self.tables.raise_failure()
 
     def log_once(self, message: str | None) -> None:

@@ -172,11 +172,7 @@ class RunningSubscription:
         """One turn: handle command files, copies and deferred tables."""
         driver = self.driver
         self._batches.raise_error()
-        for request in pending_requests(self._folder):
-            if request.has_other_settings:
-                self._reloading.reload()
-            driver.tables.request_copy(request.oid)
-            request.path.unlink()
+        self._try_store(self._take_requests)
         is_poll = time.monotonic() - self._looked_at >= self._poll_s
         if driver.is_look_due.is_set():
             driver.is_look_due.clear()
@@ -184,22 +180,37 @@ class RunningSubscription:
             is_poll, self._retry_at = True, 0.0
         if is_poll:
             self._looked_at = time.monotonic()
-            driver.copy_released()
+            self._try_store(driver.copy_released)
         if time.monotonic() >= self._retry_at:
             is_look = is_poll or driver.tables.needs_look
             self._try(lambda: self._copy(is_look=is_look))
         if time.monotonic() >= self._retry_at and driver.batches.is_behind():
             self._try(driver.batches.catch_up)
         self._try(driver.batches.answer_barrier)
-        driver.promote_copied()
-        driver.suspicious.tend()
-        driver.catalog.tend()
+        self._try_store(driver.promote_copied)
+        self._try_store(driver.suspicious.tend)
+        self._try_store(driver.catalog.tend)
+
+    def _take_requests(self) -> None:
+        for request in pending_requests(self._folder):
+            if request.has_other_settings:
+                self._reloading.reload()
+            self.driver.tables.request_copy(request.oid)
+            request.path.unlink()
 
     def _copy(self, *, is_look: bool) -> None:
         if is_look:
             self.driver.looks.look()
             self.driver.log_once(None)
         self.driver.copies.tend(self._ending)
+
+    def _try_store(self, work: Callable[[], object]) -> None:
+        """Do work that the store of the spool or of a target may delay."""
+        try:
+            work()
+        except TargetUnreachable as error:
+            self.driver.log_once(str(error))
+            self._retry_at = time.monotonic() + _RETRY_S
 
     def _try(self, work: Callable[[], object]) -> None:
         """Do work whose failure delays it but does not end the run."""
