@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from tests.pipeline.test_changelog import (
+    BIG,
+    CHANGELOG,
+    History,
+    assert_rebuilt,
+    log_of,
+    program,
+)
 from tests.soak.report import Report
 from tests.support.change_logs import by_loop, by_query, query
 from tests.support.databases import MakeDatabase
@@ -103,3 +115,50 @@ def test_sequences_of_ddl_in_each_mode(
         failed = [render(one, moment, version) for one in wrong]
         assert not failed, "\n".join(failed)
         row["shown"] = "the table that follows from each target is the source's"
+
+
+def test_killed_runs_add_each_change_once(
+    database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
+) -> None:
+    """Workers are killed before and after a commit, then the run, in the middle of changes."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        f"INSERT INTO orders SELECT i, 'old', {BIG} FROM generate_series(1, 10) i",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    history = History(shop, "orders")
+    rng = random.Random(seed)
+    run = one.start("run")  # the driver commits copies, and would be the one that is killed
+    one.wait_applied()
+    run.kill()
+    run.wait()
+    one.processes.clear()
+    with report.row("workers and runs killed while a change log is written", seed) as row:
+        for number in range(2):
+            kills = ",".join(
+                f"{place}=kill:{tmp_path}/{place}{number}"
+                for place in ("delta.written", "delta.before_commit", "delta.after_commit")
+            )
+            run = one.start("run", PGSLUICE_FAILPOINTS=kills)
+            one.wait_applied()
+            for _ in program(rng, history, 20):
+                time.sleep(0.1)  # so that several batches have them
+            run.kill()
+            run.wait()
+            one.processes.clear()
+        one.once()
+        killed = len([*tmp_path.glob("delta.*")])
+        log = log_of(one, "orders")
+        places = zip(
+            *(log[f"_{name}"].to_pylist() for name in ("commit_version", "ordinal", "change_type")),
+            log["id"].to_pylist(),
+            strict=True,
+        )
+        assert max(Counter(places).values()) == 1
+        assert_rebuilt(log, history.moments, with_query=True)
+        row["figures"] = (
+            f"{len(history.moments)} transactions; SIGKILL to {killed} workers and 2 runs"
+        )
+        row["shown"] = "each change is one row; the table is rebuilt at each transaction's position"
