@@ -134,7 +134,7 @@ def maintained_a_day_later(
         namespace, _, name = table.partition("/")
         target = TargetTable(namespace, name, pa.schema([]), ())
         sink.open(target, identity()).maintain([])
-        unnamed += unnamed_objects(f"{url}/{table}", store)
+        unnamed += unnamed_objects(sink.location(namespace, name), store)
     return unnamed
 
 
