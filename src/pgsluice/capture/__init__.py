@@ -7,7 +7,7 @@ acknowledges anything. One process serves one slot; ``run``, the Spark source or
 from pgsluice.capture.child import CaptureElsewhere, CaptureProcess
 from pgsluice.capture.health import read_health
 from pgsluice.capture.process import run_capture
-from pgsluice.capture.source.slot import PreparedSource, await_spool, prepare_source
+from pgsluice.capture.source.first_start import PreparedSource, await_spool, prepare_source
 
 __all__ = [
     "CaptureElsewhere",

@@ -22,8 +22,8 @@ from pgsluice.config.model import (
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.path_words import are_entangled
 from pgsluice.config.section import Section
-from pgsluice.config.target_places import are_entangled
 from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.errors import ConfigError

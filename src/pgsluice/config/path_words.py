@@ -1,4 +1,6 @@
-"""Refuses texts that look like a path but mean something else: they must not become local folders.
+"""Refuses paths: texts that mean something else, and targets that are the same or one in another.
+
+A text that only looks like a path must not become a local folder.
 
 A name for another program (a Databricks path, a catalog's table, a Windows drive, a shell variable)
 would be created as a folder beside the configuration, and every check would pass.
@@ -6,12 +8,16 @@ would be created as a folder beside the configuration, and every check would pas
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 URL = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]+):")
 _WINDOWS = re.compile(r"\A(?:[A-Za-z]:|\\|[^/]*\\[^/]*\Z)")
 _CATALOG_NAME = re.compile(r"\A[^/]*[\w}`\"]\.[\w{`\"][^/]*\Z")
+_FIELD = re.compile(r"\{(?:schema|table)\}")
 _UNSET_HOME = re.compile(r"\A~[^/]*")
 
 
@@ -61,3 +67,34 @@ def _other_scheme(scheme: str, rest: str) -> str:
         f'begins with "{scheme}:", which is no folder of this machine; a URL has two slashes, as '
         f'in "{scheme}://{rest}", and a folder of this name is "./{scheme}:…"'
     )
+
+
+def are_entangled(first: str, second: str) -> bool:
+    """Whether a table's folder by one template is the same as by the other one, or inside it.
+
+    Links, ``..`` and ``file://`` are resolved. A fixed name is not compared with ``{table}``,
+    because no table may ever have this name.
+
+    Args:
+        first, second: values of :attr:`pgsluice.config.SinkConfig.target`; only paths and URLs with
+            ``{table}`` are compared.
+    """
+    if "{table}" not in first or "{table}" not in second:
+        return False
+    shorter, longer = sorted((_segments(first), _segments(second)), key=len)
+    return longer[: len(shorter)] == shorter
+
+
+def _segments(template: str) -> list[str]:
+    url = urlsplit(template)
+    if url.scheme.lower() == "file":
+        template = unquote(url.path)
+    elif "://" in template:
+        path = os.path.normpath(url.path or "/")
+        return [url.scheme.lower(), url.netloc, *_FIELD.sub("{}", path).split("/")]
+    path = os.path.normpath(template)
+    # Folders above the first field are the same for all tables: links in them can be resolved.
+    fixed, separator, rest = path.partition("{")
+    folder, _, name = fixed.rpartition("/")
+    resolved = f"{Path(folder or '/').resolve()}/{name}{separator}{rest}"
+    return ["file", "", *_FIELD.sub("{}", os.path.normpath(resolved)).split("/")]

@@ -30,7 +30,7 @@ class SpoolIdentity:
         publications: the names of the publications in the last START_REPLICATION.
         options: pgoutput's options in the last START_REPLICATION.
         intended_at: the server's flush LSN when this file was written, before the slot was created:
-            see :mod:`pgsluice.capture.source.slot`.
+            see :mod:`pgsluice.capture.source.first_start`.
     """
 
     spool_id: str

@@ -37,11 +37,10 @@ from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
 from pgsluice.types.definition import TypeDefinition
-from pgsluice.types.masked import MaskedType
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
-from pgsluice.types.text import JsonbType, PrintedType, TextType, UuidType
+from pgsluice.types.text import JsonbType, MaskedType, PrintedType, TextType, UuidType
 
 TypeFactory = Callable[[int, TypeOptions], ColumnType]
 """Makes a column's type from its type modifier (-1 for none) and the options."""

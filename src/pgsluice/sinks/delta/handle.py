@@ -32,7 +32,6 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.delta import columns, commit_marker, maintenance
 from pgsluice.sinks.delta.commit import actions_of, commit
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.content import content_of
 from pgsluice.sinks.delta.durability import settle_through
 from pgsluice.sinks.delta.features import (
     definition,
@@ -41,7 +40,7 @@ from pgsluice.sinks.delta.features import (
     was_merged_on_read,
 )
 from pgsluice.sinks.delta.log import operations
-from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+from pgsluice.sinks.delta.snapshot import DeltaSnapshot, content_of
 from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -53,9 +52,8 @@ from pgsluice.sinks.lake.copied_rows import (
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
-from pgsluice.sinks.lake.gone_rows import gone_rows
 from pgsluice.sinks.lake.key_index import KeyIndex
-from pgsluice.sinks.lake.key_scan import KeyScan
+from pgsluice.sinks.lake.key_scan import KeyScan, gone_rows
 from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites, first_rows
 from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
 from pgsluice.sinks.lake.staged_changes import (

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
+from pgsluice.sinks.contract import TargetContent, TargetIdentity
+from pgsluice.sinks.delta import columns, commit_marker
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
@@ -72,3 +76,15 @@ def no_table(folder: Folder) -> DeltaSnapshot:
     return DeltaSnapshot(
         folder, -1, pa.schema([]), {}, files={}, protocol={}, metadata={}, transactions={}
     )
+
+
+def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:
+    """A table at a version; None if it cannot be read (any more)."""
+    try:
+        options = folder.storage_options() or None
+        delta = DeltaTable(folder.uri, version=version, storage_options=options)
+    except DeltaError:
+        return None
+    schema = columns.existing_schema(delta)
+    marker = commit_marker.read_marker(delta, identity)
+    return TargetContent(marker, schema, columns.rows(delta, schema))

@@ -1,0 +1,335 @@
+"""The first start: creates publications, slot and spool in an order that survives any crash.
+
+1. The publications: the server cannot decode changes from before a publication was created. 2. The
+   spool's identity, without a start: an *intent*, with the server's flush LSN.
+3. The slot.
+4. The spool's start, registered durably at the slot's consistent point.
+
+A crash between 2 and 4, or a server that refuses the slot, leaves an intent. If the slot exists at
+the next start, at or past the intent's LSN, it was created for this intent and was never read. It
+is dropped and created again, because its snapshot is gone. The intent is written again, because the
+configuration may have changed.
+
+A slot that a DBA created beforehand is used if it was never read: a pgoutput slot of the same
+database, inactive, newer than the publications, and without sent transactions in the server's
+statistics (14+). The spool starts at its confirmed position, and the intent's LSN marks the slot as
+not created by pgsluice. Any other slot is refused.
+
+After the first start, a missing slot is an error; it is never created again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
+from pgsluice.config import Config, SourceConfig
+from pgsluice.errors import (
+    ForeignSource,
+    PgsluiceError,
+    SourceRefused,
+    SpoolBusy,
+)
+from pgsluice.failpoints import failpoint
+from pgsluice.lsn import Lsn
+from pgsluice.replication import (
+    PgoutputOptions,
+    ReplicationConnection,
+    SystemIdentity,
+    connect_sql,
+    source_errors,
+    takes_failover,
+)
+from pgsluice.spool import Spool, SpoolIdentity
+from pgsluice.spool.lock import writer_lock
+
+if TYPE_CHECKING:  # a run loads this module before it loads numpy
+    pass
+from pgsluice.capture.source.slot import (
+    EARLIER_ENDS_S,
+    STALE_WALSENDER_TIMEOUT_S,
+    check_identity,
+    check_slot_kind,
+    connect_with_retry,
+    generated_columns,
+    in_use,
+    options_in_force,
+    other_slot,
+    pgoutput_options,
+    refuse_other_owner,
+)
+
+_ADOPTED = Lsn(2**63 - 1)
+"""The LSN in the intent for a slot that pgsluice did not create, so that it is never dropped."""
+_RETRY_S = 0.25
+_SPOOL_POLL_S = 1.0
+
+
+@dataclass(slots=True)
+class PreparedSource:
+    """A source and a spool that belong together; a context manager.
+
+    Attributes:
+        spool: the opened spool, with a registered start.
+        consistent_point: where the spool started.
+        snapshot_name: the snapshot of a slot that this call created; it can be imported until
+            :meth:`close`. None if the slot already existed, or no snapshot was requested.
+    """
+
+    spool: Spool
+    consistent_point: Lsn
+    snapshot_name: str | None = None
+    _snapshot_holder: ReplicationConnection | None = None
+
+    def close(self) -> None:
+        """Drop the snapshot."""
+        self.snapshot_name = None
+        if self._snapshot_holder is not None:
+            self._snapshot_holder.close()
+            self._snapshot_holder = None
+
+    def __enter__(self) -> PreparedSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def prepare_source(
+    config: Config, *, export_snapshot: bool, is_stopping: Callable[[], bool] = lambda: False
+) -> PreparedSource:
+    """Create publications, slot and spool at the first start; afterwards only open the spool.
+
+    Args:
+        config: source and spool.
+        export_snapshot: keep a new slot's snapshot for the first copies.
+        is_stopping: polled while waiting for the server and its open transactions; true: give up.
+
+    Raises:
+        PgsluiceError: asked to stop.
+        SourceUnreachable: no connection within ``connect_timeout_s``.
+        SourceRefused: the server is unsuitable, or the slot has another owner.
+        ForeignSource, ForeignSpool: the spool belongs to another source.
+        SpoolBusy: another process is doing the same.
+        SpoolError: the spool cannot be written.
+    """
+    place = config.spool.place
+    if (ready := _ready(config)) is not None:
+        return ready
+    with writer_lock(place.folder, EARLIER_ENDS_S):
+        if (ready := _ready(config)) is not None:
+            return ready
+        source = config.source
+        with connect_with_retry(
+            lambda: connect_sql(
+                source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
+            ),
+            source.connect_timeout_s,
+            is_stopping,
+        ) as sql:
+            if place.is_remote:
+                _refuse_another_first_start(sql, source.slot)
+                if (ready := _ready(config)) is not None:
+                    return ready
+            connection = ReplicationConnection.connect(
+                source.dsn, source.connect_timeout_s, silence_s=source.silence_s
+            )
+            try:
+                return _first_start(config, sql, connection, export_snapshot, is_stopping)
+            except BaseException:
+                connection.close()
+                raise
+
+
+def await_spool(config: Config, is_stopping: Callable[[], bool]) -> PreparedSource:
+    """The spool that another process makes, once it is there.
+
+    Args:
+        is_stopping: polled; true: give up.
+
+    Raises:
+        PgsluiceError: asked to stop.
+        ForeignSource, ForeignSpool, SpoolError: it is of another slot, or cannot be read.
+    """
+    while (ready := _ready(config)) is None:
+        if is_stopping():
+            raise PgsluiceError("asked to stop while there was no spool yet")
+        time.sleep(_SPOOL_POLL_S)
+    return ready
+
+
+def _refuse_another_first_start(sql: psycopg.Connection[Any], slot: str) -> None:
+    """Take a lock of the server for the rest of this connection: machines share no other.
+
+    Raises:
+        SpoolBusy: another process makes the slot.
+    """
+    key = int.from_bytes(hashlib.sha256(f"pgsluice {slot}".encode()).digest()[:8], signed=True)
+    deadline = time.monotonic() + EARLIER_ENDS_S
+    with source_errors("locking the first start"):
+        while True:
+            row = sql.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [key]).fetchone()
+            if row is not None and row[0]:
+                return
+            if time.monotonic() > deadline:
+                raise SpoolBusy(
+                    f"another process makes the slot {slot}",
+                    hint="a slot has one capture: stop it, or leave it running",
+                )
+            time.sleep(_RETRY_S)
+
+
+def _ready(config: Config) -> PreparedSource | None:
+    """The spool if its start is registered, else None."""
+    if not Spool.exists(config.spool.place):
+        return None
+    spool = Spool.open(config.spool.place)
+    if spool.identity.slot != config.source.slot:
+        raise ForeignSource(
+            f"the spool {spool.place} belongs to slot {spool.identity.slot!r}, not to "
+            f"{config.source.slot!r}",
+            hint="each slot has its own spool: name another folder, or set slot = "
+            f"{spool.identity.slot}",
+        )
+    start = spool.chain_start()
+    return None if start is None else PreparedSource(spool, start.registered)
+
+
+def _first_start(
+    config: Config,
+    sql: psycopg.Connection[Any],
+    connection: ReplicationConnection,
+    export_snapshot: bool,
+    is_stopping: Callable[[], bool],
+) -> PreparedSource:
+    source = config.source
+    options = pgoutput_options(source, source.publications, connection.server_version)
+    with source_errors("reading the catalog"):
+        existing = slot_info(sql, source.slot)
+        # Before publications are made, which the user would have to drop again.
+        if existing is not None:
+            refuse_other_owner(existing, sql.info.dbname)
+        report = ensure_publications(
+            sql, source.publications, generated_columns=generated_columns(config)
+        )
+        intended_at = flush_lsn(sql)
+        is_standby = server_info(sql).is_standby
+    system = connection.identify_system()
+    place = config.spool.place
+    spool = Spool.open(place) if Spool.exists(place) else None
+    if spool is not None:
+        check_identity(spool.identity, system)
+    if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
+        if report.created:
+            raise SourceRefused(
+                f"slot {existing.name!r} is older than the publications that were just made for "
+                "it: it cannot decode them",
+                hint=_drop_hint(existing),
+            )
+        connection.close()
+        identity = _identity(source, system, report.names, options, _ADOPTED)
+        return _adopt(config, sql, existing, spool, identity)
+    if existing is not None:
+        connection.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
+    spool = _intend(config, spool, _identity(source, system, report.names, options, intended_at))
+    failpoint("slot.before_create")
+    slot = connection.create_slot(
+        source.slot,
+        snapshot="export" if export_snapshot else "nothing",
+        two_phase=source.two_phase,
+        failover=takes_failover(
+            connection.server_version, is_standby=is_standby, two_phase=source.two_phase
+        ),
+        is_stopping=is_stopping,
+    )
+    failpoint("slot.after_create")
+    spool.register_start(slot.consistent_point)
+    if slot.snapshot_name is None:
+        connection.close()
+        return PreparedSource(spool, slot.consistent_point)
+    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, connection)
+
+
+def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
+    """Whether the slot was created for this intent; before its creation ends, it has no
+    position."""
+    if slot.plugin != "pgoutput" or slot.database != identity.database:
+        return False
+    return identity.intended_at != _ADOPTED and (
+        slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= identity.intended_at
+    )
+
+
+def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spool:
+    """Write the intent of a spool; an earlier attempt's intent is updated to the current
+    configuration."""
+    if spool is None:
+        return Spool.create(config.spool.place, identity)
+    spool.replace_identity(replace(identity, spool_id=spool.identity.spool_id))
+    return spool
+
+
+def _adopt(
+    config: Config,
+    sql: psycopg.Connection[Any],
+    slot: SlotInfo,
+    spool: Spool | None,
+    identity: SpoolIdentity,
+) -> PreparedSource:
+    """Start a spool at a slot that a DBA created."""
+    check_slot_kind(slot, identity.database, two_phase=config.source.two_phase)
+    if slot.is_active:
+        raise in_use(slot)
+    if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
+        raise SourceRefused(
+            f"slot {slot.name!r} already exists and was used, but the spool {config.spool.place} "
+            "is new",
+            hint=_drop_hint(slot),
+        )
+    spool = _intend(config, spool, identity)
+    spool.register_start(slot.confirmed_flush_lsn)
+    return PreparedSource(spool, slot.confirmed_flush_lsn)
+
+
+def _drop_hint(slot: SlotInfo) -> str:
+    return (
+        f"if nothing else needs it, SELECT pg_drop_replication_slot('{slot.name}'); and start "
+        f"again; else name another slot in [source]: {other_slot(slot.name, 'new')}"
+    )
+
+
+def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
+    """Whether the server's statistics count anything sent through the slot (PostgreSQL 14 and
+    newer)."""
+    if sql.info.server_version < 140000:
+        return False
+    with source_errors("reading the slot's statistics"):
+        row = sql.execute(
+            "SELECT total_txns FROM pg_catalog.pg_stat_replication_slots WHERE slot_name = %s",
+            [slot],
+        ).fetchone()
+    return row is not None and row[0] > 0
+
+
+def _identity(
+    source: SourceConfig,
+    system: SystemIdentity,
+    publications: tuple[str, ...],
+    options: PgoutputOptions,
+    intended_at: Lsn,
+) -> SpoolIdentity:
+    return SpoolIdentity.new(
+        system_identifier=system.system_id,
+        timeline=system.timeline,
+        database=system.dbname,
+        slot=source.slot,
+        publications=publications,
+        options=options_in_force(options),
+        intended_at=intended_at,
+    )
