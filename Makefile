@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 # Twice the cores that the tests are measured on: tests wait for a third of their time, for servers
 # and for processes that start.
 JOBS   ?= 4
+# What takes a minute or more of one core each, beside the tests that have the same rules in short.
+LONG   := tests/pipeline tests/docs
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,8 +50,8 @@ warm: $(VENV)/spark.jsa ## what makes the first run of the tests faster: compile
 test: env java $(VENV)/spark.jsa ## the tests
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)
 
-soak: env java ## the full figures of every requirement (AREA=main to narrow)
-	@$(BIN)/pytest -m soak $(if $(AREA),tests/soak/test_$(AREA).py,tests/soak) -p no:randomly -s $(ARGS)
+soak: env java ## the full figures of every requirement (AREA=main to narrow, AREA=long: long tests)
+	@$(BIN)/pytest -m soak $(if $(AREA),$(if $(filter long,$(AREA)),$(LONG),tests/soak/test_$(AREA).py),tests) -p no:randomly -s $(ARGS)
 
 properties: env ## the tests of Hypothesis with ten times as many examples as in make test
 	@PGSLUICE_TEST_EXAMPLES=10 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not soak" $(ARGS)

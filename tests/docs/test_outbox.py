@@ -41,6 +41,7 @@ def script(shop: Database, folder: Path) -> str:
     return text
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.pg(">= 14")
 def test_the_script_of_the_page(spark: Any, database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()

@@ -10,6 +10,7 @@ from tests.support.pgbench import fire, initialise
 from tests.support.pipeline import MakePipeline
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.xdist_group("processes")
 def test_pgbench_under_fire(database: MakeDatabase, pipeline: MakePipeline) -> None:
     shop = database()

@@ -93,6 +93,7 @@ def _run_once(one: Pipeline) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_targets_are_registered_compared_and_taken_out(
     pipeline: MakePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ spark.sql(f"VACUUM delta.`{path}`")  # of the last one, which is merged on read
 """
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_delta_duckdb_and_spark_sql_read_what_the_source_has(
     database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
 ) -> None:

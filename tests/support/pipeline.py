@@ -254,7 +254,8 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
                 tables, reader = record.tables.values(), SpoolReader(self.config.spool.place)
                 if not tables or any(table.is_to_copy for table in tables):
                     return False
-                if reader.frontier() < target:
+                # The file, which follows the segments: by then, catalog refreshes were there, too.
+                if reader.spool.frontier_file() < target:
                     return False
                 last = max(
                     (one.end for one in reader.all_segments() if one.end <= target), default=0

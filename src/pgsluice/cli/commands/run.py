@@ -29,7 +29,7 @@ def run(
         bool,
         typer.Option(
             "--without-capture",
-            help="only apply: `pgsluice capture` receives, perhaps on another machine",
+            help="only apply: another process captures, perhaps on another machine",
         ),
     ] = False,
     log_format: LogFormatOption = None,

@@ -148,7 +148,7 @@ def _run(
             prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
         )
     else:
-        report(RunStep("waiting for the spool, which `pgsluice capture` makes"))
+        report(RunStep("waiting for the spool, which capture makes"))
         prepared = stack.enter_context(await_spool(config, stop.is_set))
     stores = [_registered(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
