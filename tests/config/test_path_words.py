@@ -23,8 +23,8 @@ def _target(path: str) -> str:
     [
         ("dbfs:/lake/{schema}/{table}", "name the object store itself (s3://, abfss:// or gs://)"),
         ("dbfs:/lake/{schema}/{table}", 'the mounted folder "/dbfs/lake/{schema}/{table}"'),
-        ("dbfs://lake/{table}", 'a URL of "dbfs", where Delta tables cannot be written'),
-        ("hdfs://names/lake/{table}", 'a URL of "hdfs", where Delta tables cannot be written'),
+        ("dbfs://lake/{table}", 'a URL of "dbfs", where pgsluice cannot write'),
+        ("hdfs://names/lake/{table}", 'a URL of "hdfs", where pgsluice cannot write'),
         ("lake.x://names/{table}", 'a URL of "lake.x"'),
         ("s3:/bucket/{table}", 'a URL has two slashes, as in "s3://bucket/{table}"'),
         ("file:/lake/{table}", 'needs three slashes after "file:", as in "file:///lake/{table}"'),

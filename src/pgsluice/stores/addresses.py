@@ -54,7 +54,7 @@ def why_no_address(url: str) -> str | None:
         return None
     if scheme.lower() not in SCHEMES:
         return (
-            f'is a URL of "{scheme}", where Delta tables cannot be written; it can be a folder '
+            f'is a URL of "{scheme}", where pgsluice cannot write; it can be a folder '
             f"or a URL of {', '.join(SCHEMES)}"
         )
     if scheme.lower() == "file":

@@ -42,7 +42,6 @@ from pgsluice.replication import (
     PgoutputOptions,
     ReplicationConnection,
     SystemIdentity,
-    connect_sql,
     source_errors,
     takes_failover,
 )
@@ -56,13 +55,13 @@ from pgsluice.capture.source.slot import (
     STALE_WALSENDER_TIMEOUT_S,
     check_identity,
     check_slot_kind,
-    connect_with_retry,
     generated_columns,
     in_use,
     options_in_force,
     other_slot,
     pgoutput_options,
     refuse_other_owner,
+    session_with_retry,
 )
 
 _ADOPTED = Lsn(2**63 - 1)
@@ -126,13 +125,7 @@ def prepare_source(
         if (ready := _ready(config)) is not None:
             return ready
         source = config.source
-        with connect_with_retry(
-            lambda: connect_sql(
-                source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
-            ),
-            source.connect_timeout_s,
-            is_stopping,
-        ) as sql:
+        with session_with_retry(source, is_stopping) as sql:
             if place.is_remote:
                 _refuse_another_first_start(sql, source.slot)
                 if (ready := _ready(config)) is not None:

@@ -6,7 +6,9 @@ import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
 
 from pgsluice.catalog import SlotInfo, slot_info
 from pgsluice.config import Config, SourceConfig
@@ -50,13 +52,7 @@ def await_free_slot(config: Config, patience_s: float, is_stopping: Callable[[],
         SourceUnreachable, SourceRefused: the server cannot be queried.
     """
     source, deadline = config.source, time.monotonic() + patience_s
-    with connect_with_retry(
-        lambda: connect_sql(
-            source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
-        ),
-        source.connect_timeout_s,
-        is_stopping,
-    ) as sql:
+    with session_with_retry(source, is_stopping) as sql:
         while True:
             with source_errors("reading the slot"):
                 slot = slot_info(sql, source.slot)
@@ -191,6 +187,19 @@ def as_requested(options: PgoutputOptions, request: Request) -> PgoutputOptions:
         messages=request.messages,
         origin="none" if request.origin == "none" else "any",
         streaming="off",
+    )
+
+
+def session_with_retry(
+    source: SourceConfig, is_stopping: Callable[[], bool]
+) -> psycopg.Connection[Any]:
+    """A session for SQL; see :func:`connect_with_retry`."""
+    return connect_with_retry(
+        lambda: connect_sql(
+            source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
+        ),
+        source.connect_timeout_s,
+        is_stopping,
     )
 
 
