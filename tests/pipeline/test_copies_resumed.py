@@ -22,7 +22,7 @@ from pgsluice.failpoints import arm
 from pgsluice.monitor.status import read_status
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, table_reader
-from pgsluice.spool import find_record
+from pgsluice.spool import SpoolReader, find_record
 from pgsluice.spool.layout import copy_files
 from pgsluice.subscription.running.run import run
 
@@ -145,6 +145,11 @@ def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
         tables = {} if record is None else record.tables
         return any(known.name == table and known.is_active for known in tables.values())
 
+    def has_no_batch_left() -> bool:
+        """Whether the subscription's position is the spool's: no later batch advances tables."""
+        record = find_record(one.spool, "lake")
+        return record is not None and record.position == SpoolReader(one.spool).position()
+
     def is_held(round_number: int) -> bool:
         """Whether all portions are staged but the last one."""
         journal = one.spool / "subscriptions" / "lake" / copy_files(round_number)[1]
@@ -160,6 +165,10 @@ def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
     one.wait_until(lambda: is_held(1))
     make("small")
     one.wait_until(lambda: is_active("small"))
+    before = SpoolReader(one.spool).position()
+    shop.execute("UPDATE first SET note = 'a batch passes the copies'")
+    one.wait_until(lambda: SpoolReader(one.spool).position() > before)
+    one.wait_until(has_no_batch_left)
     child.kill()
     assert child.wait(HANGS_S) == -signal.SIGKILL
     with caplog.at_level(logging.INFO):

@@ -148,6 +148,7 @@ class RunningSubscription:
                 break
         self._with_source(lambda: driver.copies.run(stop=self._ending))
         driver.batches.drain()
+        driver.promote_copied()  # no batch may have followed the copies
         driver.batches.answer_barrier()
 
     def _run_batches(self) -> None:
