@@ -211,13 +211,14 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
         what: Callable[[], bool],
         *,
         timeout_s: float = HANGS_S,
-        why: str = "it came true",
+        why: str | Callable[[], str] = "it came true",
         progress: Callable[[], object] = lambda: None,
     ) -> None:
         """Wait for a condition; what the run said is in the failure.
 
         Args:
             timeout_s: how long ``progress`` may stay the same; without it, the whole wait.
+            why: what is awaited; a function is called when the wait fails.
         """
         deadline, before = 0.0, object()
         asked = time.monotonic()
@@ -230,7 +231,8 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
             ended = bool(self.errors) or (bool(self.processes) and not alive)
             if ended or time.monotonic() > deadline:
                 errors = "".join("".join(format_exception(error)) for error in self.errors)
-                pytest.fail(f"never: {why}\n{errors}{self.log()[-4000:]}")
+                awaited = why if isinstance(why, str) else why()
+                pytest.fail(f"never: {awaited}\n{errors}{self.log()[-4000:]}")
             time.sleep(max(0.05, 4 * took))  # asking may not be what the machine is busy with
             asked = time.monotonic()
 

@@ -126,7 +126,17 @@ class Settling:
                 done.look(subscription, title, is_waiting=not is_settled(table))
             return is_over(tables)
 
-        self._pipeline.wait_until(look, why=why, progress=lambda: done.count)
+        def unsettled() -> str:
+            spool = self._status()["spool"]
+            waiting = [
+                f"{name}: {table['schema']}.{table['table']}: {table['state']} at"
+                f" {table['applied_through']}: {table['error']}"
+                for name, table in self._all_tables()
+                if not is_settled(table)
+            ]
+            return "\n".join([f"{why}; the spool is at {spool['position']}", *waiting[:20]])
+
+        self._pipeline.wait_until(look, why=unsettled, progress=lambda: done.count)
 
     def await_received(self) -> None:
         """Until capture has received everything that the server has now."""
