@@ -11,6 +11,7 @@ from tests.support.databases import MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.sinks.delta import log
 from pgsluice.sinks.delta.config import DeltaSinkConfig
 
 pytestmark = pytest.mark.usefixtures("local_spark")
@@ -33,10 +34,10 @@ def one(database: MakeDatabase, pipeline: MakePipeline) -> Pipeline:
     return made
 
 
-def overwrite(delta: DeltaTable) -> None:
-    """Put another program's OPTIMIZE in the place of the newest commit."""
+def overwrite(delta: DeltaTable, before_newest: int = 0) -> None:
+    """Put another program's OPTIMIZE in the place of the newest commit, or of an earlier one."""
     table = Path(delta.table_uri.removeprefix("file:"))
-    path = table / "_delta_log" / f"{delta.version():020}.json"
+    path = table / "_delta_log" / f"{delta.version() - before_newest:020}.json"
     path.unlink()
     info = {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}
     path.write_text(json.dumps({"commitInfo": info}) + "\n")
@@ -77,6 +78,43 @@ def test_a_table_is_copied_if_the_spool_has_not_kept_the_changes(one: Pipeline) 
     one.once()
     one.assert_equal("t")
     assert one.table("t").copy_number == copies + 1
+
+
+def test_a_table_is_copied_if_a_later_commit_follows_the_overwritten_one(one: Pipeline) -> None:
+    """The later commit has the position, but the table lacks the changes before it."""
+    copies = _overwritten_below_the_newest(one)
+    one.database.execute("UPDATE t SET n = 3 WHERE id = 30")
+    with one.live():
+        one.wait_until(lambda: one.table("t").copy_number > copies, why="it is copied")
+        one.wait_applied()
+    one.assert_equal("t")
+    assert one.table("t").copy_number == copies + 1
+
+
+def test_a_table_without_changes_is_copied_if_an_earlier_commit_was_overwritten(
+    one: Pipeline,
+) -> None:
+    """An executor that does not know the commits sees it in the log. One copy is enough."""
+    copies = _overwritten_below_the_newest(one)
+    log._known.clear()
+    with one.live():
+        one.wait_until(lambda: one.table("t").copy_number > copies, why="it is copied")
+        one.wait_applied()
+    log._known.clear()
+    one.database.execute("UPDATE t SET n = 4 WHERE id = 40")
+    one.once()
+    one.assert_equal("t")
+    assert one.table("t").copy_number == copies + 1
+
+
+def _overwritten_below_the_newest(one: Pipeline) -> int:
+    one.once()
+    one.database.execute("UPDATE t SET n = 1 WHERE id <= 10")
+    one.once()
+    one.database.execute("INSERT INTO t VALUES (99, 1)")
+    one.once()
+    overwrite(one.delta("t"), before_newest=1)
+    return one.table("t").copy_number
 
 
 def _values(one: Pipeline) -> dict[int, int]:

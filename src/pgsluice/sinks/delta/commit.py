@@ -37,7 +37,8 @@ def commit(
 
     Only one writer can create the file of a version; deltalake uses the same rule. The files of the
     commit are durable before it, and the version is durable when this returns. The commit has a
-    UUID (``txnId``), by which it is recognised if the answer to its creation was lost.
+    UUID (``txnId``), by which it is recognised if the answer to its creation was lost, and has that
+    of the commit before it, by which it is noticed that another program has overwritten that one.
 
     Args:
         operation: the operation in the table's history.
@@ -56,6 +57,7 @@ def commit(
         "operationParameters": {},
         "engineInfo": "pgsluice",
         "txnId": str(uuid.uuid4()),
+        **snapshot.commits.as_information(),
         **information,
     }
     identifiers = [

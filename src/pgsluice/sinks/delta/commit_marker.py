@@ -24,7 +24,7 @@ from typing import Protocol
 
 from deltalake import CommitProperties, Transaction
 
-from pgsluice.errors import TableError
+from pgsluice.errors import Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import CommitMarker, TargetIdentity
@@ -149,6 +149,19 @@ def refuse_foreign_changes(
         raise _changed(table, location, f"since our last commit: {', '.join(others)}")
     if len(since) < current - ours:
         raise _changed(table, location, "its log does not reach back to our last commit")
+
+
+def refuse_lost_commit(table: str, location: str) -> None:
+    """Refuse a table that lacks changes before its position: only a copy has them."""
+    raise TableError(
+        f"{table}: another program has overwritten a commit of pgsluice in the log of the Delta "
+        f"table at {location}, and later commits followed it",
+        hint="pgsluice copies the table again; let only programs write to it that create its log's "
+        "files conditionally",
+        remedy=Remedy.COPY,
+        table=table,
+        location=location,
+    )
 
 
 def _changed(table: str, location: str, what: str) -> TableError:

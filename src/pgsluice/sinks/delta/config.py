@@ -88,14 +88,9 @@ class DeltaSinkConfig(SinkConfig):
         return 60.0 if cloud_of(self.path) == "s3" else 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
-        from pgsluice.sinks.delta.commit_marker import VERSION
-        from pgsluice.sinks.delta.log import read_commit
+        from pgsluice.sinks.delta.log import has_lost_commit
 
-        actions = read_commit(self._sink().folder(namespace, name), version)
-        ours = {"appId": VERSION, "version": version}.items()
-        return actions is not None and not any(
-            ours <= action.get("txn", {}).items() for action in actions
-        )
+        return has_lost_commit(self._sink().folder(namespace, name), version)
 
     @property
     def target(self) -> str:

@@ -128,6 +128,8 @@ class DeltaHandle(TableHandle):
         return live_batches(snapshot.folder, files, schema)
 
     def refuse_foreign_changes(self) -> None:
+        if self._snapshot.commits.has_lost_one:
+            commit_marker.refuse_lost_commit(self._table.title, self.location)
         if self._sink.foreign_writes != "park":
             return
         folder, current = self._snapshot.folder, self.version

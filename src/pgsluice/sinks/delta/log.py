@@ -25,8 +25,9 @@ import pyarrow.parquet as pq
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.sinks.delta.commit_marker import COPY, VERSION
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
+from pgsluice.sinks.delta.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, NewestCommits
 from pgsluice.sinks.lake.snapshot import Removed
 from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Stored
@@ -36,6 +37,7 @@ _NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
 _CHECKPOINT = re.compile(r"checkpoint\.(?:\d{10}\.(\d{10})\.)?parquet")
 """The name of a checkpoint, in one file or in several parts."""
 _READ = ["add", "remove", "protocol", "metaData", "txn"]
+_MINUTE_MS = 60_000
 _KEPT_TABLES = 2000
 """How many tables' states a process keeps."""
 
@@ -61,8 +63,43 @@ def operations(folder: Folder, after: int, through: int) -> list[str]:
     return [_operation(actions) for actions in commits if actions is not None]
 
 
+def has_lost_commit(folder: Folder, version: int) -> bool:
+    """Whether another program has overwritten our commit of a version, or one of the minute before
+    it."""
+    if not is_ours(folder, version):
+        return True
+    after, oldest, copies = None, 0, set[int]()
+    while version >= 0 and (actions := read_commit(folder, version)) is not None:
+        before, transactions = _information(actions), _transactions(actions)
+        if after is None:
+            oldest = before.get("timestamp", 0) - _MINUTE_MS
+        elif after.get(FOLLOWS, before.get("txnId")) != before.get("txnId"):
+            return True
+        copies |= {transactions[COPY]} if COPY in transactions else set()
+        if len(copies) > 1 or before.get("timestamp", 0) < oldest:
+            break
+        version, after = version - 1, before
+    return False
+
+
+def is_ours(folder: Folder, version: int) -> bool:
+    """Whether pgsluice made a version's commit; True if its file does not exist."""
+    actions = read_commit(folder, version)
+    return actions is None or _transactions(actions).get(VERSION) == version
+
+
 def _operation(actions: Iterable[dict[str, Any]]) -> str:
-    return next((str(a["commitInfo"].get("operation")) for a in actions if "commitInfo" in a), "")
+    return str(_information(actions).get("operation", ""))
+
+
+def _information(actions: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    return found
+
+
+def _transactions(actions: Iterable[dict[str, Any]]) -> dict[str, int]:
+    named = (action["txn"] for action in actions if "txn" in action)
+    return {txn["appId"]: txn["version"] for txn in named}
 
 
 _known: dict[Folder, DeltaSnapshot] = {}
@@ -91,11 +128,16 @@ def _caught_up(known: DeltaSnapshot) -> DeltaSnapshot | None:
     Returns:
         None if another table is in its place, or if the known commit was cleaned up or overwritten.
     """
-    entries = known.folder.entries(_LOG, after=commit_name(known.version - 1))
-    commit = next((one for one in entries if one.name == commit_name(known.version)), None)
-    if commit is None or commit.tag != known.tag:
+    tags = known.commits.tags
+    oldest = min(tags, default=known.version)
+    listed = _Listed.of(known.folder.entries(_LOG, after=commit_name(oldest - 1)))
+    if listed.tags.get(known.version, known) != tags.get(known.version):
         return None
-    return _advanced(known, _Listed.of(entries))
+    changed = [version for version, tag in tags.items() if listed.tags.get(version, tag) != tag]
+    if any(not is_ours(known.folder, version) for version in changed):
+        there = read_snapshot(known.folder)
+        return None if there is None else there.having_lost_a_commit()
+    return _advanced(known, listed)
 
 
 def newest_version(folder: Folder) -> int:
@@ -126,7 +168,9 @@ def read_snapshot(folder: Folder) -> DeltaSnapshot | None:
     else:
         start, actions = 0, chain(_commit(folder, 0))
     began = _Building(folder).applied(actions, start)
-    return _advanced(began.snapshot(start, listed.tags.get(start)), listed)
+    if listed.checkpoint is not None:
+        began.commits = NewestCommits(is_id_known=False)
+    return _advanced(began.snapshot(start, listed.tags), listed)
 
 
 def after_commit(
@@ -138,7 +182,7 @@ def after_commit(
         tag: the tag of the commit's file.
     """
     version = snapshot.version + 1
-    return _Building.of(snapshot).applied(actions, version).snapshot(version, tag)
+    return _Building.of(snapshot).applied(actions, version).snapshot(version, {version: tag})
 
 
 def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
@@ -151,7 +195,7 @@ def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
     commits = at_once(folder, partial(_commit, folder), versions)
     for version, actions in zip(versions, commits, strict=True):
         building.applied(actions, version)
-    return building.snapshot(newest, listed.tags.get(newest))
+    return building.snapshot(newest, listed.tags)
 
 
 def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
@@ -219,6 +263,7 @@ class _Building:
         self.files: dict[str, DeltaFile] = {}
         self.transactions: dict[str, int] = {}
         self.removed: dict[str, Removed] = {}
+        self.commits = NewestCommits()
 
     @classmethod
     def of(cls, snapshot: DeltaSnapshot) -> _Building:
@@ -228,15 +273,19 @@ class _Building:
         new.schema = snapshot.schema
         new.files, new.transactions = dict(snapshot.files), dict(snapshot.transactions)
         new.removed = dict(snapshot.removed)
+        new.commits = snapshot.commits
         return new
 
     def applied(self, actions: Iterable[dict[str, Any]], version: int) -> _Building:
         """Apply a version's commit or checkpoint: removals first, because a file with a new vector
         is added under the same name."""
-        added = []
+        added, information = [], dict[str, Any]()
+        copy_before = self.transactions.get(COPY)
         for action in actions:
             if add := action.get("add"):
                 added.append(add)
+            elif found := action.get("commitInfo"):
+                information = found
             elif remove := action.get("remove"):
                 self._remove(remove, version)
             elif txn := action.get("txn"):
@@ -248,6 +297,8 @@ class _Building:
                 self.schema = pa.schema(DeltaSchema.from_json(metadata["schemaString"]).to_arrow())
         for add in added:
             self._add(add, version)
+        is_another_copy = self.transactions.get(COPY) != copy_before
+        self.commits = self.commits.followed_by(information, is_another_copy=is_another_copy)
         return self
 
     def _add(self, add: Mapping[str, Any], version: int) -> None:
@@ -281,11 +332,11 @@ class _Building:
         if vector is not None and (stored := vector.name(self.folder)) is not None:
             self.removed[stored] = Removed(vector_since, version, time_ms)
 
-    def snapshot(self, version: int, tag: Hashable) -> DeltaSnapshot:
+    def snapshot(self, version: int, tags: Mapping[int, Hashable]) -> DeltaSnapshot:
         """The finished snapshot.
 
         Args:
-            tag: the tag of the newest commit's file.
+            tags: the tags of commits' files, by version.
 
         Raises:
             PgsluiceError: the log lacks the table's definition.
@@ -305,7 +356,7 @@ class _Building:
             protocol=self.protocol,
             metadata=self.metadata,
             transactions=self.transactions,
-            tag=tag,
+            commits=self.commits.with_tags(tags, version),
         )
 
 

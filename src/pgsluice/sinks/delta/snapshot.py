@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,12 @@ from pgsluice.sinks.delta import columns, commit_marker
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
+
+FOLLOWS = "pgsluice.follows"
+"""In our ``commitInfo``: the ``txnId`` of the commit before it, or null if that has none."""
+_TAGS = 20
+"""How many commits' tags are compared in each listing: those that may be made between a check of a
+name and a write there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +45,74 @@ class DeltaFile(DataFile):
         return json.loads(text) if text else {}
 
 
+@dataclass(frozen=True, slots=True)
+class NewestCommits:
+    """The newest commits of a table, to notice that another program has overwritten one.
+
+    Attributes:
+        tags: distinguish commits' files from others with the same names, by version.
+        newest_id: the ``txnId`` of the newest one; None if it has none.
+        is_id_known: whether its file was read; a checkpoint has no such ID.
+        has_lost_one: whether another program has overwritten a commit of ours below a later one of
+            ours. The table then lacks changes before its position.
+    """
+
+    tags: Mapping[int, Hashable] = field(default_factory=dict)
+    newest_id: str | None = None
+    is_id_known: bool = True
+    has_lost_one: bool = False
+
+    def with_tags(self, tags: Mapping[int, Hashable], newest: int) -> NewestCommits:
+        """The commits with more tags, up to the newest version."""
+        known = {**self.tags, **tags}
+        kept = {each: tag for each, tag in known.items() if newest - _TAGS < each <= newest}
+        return replace(self, tags=kept)
+
+    def followed_by(
+        self, information: Mapping[str, Any], *, is_another_copy: bool
+    ) -> NewestCommits:
+        """The commits after one more.
+
+        Args:
+            information: its ``commitInfo``.
+            is_another_copy: whether it has replaced all rows.
+        """
+        follows = information.get(FOLLOWS, self.newest_id)
+        is_broken = self.is_id_known and follows != self.newest_id
+        return replace(
+            self,
+            newest_id=information.get("txnId"),
+            is_id_known=True,
+            has_lost_one=not is_another_copy and (self.has_lost_one or is_broken),
+        )
+
+    def as_information(self) -> dict[str, Any]:
+        """What the next commit says of the newest one."""
+        return {FOLLOWS: self.newest_id} if self.is_id_known else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(Snapshot):
     """A table at one version.
 
     Attributes:
         transactions: the ``txn`` actions, identifier -> version.
-        tag: distinguishes the newest commit's file from another one with the same name.
+        commits: the newest commits.
     """
 
     files: Mapping[str, DeltaFile]
     protocol: Mapping[str, Any]
     metadata: Mapping[str, Any]
     transactions: Mapping[str, int]
-    tag: Hashable = field(default=None, compare=False)
+    commits: NewestCommits = field(default_factory=lambda: NewestCommits(), compare=False)
 
     def transaction_version(self, name: str) -> int | None:
         """The version of a transaction identifier; None if no commit had it."""
         return self.transactions.get(name)
+
+    def having_lost_a_commit(self) -> DeltaSnapshot:
+        """The same table, of which another program has overwritten a commit of ours."""
+        return replace(self, commits=replace(self.commits, has_lost_one=True))
 
     @property
     def configuration(self) -> Mapping[str, str]:
