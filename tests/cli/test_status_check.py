@@ -83,7 +83,11 @@ def test_from_all_is_well_to_a_parked_table_and_the_end_of_the_run(
             said = json.loads(outcome.out)
             assert outcome.code == 1
             assert said["problems"] == [
-                {"kind": "parked", "what": "lake: 1 table parked (public.t)"}
+                {
+                    "kind": "parked",
+                    "what": "lake: 1 table parked (public.t)",
+                    "prevents_ready": False,
+                }
             ]
             assert said["subscriptions"][0]["tables"][0]["state_words"] == "parked"
             assert said["read_at"] > 1.7e9

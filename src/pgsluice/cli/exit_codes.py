@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
         "`--check`: nothing is wrong by the thresholds of `[monitor]`.",
         ExitCode.FAILED: "With `--check`: the printed line names a problem.",
     },
+    "page": {ExitCode.USAGE: "The configuration is wrong, or the port is in use."},
     "describe": {ExitCode.FAILED: "The server cannot be reached."},
     "explain": {ExitCode.FAILED: "The server cannot be reached."},
     "decode": {

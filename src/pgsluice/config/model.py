@@ -368,14 +368,15 @@ class SubscriptionConfig(Section):
 
 
 class MonitorConfig(Section):
-    """``[monitor]``: metrics and health by HTTP, and what counts as a problem.
+    """``[monitor]``: a page, metrics and health by HTTP, and what counts as a problem.
 
     Attributes:
-        listen: the address and port at which ``run`` and ``capture`` serve metrics and health, such
-            as ``"127.0.0.1:9187"``; default: none. There is neither a password nor encryption.
+        listen: the address and port at which ``run`` and ``capture`` serve a page, metrics and
+            health, such as ``"127.0.0.1:9187"``; default: none. There is neither a password nor
+            encryption.
         readers: who can reach ``listen``, in your words, such as ``"the monitoring network, by
             firewall"``: needed for an address other than loopback. They read the names of
-            subscriptions and tables, and their errors.
+            subscriptions and tables, where their targets are, and their errors.
         tables: whether metrics have series for each table.
         max_lag_s: a subscription that is further behind is a problem.
         max_slot_bytes: a slot that keeps more WAL on the server is a problem.

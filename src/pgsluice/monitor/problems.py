@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import version
+from typing import Any
 
 from pgsluice.config import Config, MonitorConfig
 from pgsluice.events import CapturePhase
@@ -57,6 +59,13 @@ class Problem:
         """Whether ``/readyz`` says no because of it."""
         return self.kind not in _READY_IN_SPITE
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "what": self.what,
+            "prevents_ready": self.prevents_ready,
+        }
+
 
 def find_problems(status: Status, config: Config) -> list[Problem]:
     """All problems, those of the source first."""
@@ -70,6 +79,19 @@ def find_problems(status: Status, config: Config) -> list[Problem]:
             for problem in _of_subscription(subscription, config.monitor)
         ),
     ]
+
+
+def report_json(status: Status, config: Config) -> dict[str, Any]:
+    """What ``pgsluice status --json`` prints: the status, what is wrong, and the thresholds."""
+    return {
+        **status.to_json(),
+        "problems": [problem.to_json() for problem in find_problems(status, config)],
+        "limits": {
+            "max_lag_s": config.monitor.max_lag_s,
+            "max_slot_bytes": config.monitor.max_slot_bytes,
+        },
+        "version": version("pgsluice"),
+    }
 
 
 def _of_source(source: SourceStatus, limits: MonitorConfig) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_of, read_health
@@ -138,6 +138,7 @@ class CaptureStatus:
     def to_json(self) -> dict[str, Any]:
         return {
             "running": self.is_running,
+            "streaming": self.is_streaming,
             "elsewhere": self.is_elsewhere,
             "phase": self.phase,
             "message": self.message,
@@ -145,6 +146,7 @@ class CaptureStatus:
             "reported_at": self.reported_at,
             "acknowledged": _text(self.acknowledged),
             "last_commit_at": self.last_commit_at,
+            "counts": asdict(self.counts),
         }
 
 

@@ -41,15 +41,14 @@ def status(
 
     With --check: exit code 0 if nothing is wrong, 1 if the line names a problem.
     """
-    from pgsluice.monitor.problems import find_problems
+    from pgsluice.monitor.problems import find_problems, report_json
     from pgsluice.monitor.status import read_status
 
     loaded = load_config(config)
     current = read_status(loaded, patience_s=_PATIENCE_S, asks_server=not offline)
     problems = find_problems(current, loaded)
     if as_json:
-        found = [{"kind": problem.kind.value, "what": problem.what} for problem in problems]
-        say_json({**current.to_json(), "problems": found}, indent=2)
+        say_json(report_json(current, loaded), indent=2)
     elif check:
         say_line(summary(current, problems))
     else:

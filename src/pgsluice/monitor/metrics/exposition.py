@@ -1,11 +1,9 @@
-"""Metrics as Prometheus reads them, rendered anew after some seconds at the earliest."""
+"""Metrics as Prometheus reads them."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
@@ -19,7 +17,6 @@ from prometheus_client.registry import Collector
 from pgsluice.monitor.metrics.families import FAMILIES, Family, Kind
 from pgsluice.monitor.metrics.samples import Histogram, Sample
 
-T = TypeVar("T")
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _KINDS: Mapping[Kind, Any] = {
     Kind.GAUGE: GaugeMetricFamily,
@@ -63,27 +60,3 @@ def _encodable(label: str) -> str:
 def render(samples: Iterable[Sample]) -> bytes:
     """Values as text."""
     return generate_latest(_Samples(samples))
-
-
-class Recent(Generic[T]):
-    """A value that is renewed at most once in a period of some seconds; threads may share it.
-
-    Args:
-        make: makes the value; one thread at a time calls it.
-    """
-
-    def __init__(
-        self, make: Callable[[], T], every_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._make = make
-        self._every_s = every_s
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._made: tuple[float, T] | None = None
-
-    def __call__(self) -> T:
-        """The value."""
-        with self._lock:
-            if self._made is None or self._clock() - self._made[0] >= self._every_s:
-                self._made = self._clock(), self._make()
-            return self._made[1]

@@ -7,6 +7,7 @@ their own connections, and never the process that serves them.
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 import time
@@ -14,14 +15,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
 from socketserver import TCPServer
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from pgsluice.errors import ConfigError
 
 _MOST_CONNECTIONS = 16
 _CONNECTION_S = 5.0
+_COMPRESSED_FROM = 4096
+"""Bytes of an answer from which it is compressed, for clients that accept it."""
 _POLL_S = 0.5
 _END_S = 0.5
 """How long to wait for the end of a connection that was cut off."""
@@ -32,15 +37,18 @@ class Page(NamedTuple):
 
     Attributes:
         status: of HTTP.
+        headers: more of them.
     """
 
     status: HTTPStatus
     content_type: str
     body: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 Pages = Mapping[str, Callable[[], Page]]
 """What is served, by path; each function is called for each request."""
+LISTEN = "[monitor] listen"
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -61,6 +69,7 @@ class _Server(TCPServer):
         self._open: dict[socket.socket, _Connection] = {}
         self._lock = threading.Lock()
         super().__init__(address, _Handler)
+        self.is_local = ip_address(str(self.server_address[0])).is_loopback
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
@@ -112,6 +121,22 @@ class _Server(TCPServer):
         """What a client does wrong is nothing to log."""
 
 
+def _is_address(host: str) -> bool:
+    """Whether a host is given as an address or as ``localhost``, and by no other name.
+
+    A website can have its name resolve to loopback, and then its script in a browser on this
+    machine would read what is served here.
+
+    Args:
+        host: with or without a port; empty: not given, as by HTTP/1.0.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in ("", "localhost") or bool(ip_address(name))
+    except ValueError:
+        return False
+
+
 def _cut(request: socket.socket) -> None:
     """End a connection; its thread then sees that it has ended."""
     with suppress(OSError):
@@ -125,14 +150,20 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request."""
         page = self._page()
+        body = page.body
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(page.body)))
+        if len(body) > _COMPRESSED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            body = gzip.compress(body, 1)
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in page.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(page.body)
+            self.wfile.write(body)
 
     def do_HEAD(self) -> None:
         """Answer a request without the page."""
@@ -140,6 +171,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> Page:
         assert isinstance(self.server, _Server)
+        if self.server.is_local and not _is_address(self.headers.get("Host", "")):
+            text = "pgsluice listens on loopback: ask by address, or by the name localhost\n"
+            return Page(HTTPStatus.MISDIRECTED_REQUEST, TEXT, text.encode())
         pages = self.server.pages
         make = pages.get(self.path.partition("?")[0])
         if make is None:
@@ -161,21 +195,32 @@ class MonitorServer:
     Args:
         address: host and port to listen at.
         connection_s: how long a client may take to ask and to read the answer.
+        setting: where the address is from, for the error.
 
     Raises:
         ConfigError: it is not possible to listen there.
     """
 
     def __init__(
-        self, address: tuple[str, int], pages: Pages, *, connection_s: float = _CONNECTION_S
+        self,
+        address: tuple[str, int],
+        pages: Pages,
+        *,
+        connection_s: float = _CONNECTION_S,
+        setting: str = LISTEN,
     ) -> None:
         try:
             self._server = _Server(address, pages, connection_s)
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(address, error) from error
+            raise cannot_listen(address, error, setting) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_S,), name="pgsluice monitor", daemon=True
         )
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return int(self._server.server_address[1])
 
     def close(self) -> None:
         """Stop listening, of a server that never served."""
@@ -196,11 +241,11 @@ class MonitorServer:
         self.close()
 
 
-def cannot_listen(address: tuple[str, int], error: Exception) -> ConfigError:
+def cannot_listen(address: tuple[str, int], error: Exception, setting: str = LISTEN) -> ConfigError:
     """Why nothing can listen at an address."""
     host, port = address
     why = getattr(error, "strerror", None) or str(error)
     return ConfigError(
-        f"[monitor] listen: {host}:{port} cannot be used: {why[:1].lower()}{why[1:]}",
+        f"{setting}: {host}:{port} cannot be used: {why[:1].lower()}{why[1:]}",
         hint="name a free port, or end the program that has it",
     )

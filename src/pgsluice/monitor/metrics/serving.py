@@ -1,4 +1,4 @@
-"""Serves the metrics of a run or of a capture while it works, if ``[monitor]`` says where."""
+"""Serves metrics, health and the page of a process while it works, if ``[monitor]`` says where."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from importlib.util import find_spec
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError
 from pgsluice.monitor.metrics.counters import RunCounters
+from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page
+from pgsluice.monitor.metrics.recent import EVERY_S, Recent
 from pgsluice.monitor.metrics.samples import Sample, samples, spark_samples
+from pgsluice.monitor.page.pages import status_pages
 from pgsluice.monitor.problems import find_problems
 from pgsluice.monitor.status import Status, StatusReader
 from pgsluice.shown import one_line
 
-_EVERY_S = 5.0
-"""How often the status is read and rendered, at most."""
-
 
 @contextmanager
 def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[None]:
-    """Within this context, metrics and health are served; nothing is if ``listen`` is not set.
+    """Within this context, metrics, health and the page are served, if ``listen`` is set.
 
     Args:
         counters: of the run in this process; None: it only captures.
@@ -34,11 +34,10 @@ def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[
         yield
         return
     require_packages()
-    from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, Recent, render
-    from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page
+    from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, render
 
-    status = Recent(StatusReader(config, asks_server=False).read, _EVERY_S)
-    metrics = Recent(lambda: render(_all_samples(config, status(), counters)), _EVERY_S)
+    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
+    metrics = Recent(lambda: render(_all_samples(config, status(), counters)), EVERY_S)
 
     def ready() -> Page:
         problems = find_problems(status(), config)
@@ -48,6 +47,7 @@ def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[
         return Page(code, TEXT, "".join(f"{one_line(line)}\n" for line in lines).encode())
 
     pages = {
+        **status_pages(config, status),
         "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
         "/healthz": lambda: Page(HTTPStatus.OK, TEXT, b"ok\n"),
         "/readyz": ready,
