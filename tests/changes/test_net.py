@@ -390,11 +390,51 @@ class TestWithoutKey:
         assert not len(result.rows)
         assert not result.is_empty
 
-    @pytest.mark.parametrize("action", ["update", "delete"])
-    def test_anything_else_is_refused(self, action: str) -> None:
+    @pytest.mark.parametrize("action", ["update", "update with a key", "delete"])
+    def test_changes_without_the_whole_old_row_are_refused(self, action: str) -> None:
+        t = ChangesBuilder(SCHEMA, ("id",))
+        if action == "update":
+            t.update(row(1))
+        elif action == "delete":
+            t.delete(row(1))
+        else:
+            t.update(row(1), old=row(2))
+        with pytest.raises(TableError, match="do not carry the whole old row") as caught:
+            net_changes([t.build()], schema=SCHEMA, key=())
+        assert "ALTER TABLE public.t REPLICA IDENTITY FULL" in str(caught.value.hint)
+
+    def test_changes_of_a_batch_cancel(self) -> None:
         t = ChangesBuilder(SCHEMA, (), identity=ReplicaIdentity.FULL)
-        t.update(row(1), old=row(1)) if action == "update" else t.delete(row(1))
-        with pytest.raises(TableError, match="has no key"):
+        t.insert(row(1))
+        t.update(row(2), old=row(1))
+        t.delete(row(2))
+        t.update(row(4, None), old=row(3, None))
+        t.update(row(3, None), old=row(4, None))
+        net = net_changes([t.build()], schema=SCHEMA, key=())
+        assert not len(net.rows)
+        assert net.whole_rows is not None
+        balance = net.whole_rows.balance()
+        assert not balance.added.any()
+        assert not balance.taken.any()
+        needed = net.whole_rows.values.filter(pa.array(net.whole_rows.needed > 0))
+        assert needed.to_pylist() == [row(3, None)], "the target has to have it"
+
+    def test_a_row_that_nobody_has_is_skipped_with_what_it_would_write(self) -> None:
+        t = ChangesBuilder(SCHEMA, (), identity=ReplicaIdentity.FULL)
+        t.truncate()
+        t.update(row(2), old=row(1))
+        t.insert(row(1))
+        t.delete(row(2))
+        t.insert(row(3))
+        net = net_changes([t.build()], schema=SCHEMA, key=())
+        assert net.rows.to_pylist() == [row(1), row(3)]
+        assert net.skipped == 2
+        assert net.whole_rows is None
+
+    def test_values_of_old_rows_that_do_not_fit_are_refused(self) -> None:
+        t = ChangesBuilder(SCHEMA, (), identity=ReplicaIdentity.FULL)
+        t.delete(row(1, 1, UNFIT))
+        with pytest.raises(TableError, match=r"'big' of public.t do not fit"):
             net_changes([t.build()], schema=SCHEMA, key=())
 
 

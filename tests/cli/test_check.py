@@ -220,12 +220,15 @@ def test_settings_that_name_tables_and_columns_which_are_not_sent(
 
 def test_full_without_a_key(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:
     shop.execute("ALTER TABLE log REPLICA IDENTITY FULL")
-    outcome = pgsluice("check", write_config(shop.dsn))
+    path = write_config(shop.dsn)
+    outcome = pgsluice("check", path)
     assert outcome.code == 0
-    assert (
-        "FULL without a key: the first update or delete parks these tables: public.log"
-        in outcome.out
-    )
+    assert "FULL without a key" not in outcome.out
+    path.write_text(f'{path.read_text()}\ndeleted_column = "gone_at"\n')
+    outcome = pgsluice("check", path)
+    assert outcome.code == 0
+    parked = "FULL without a key, with deleted_column: the first update or delete parks these"
+    assert f"{parked} tables: public.log" in outcome.out
 
 
 _TYPES = """

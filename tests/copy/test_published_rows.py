@@ -74,7 +74,6 @@ def works(
                 table.row_filter,
                 copy_number=1,
                 unlisted=table.unlisted,
-                key_problem=table.key_problem,
             )
             for table in source_tables(connection, list(publications), rules)
         }

@@ -26,6 +26,7 @@ from pgsluice.changes.truncates import Place, truncated_leaves
 from pgsluice.columnar.changes import (
     DELETE,
     UPDATE,
+    WHOLE_ROW,
     Bytes,
     Int64s,
     Mask,
@@ -47,7 +48,7 @@ class Events:
         rows: all new tuples, in the target's columns.
         row_index: n; the row in ``rows``, or -1 (DELETE, TRUNCATE).
         absent: column name -> mask over ``rows``, true where no tuple has the value.
-        old_keys: the key columns of all old tuples.
+        old_keys: the columns that identify a row, of all old tuples.
         old_key_index: n; row in ``old_keys``, or -1.
     """
 
@@ -80,7 +81,8 @@ def join_runs(
     """Join the changes of one table, in (position, ordinal) order.
 
     Args:
-        runs: in any order.
+        runs: in any order; if the table has no key and they have updates or deletes, all with the
+            same columns.
         added: added columns -> the value of older rows, and the first change whose relation has the
             column; None: no relation has it.
         truncates: where all leaf partitions of the table were truncated.
@@ -91,12 +93,13 @@ def join_runs(
     """
     for run in runs:
         _check_truncates(run, truncates)
-    parts = [_Part.of(run, schema, key, added) for run in runs]
+    identity = key or (whole_columns(runs[0], schema) if any(map(_has_old, runs)) else ())
+    parts = [_Part.of(run, schema, key, identity, added) for run in runs]
     rows = pa.Table.from_arrays(
         [_chunked([part.columns[i] for part in parts], field) for i, field in enumerate(schema)],
         schema=_nullable(schema),
     )
-    key_fields = [schema.field(name) for name in key]
+    key_fields = [schema.field(name) for name in identity]
     old_keys = pa.Table.from_arrays(
         [_chunked([part.old_keys[i] for part in parts], f) for i, f in enumerate(key_fields)],
         schema=pa.schema(key_fields),
@@ -153,6 +156,7 @@ class _Part:
         run: RelationChanges,
         schema: pa.Schema,
         key: tuple[str, ...],
+        identity: tuple[str, ...],
         added: Mapping[str, tuple[pa.Scalar, Place | None]],
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
@@ -175,7 +179,8 @@ class _Part:
                 absent[field.name] = mask
             columns.append(as_type(values, field.type))
         old_keys = [
-            _old_key(run, column_indexes[name], name, schema.field(name).type) for name in key
+            _old_values(run, column_indexes[name], schema.field(name), is_key=bool(key))
+            for name in identity
         ]
         return cls(columns, pool.new_rows, absent, old_keys, old_count)
 
@@ -193,16 +198,19 @@ def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None
 
 
 def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
-    """Refuse updates and deletes without a key in their old tuples."""
+    """Refuse updates and deletes whose old tuples do not identify a row."""
     table = run.title
     changed = (run.actions == UPDATE) | (run.actions == DELETE)
     if not changed.any():
         return
     if not key:
+        if (run.old_kinds[changed] == WHOLE_ROW).all():
+            return
         raise TableError(
-            f"{table} has no key, so its updates and deletes cannot be applied",
-            hint="give the table a primary key, or name columns in the subscription's `key` that a"
-            " unique index has and that are NOT NULL",
+            f"{table} has no key, and its updates and deletes do not carry the whole old row",
+            hint=f"run: ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; or give the table a"
+            " primary key, or name columns in the subscription's `key` that a unique index has and"
+            " that are NOT NULL",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -266,11 +274,33 @@ def _filled(run: RelationChanges, pool: RowPool, column_index: int) -> tuple[pa.
     return pool.values(column_index, rows), pool.absent(column_index, rows)
 
 
-def _old_key(run: RelationChanges, column_index: int, name: str, type_: pa.DataType) -> pa.Array:
-    values = run.old.columns[column_index]
-    refuse_unfit(run, name, run.old.unfit.get(column_index))
-    _check_key(run, name, values, run.old.absent.get(column_index))
-    return as_type(values, type_)
+def whole_columns(run: RelationChanges, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns by which the rows of a relation are compared, in a table without a key."""
+    sent = {*run.schema.names}
+    return tuple(name for name in schema.names if name in sent)
+
+
+def _has_old(run: RelationChanges) -> bool:
+    return bool((run.old_index >= 0).any())
+
+
+def _old_values(
+    run: RelationChanges, column_index: int, field: pa.Field, *, is_key: bool
+) -> pa.Array:
+    """A column of the old tuples, by which rows are found."""
+    values, absent = run.old.columns[column_index], run.old.absent.get(column_index)
+    refuse_unfit(run, field.name, run.old.unfit.get(column_index))
+    if is_key:
+        _check_key(run, field.name, values, absent)
+    elif absent is not None and absent.any():
+        raise TableError(
+            f"column {field.name!r} of {run.title} is missing in old rows",
+            hint=copied_again(run.table_title),
+            table=run.title,
+            column=field.name,
+            remedy=Remedy.COPY,
+        )
+    return as_type(values, field.type)
 
 
 def _lacking(

@@ -1,4 +1,4 @@
-"""Computes a 64-bit number for each key, by which its rows are found.
+"""Computes a 64-bit number for each key or whole row, by which rows are found.
 
 Equal keys, as defined by :func:`pgsluice.changes.lineage.number_rows`, have equal numbers. If the
 key is one column of at most 64 bits, different keys have different numbers. Otherwise the number is
@@ -7,6 +7,7 @@ a hash, and the keys have to be compared.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,20 @@ def numbers_of(keys: pa.Table) -> KeyNumbers:
     for column in columns[1:]:
         combined = spread(combined) ^ column.numbers
     return KeyNumbers(spread(combined), False)
+
+
+def numbers_of_rows(rows: pa.Table) -> Numbers:
+    """Hashes of whole rows by their columns' names, whose order does not matter. A NULL adds
+    nothing: a row keeps its number when it gets columns without values."""
+    total = np.zeros(len(rows), np.uint64)
+    for name in rows.schema.names:
+        column = rows.column(name)
+        salt = np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
+        numbers = spread(spread(_of_column(column, name).numbers) ^ salt)
+        if column.null_count:
+            numbers[column.is_null().to_numpy()] = 0
+        total += numbers
+    return spread(total)
 
 
 def _of_column(column: pa.ChunkedArray | pa.Array, name: str) -> KeyNumbers:

@@ -116,7 +116,7 @@ def find_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
 
 
 def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
-    """Number the values of a column; NULL is -1."""
+    """Number the values of a column; NULL has a number of its own."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
     if pa.types.is_list(column.type):
@@ -127,7 +127,8 @@ def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
         raise TableError(
             f"column {name!r} of type {column.type} cannot be part of a key", column=name
         ) from error
-    numbers: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    null = len(encoded.dictionary)
+    numbers: Int64s = encoded.indices.cast(pa.int64()).fill_null(null).to_numpy()
     return numbers
 
 

@@ -25,10 +25,11 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import Events, commit_times, first_places, join_runs
+from pgsluice.changes.events import Events, commit_times, first_places, join_runs, whole_columns
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.changes.truncates import Place
 from pgsluice.changes.unique import UnprovedKeys, follow_unproved
+from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.columnar.changes import (
     DELETE,
     INSERT,
@@ -91,6 +92,9 @@ class NetChanges:
             the source proves that keys are unique, or the target is truncated first.
         marked: mask over ``rows``: true where the source deleted the row, which the target keeps
             (:mod:`.deleted_rows`); None: no row is kept so. ``expected_deletes`` counts them.
+        whole_rows: updates and deletes of a table without a key, by their whole old rows. They are
+            applied instead of everything else, except ``truncated``, which leaves none; None: the
+            table has a key, or only gets rows.
     """
 
     schema: pa.Schema
@@ -109,11 +113,13 @@ class NetChanges:
     skipped: int
     unproved: UnprovedKeys | None = None
     marked: Mask | None = None
+    whole_rows: WholeRows | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether the target's rows do not change."""
-        return not self.truncated and not len(self.rows) and not len(self.deletes)
+        changed = len(self.rows) or len(self.deletes) or self.whole_rows is not None
+        return not self.truncated and not changed
 
 
 def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
@@ -172,7 +178,8 @@ def net_changes(
     Args:
         changes: the table's changes, grouped by relation, in any order; of several leaf partitions
             for a partitioned table.
-        key: names of the key columns; empty for a table that only takes inserts.
+        key: names of the key columns; empty: a row is identified by all of its values. Then changes
+            with updates or deletes have one set of columns (:func:`.whole_rows.by_columns`).
         is_complete: the stream has every change of the table. Otherwise the target may have a row
             whose key is inserted, because its DELETE was not sent.
         is_key_proved: the source guarantees that two rows never have the same key.
@@ -198,7 +205,10 @@ def net_changes(
     if truncated:
         events = events.after(int(truncates[-1]) + 1)
     if not key:
-        return _appended(events, schema, truncated, counts, table)
+        whole = None
+        if ((events.actions == UPDATE) | (events.actions == DELETE)).any():
+            whole = WholeRows.of(events, whole_columns(changes[0], schema))
+        return _without_key(events, schema, truncated, counts, table, whole)
     keys = number_keys(events, key)
     unproved = None
     if not is_key_proved:
@@ -253,23 +263,33 @@ def _counts(actions: Bytes) -> ChangeCounts:
     )
 
 
-def _appended(
-    events: Events, schema: pa.Schema, truncated: bool, counts: ChangeCounts, table: str
+def _without_key(
+    events: Events,
+    schema: pa.Schema,
+    truncated: bool,
+    counts: ChangeCounts,
+    table: str,
+    whole: WholeRows | None,
 ) -> NetChanges:
-    """All rows in order, for a table without a key."""
-    index = events.row_index
+    """The changes of a table without a key: all rows in order, if there are only inserts."""
+    index = events.row_index[events.row_index >= 0]
     for name, mask in events.absent.items():
         if mask[index].any():
             raise _no_source(table, name, int(np.count_nonzero(mask[index])))
+    skipped = 0
+    if whole is None:
+        columns = [_taken(column, index) for column in events.rows.columns]
+        rows = pa.Table.from_arrays(columns, schema=events.rows.schema)
+    else:
+        balance = whole.balance(np.zeros_like(whole.needed) if truncated else None)
+        rows, skipped = whole.added(balance), balance.skipped
     nothing = pa.schema([]).empty_table()
     return NetChanges(
         schema=schema,
         key=(),
         truncated=truncated,
-        rows=pa.Table.from_arrays(
-            [_taken(column, index) for column in events.rows.columns], schema=events.rows.schema
-        ),
-        inserted=np.ones(len(index), np.bool_),
+        rows=rows,
+        inserted=np.ones(len(rows), np.bool_),
         absent={},
         rekeyed=np.empty(0, np.int64),
         source_keys=nothing,
@@ -278,7 +298,8 @@ def _appended(
         expected_deletes=0,
         only_new=True,
         counts=counts,
-        skipped=0,
+        skipped=skipped,
+        whole_rows=None if truncated else whole,
     )
 
 

@@ -50,7 +50,6 @@ class CopyWork:
         unlisted: column -> leaf partitions in whose rows it is NULL, because their column lists
             lack it.
         is_key_proved: the source guarantees that two rows never have the same key.
-        key_problem: why no key of the source is valid for all leaf partitions, and what to do.
         copy_number: the number for the target, higher than all before; with ``leaves``, its current
             number.
         leaves: the partitions whose rows are loaded into the existing target.
@@ -72,7 +71,6 @@ class CopyWork:
     may_replace_foreign_target: bool = False
     unlisted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     is_key_proved: bool = True
-    key_problem: tuple[str, str] | None = None
     leaves: tuple[int, ...] = ()
     gone_bounds: tuple[str, ...] = ()
     is_gone: FilterEvaluator | None = field(default=None, compare=False, repr=False)
@@ -150,7 +148,7 @@ class CopyTables:
             table = self._table(work)
             if self.options.mode.deleted_column is not None:
                 refuse_deleted_column(table, self.options.mode.deleted_column)
-            _refuse_without_key_or_columns(work, table, is_log=self.options.mode.log is not None)
+            _refuse_without_columns(work, table)
             query = self._query(work, table)
             with table_reader(self.dsn, self.snapshot, query, portions) as reader:
                 for portion in portions:
@@ -302,11 +300,8 @@ def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
         )
 
 
-def _refuse_without_key_or_columns(work: CopyWork, table: TargetTable, *, is_log: bool) -> None:
+def _refuse_without_columns(work: CopyWork, table: TargetTable) -> None:
     title = f"{work.namespace}.{work.name}"
-    if work.key_problem is not None and not table.key and not is_log:
-        what, hint = work.key_problem
-        raise TableError(what, hint=hint, table=title, reason=ParkReason.KEY)
     if not table.schema.names:
         raise TableError(
             f"{title} has no columns that are published",

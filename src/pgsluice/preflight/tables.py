@@ -73,13 +73,13 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
     keyless = [
         table
         for table in facts.tables
-        if table.is_full and not table.has_key and not _has_configured_key(table, facts.config)
+        if table.is_full and not table.has_key and not _finds_rows(table, facts.config)
     ]
     if keyless:
         yield warning(
             "replica identity",
-            "FULL without a key: the first update or delete parks these tables: "
-            f"{_list_tables(keyless)}",
+            "FULL without a key, with deleted_column: the first update or delete parks these "
+            f"tables: {_list_tables(keyless)}",
             "\n".join(_ways_to_a_key(keyless)),
         )
 
@@ -152,12 +152,15 @@ def _choose_a_key(table: PublishedTable) -> str:
     )
 
 
-def _has_configured_key(table: PublishedTable, config: Config) -> bool:
+def _finds_rows(table: PublishedTable, config: Config) -> bool:
     """Whether all enabled subscriptions have a configured key for the table, or need none."""
     enabled = [subscription for subscription in config.subscriptions if subscription.enabled]
     title = f"{table.schema}.{table.name}"
-    return bool(enabled) and all(
-        subscription.mode == "changelog" or subscription.key.get(title) for subscription in enabled
+    return all(
+        subscription.mode == "changelog"
+        or subscription.deleted_column is None
+        or subscription.key.get(title)
+        for subscription in enabled
     )
 
 

@@ -10,6 +10,8 @@ target:
 - It has the partition columns of the table and of all partitioned tables below it. Otherwise two
   partitions may have rows with the same key. A partition expression is part of no key.
 
+Otherwise the table is one without a key: changes have to carry the whole old row.
+
 A subscription can configure a key that the server does not guarantee; then the user is responsible
 for it.
 """
@@ -50,8 +52,11 @@ def with_leaves_key(
         partition_columns: the partition key columns of it and of the partitioned tables below it;
             None for an expression.
     """
-    if key_of(table) or not published or find_key_problem(table, published, partition_columns):
+    if key_of(table) or not published:
         return table
+    if find_key_problem(table, published, partition_columns):
+        is_full = all(leaf.replica_identity == "f" for leaf in published)
+        return replace(table, replica_identity="f") if is_full else table
     leaf = published[0]
     identities = {(one.identity_key, one.replica_identity) for one in published}
     # Whether each leaf's old tuples carry the key is asked when its changes come.

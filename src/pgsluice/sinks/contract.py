@@ -92,13 +92,14 @@ class TargetTable:
         namespace: the source's schema name.
         name: the source's table name.
         schema: the target's columns, key columns not nullable.
-        key: names of the key columns; empty for a table that only takes inserts.
+        key: names of the key columns; may be empty.
         predecessor_oids: relations of the same spool whose target a copy may replace: earlier
             tables with the same name.
         may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
             spool, or for another table.
         is_key_proved: the source guarantees that two rows never have the same key. Otherwise a copy
             with two rows of one key is refused.
+        has_whole_rows: without a key, updates and deletes come with whole old rows.
     """
 
     namespace: str
@@ -108,6 +109,7 @@ class TargetTable:
     predecessor_oids: tuple[int, ...] = ()
     may_replace_foreign_target: bool = False
     is_key_proved: bool = True
+    has_whole_rows: bool = False
 
     @property
     def title(self) -> str:
@@ -378,11 +380,8 @@ class TableHandle(ABC):
         """Add staged rows to the existing ones, or create the table with them, in one commit.
 
         Args:
-            schema: the table's columns afterwards. Columns that it lacks are NULL in the existing
-                rows, whose values stay in any case.
-
-        Args:
-            schema: the table's columns afterwards, in the types of :meth:`target_types`.
+            schema: the table's columns afterwards, in the types of :meth:`target_types`. Columns
+                that it lacks are NULL in the existing rows, whose values stay in any case.
 
         Raises:
             TableError: the table has rules that the sink does not keep.
@@ -390,9 +389,12 @@ class TableHandle(ABC):
         """
         raise NotImplementedError
 
+    def can_change_whole_rows(self) -> bool:
+        """Whether ``changes.whole_rows`` are applied; otherwise they are refused."""
+        return False
+
     def can_stage_changes(self) -> bool:
-        """Whether changes can be staged once the table exists; otherwise one task applies all of
-        them."""
+        """Whether changes can be staged once the table exists; or one task applies all of them."""
         return False
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
@@ -427,11 +429,7 @@ class TableHandle(ABC):
         self, delete: Callable[[], object] | None = None
     ) -> AbstractContextManager[None]:
         """A context that stages and commits: if it fails before the commit starts, the files that
-        it has written are deleted, if possible.
-
-        Args:
-            delete: also called in that case, to delete what was staged before the context.
-        """
+        it has written are deleted, if possible; ``delete`` deletes what was staged before it."""
         return nullcontext()
 
 

@@ -403,7 +403,7 @@ class TableWriter:
         Raises:
             TableError: they cannot (:mod:`pgsluice.schema_rules`).
         """
-        handle = self._opened.handle
+        handle = self._opened.handle_for(changes)
         existing, title = handle.schema(), self._table.title
         if existing is None:
             return ()

@@ -70,7 +70,7 @@ class MarkingWriter(TableWriter):
             TableError: the table has no key, by which its rows could be marked.
         """
         if not net.key:
-            raise _not_proved(self._table.title)
+            raise deletes_not_kept(self._table.title)
         for batch in self.keys(net.key) or ():
             keys = pa.Table.from_batches([batch])
             yield self.marks(delete_rows(keys, net.schema, net.key), time)
@@ -134,10 +134,11 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
             reason=ParkReason.COLUMNS,
         )
     if table.key and not table.is_key_proved:
-        raise _not_proved(title)
+        raise deletes_not_kept(title)
 
 
-def _not_proved(title: str) -> TableError:
+def deletes_not_kept(title: str) -> TableError:
+    """Why deleted rows of a table cannot be kept."""
     return TableError(
         f"{title}: deleted rows can be kept only by a key that a unique index proves",
         hint="give the table a primary key, or remove deleted_column; then copy the table: "

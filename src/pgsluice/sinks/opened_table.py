@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from pgsluice.changes.net import NetChanges
 from pgsluice.disk import DiskTrouble, disk_trouble
-from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
+from pgsluice.errors import ForeignTarget, ParkReason, PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.contract import (
     Applied,
@@ -50,6 +51,23 @@ class OpenedTable:
             with self.naming_disk_trouble():
                 self._handle = self._sink.open(self._table, self._identity)
         return self._handle
+
+    def handle_for(self, changes: NetChanges) -> TableHandle:
+        """The handle, if it can take such changes.
+
+        Raises:
+            TableError: it cannot.
+        """
+        if changes.whole_rows is not None and not self.handle.can_change_whole_rows():
+            title = self._table.title
+            raise TableError(
+                f"{title} has no key, and its target cannot find rows by all of their values",
+                hint="give the table a primary key; or take the target's own rules (constraints, a "
+                f"change data feed …) away, then copy the table: {copy_again(title)}",
+                table=title,
+                reason=ParkReason.KEY,
+            )
+        return self.handle
 
     @contextmanager
     def naming_disk_trouble(self) -> Iterator[None]:

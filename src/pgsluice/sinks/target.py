@@ -106,7 +106,7 @@ def column_type(column: ColumnFacts, facts: RelationFacts, options: TableOptions
 
 
 def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
-    """The table's key; empty for a table without one, which can only take inserts.
+    """The table's key; empty for a table without one.
 
     Raises:
         TableError: the configured key names a missing column, or old tuples do not carry the
@@ -166,6 +166,7 @@ def target_table(
         name=facts.root_name,
         schema=pa.schema(fields),
         key=key,
+        has_whole_rows=not key and facts.replica_identity == "f" and options.mode.log is None,
     )
 
 

@@ -18,6 +18,7 @@ from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, batches, changes, identity, net, row
+from pgsluice.testing.sink_whole_rows import WholeRowsContract
 
 __all__ = ["SCHEMA", "TABLE", "SinkContract", "batches", "changes", "identity", "net", "row"]
 
@@ -31,5 +32,6 @@ class SinkContract(
     StagedChangesContract,
     LogContract,
     DeletedRowsContract,
+    WholeRowsContract,
 ):
     """The tests of every sink; see :mod:`pgsluice.sinks.contract`."""

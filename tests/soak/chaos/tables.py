@@ -19,7 +19,6 @@ class Kind:
         insert, update, delete: for some ids; empty where the kind does not allow it.
         move: gives rows other keys.
         extras: further statements.
-        known_gap: the error with which pgsluice parks the table today.
         condition, columns: a row filter and a column list that a publication may have; empty: none.
     """
 
@@ -30,7 +29,6 @@ class Kind:
     delete: str = ""
     move: str = ""
     extras: tuple[str, ...] = ()
-    known_gap: str = ""
     condition: str = ""
     columns: str = ""
 
@@ -87,7 +85,6 @@ KINDS = (
         "UPDATE {t} SET n = n + 1 WHERE id = {low} % 20",
         "DELETE FROM {t} WHERE id = {low} % 20 AND n = 1",
         "UPDATE {t} SET id = NULL WHERE id = {low} % 20 AND n = 2",
-        known_gap="has no key, so its updates and deletes cannot be applied",
     ),
     Kind(
         "whole_rows",

@@ -84,7 +84,6 @@ DELETE FROM t WHERE a = 3;
 -- rows t
 
 -- scenario 001 the whole row as identity with equal rows
--- differs REPLICA IDENTITY FULL without a key is not supported yet
 CREATE TABLE t (a int);
 ALTER TABLE t REPLICA IDENTITY FULL;
 INSERT INTO t SELECT i % 5 FROM generate_series(1, 20) i;
@@ -92,7 +91,7 @@ INSERT INTO t SELECT i % 5 FROM generate_series(1, 20) i;
 CREATE PUBLICATION {s} FOR TABLE {s}.t;
 -- step
 UPDATE t SET a = a * a;
--- parked t: has no key, so its updates and deletes cannot be applied
+-- rows t
 
 -- scenario 001 a unique index with further columns as identity
 CREATE TABLE t (a int PRIMARY KEY, b text NOT NULL, c int);
@@ -1255,14 +1254,13 @@ INSERT INTO t VALUES (3, 4);
 -- rows t: SELECT a, b FROM t
 
 -- scenario 032 the whole row as identity without a key
--- differs REPLICA IDENTITY FULL without a key is not supported yet
 CREATE TABLE t (x int, y text);
 ALTER TABLE t REPLICA IDENTITY FULL;
 INSERT INTO t SELECT i % 10, (i % 10)::text FROM generate_series(0, 10) i;
 -- step
 DELETE FROM t WHERE x IN (5, 6);
 UPDATE t SET x = 100, y = '200' WHERE x IN (1, 2);
--- parked t: has no key, so its updates and deletes cannot be applied
+-- rows t
 
 -- scenario 032 partitions with the whole row as identity and a key
 CREATE TABLE t (id int, v int, w int, PRIMARY KEY (id, v)) PARTITION BY RANGE (v);

@@ -8,6 +8,7 @@ import pytest
 
 from pgsluice.facts import RelationFacts
 from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.published.leaf_keys import KeyProblem
 from pgsluice.schema_rules import ALL_ACTIONS, SourceFingerprint
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.refresh.completeness import why_incomplete, why_standing
@@ -28,9 +29,13 @@ def table(
 
 
 def reasons(
-    of: ReplicatedTable, record: TableRecord = RECORD, origin: str = "any", has_key: bool = False
+    of: ReplicatedTable,
+    record: TableRecord = RECORD,
+    origin: str = "any",
+    has_key: bool = False,
+    needs_key: bool = False,
 ) -> list[str]:
-    found = why_incomplete(of, record, origin=origin, has_key=has_key)
+    found = why_incomplete(of, record, origin=origin, has_key=has_key, needs_key=needs_key)
     assert all("\n  → " in each for each in found), "each says what to do"
     return [each.partition("\n")[0] for each in found]
 
@@ -60,9 +65,19 @@ def test_foreign_partitions() -> None:
 
 def test_full_without_a_key() -> None:
     facts = replace(FACTS, replica_identity="f", identity_key=(), primary_key=())
-    (why,) = reasons(table(facts))
+    assert reasons(table(facts)) == []
+    (why,) = reasons(table(facts), needs_key=True)
     assert "its first update or delete parks it" in why
-    assert reasons(table(facts), has_key=True) == []
+    assert reasons(table(facts), needs_key=True, has_key=True) == []
+
+
+def test_leaves_with_other_keys() -> None:
+    facts = replace(FACTS, identity_key=(), primary_key=())
+    problem = KeyProblem("t has no key that is valid for all of its partitions", "give it one")
+    (why,) = reasons(replace(table(facts), key_problem=problem))
+    assert why.startswith("t has no key that is valid for all")
+    full = replace(table(replace(facts, replica_identity="f")), key_problem=problem)
+    assert reasons(full) == []
 
 
 @pytest.mark.parametrize("action", sorted(ALL_ACTIONS))

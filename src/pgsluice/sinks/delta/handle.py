@@ -64,6 +64,7 @@ from pgsluice.sinks.lake.staged_changes import (
     stage_changes,
 )
 from pgsluice.sinks.lake.upkeep import live_rows
+from pgsluice.sinks.lake.whole_rows import RowIndex, RowScan
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -214,12 +215,13 @@ class DeltaHandle(TableHandle):
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
         """How changes are merged into the table if a copy has (at least) these rows.
 
-        Rows of a table without a key are only added, which never rewrites a file.
+        Where rows are only added, no file is ever rewritten.
         """
         if self._way != "auto":
             return self._way
         is_large = sum(part.bytes_written for part in staged) >= LARGE_BYTES
-        return "on_read" if self._table.key and is_large else "on_write"
+        is_changed = bool(self._table.key) or self._table.has_whole_rows
+        return "on_read" if is_changed and is_large else "on_write"
 
     @attempt()
     def alter(
@@ -259,7 +261,7 @@ class DeltaHandle(TableHandle):
         refuse_unknown_rules(self._snapshot, self._table.title)
         merge = NetMerge(
             self._snapshot,
-            self._keys_of(changes.key),
+            self._keys_of(changes),
             self._table.title,
             rewrites=self._rewrites(),
         )
@@ -279,6 +281,9 @@ class DeltaHandle(TableHandle):
             rows_skipped=merged.rows_skipped,
             bytes_written=self._bytes_written,
         )
+
+    def can_change_whole_rows(self) -> bool:
+        return True
 
     def can_stage_changes(self) -> bool:
         return True
@@ -410,23 +415,31 @@ class DeltaHandle(TableHandle):
             information={**information, **({"operationMetrics": metrics} if metrics else {})},
         )
 
-    def _keys_of(self, key: Sequence[str]) -> FindsKeys:
-        """Finds the rows of keys. A table that is merged on write gets new files with each batch,
-        so an index of its keys would be used only once."""
+    def _keys_of(self, net: NetChanges) -> FindsKeys:
+        """Finds the rows of changes. A table that is merged on write gets new files with each
+        batch, so an index of its rows would be used only once."""
         if self._is_merged_on_read:
-            self._index = self._index_of(key)
+            self._index = self._index_of(net)
             return self._index
-        keys = pa.schema([self._snapshot.schema.field(name) for name in key])
-        return KeyScan(self._snapshot.folder, keys)
+        folder, schema = self._snapshot.folder, self._snapshot.schema
+        columns = net.key if net.whole_rows is None else net.whole_rows.columns
+        keys = pa.schema([schema.field(name) for name in columns])
+        return KeyScan(folder, keys) if net.whole_rows is None else RowScan(folder, keys)
 
-    def _index_of(self, key: Sequence[str]) -> KeyIndex:
-        shares = self._is_merged_on_read
-        return KeyIndex.of(self._snapshot, self._sink.cache_dir, key, shares=shares)
+    def _index_of(self, net: NetChanges) -> KeyIndex:
+        snapshot, cache_dir, shares = self._snapshot, self._sink.cache_dir, self._is_merged_on_read
+        if net.whole_rows is None:
+            return KeyIndex.of(snapshot, cache_dir, net.key, shares=shares)
+        return RowIndex.of(snapshot, cache_dir, net.whole_rows.columns, shares=shares)
 
     def _index_with(self, schema: pa.Schema) -> KeyIndex | None:
         """What finds rows when the table has these columns; None: nothing will."""
         key = {*self._table.key}
-        if self._way == "on_write" or not key or not key <= {*schema.names}:
+        if self._way == "on_write":
+            return None
+        if self._table.has_whole_rows:
+            return RowIndex(self._sink.cache_dir, self._snapshot.folder, schema)
+        if not key or not key <= {*schema.names}:
             return None
         keys = pa.schema([schema.field(name) for name in self._table.key])
         return KeyIndex(self._sink.cache_dir, self._snapshot.folder, keys)

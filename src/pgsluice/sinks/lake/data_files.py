@@ -57,6 +57,16 @@ def rows_at(
         yield pa.concat_tables(held)
 
 
+def all_batches(folder: Folder, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All rows of a file in order, in batches that fit into memory.
+
+    Args:
+        schema: the columns to read; columns that the file does not have are ignored.
+    """
+    every = np.arange(file.rows(folder))
+    return (batch for _, batch in _batches(folder, file, every, schema))
+
+
 def _batches(
     folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
 ) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -89,7 +89,7 @@ class Wanted:
         """The rows of a file that have one of these keys; None if there are none."""
         places, positions = _matches(entries.numbers, self.numbers)
         if entries.keys is not None and len(places):
-            is_equal = _are_equal(
+            is_equal = are_equal(
                 self.keys.take(pa.array(self._order[places])),
                 entries.keys.take(pa.array(positions)).cast(self.keys.schema),
             )
@@ -116,8 +116,8 @@ def _matches(numbers: Numbers, wanted: Numbers) -> tuple[Indexes, Indexes]:
     return which + first, places
 
 
-def _are_equal(first: pa.Table, second: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows of two tables have the same key."""
+def are_equal(first: pa.Table, second: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows of two tables with the same columns are equal."""
     numbers = number_rows(pa.concat_tables([first, second]), tuple(first.schema.names))
     is_equal: npt.NDArray[np.bool_] = numbers[: len(first)] == numbers[len(first) :]
     return is_equal

@@ -68,15 +68,23 @@ class KeyIndex:
             same path later.
         keys: the key columns in the table's types.
         shares: in an object store, other executors will want the sidecars that this one makes.
+        meaning: what the keys are, if they are not columns of the table.
     """
 
     def __init__(
-        self, cache_dir: str | None, folder: Folder, keys: pa.Schema, *, shares: bool = True
+        self,
+        cache_dir: str | None,
+        folder: Folder,
+        keys: pa.Schema,
+        *,
+        shares: bool = True,
+        meaning: str = "",
     ) -> None:
         self._table = folder
         self._shares = shares
         self._keys = keys
         columns = [f"{field.name} {field.type}" for field in keys]
+        columns += [meaning] if meaning else []
         self._definition = "\n".join([FORMAT, *columns])
         definition = "\n".join([FORMAT, folder.uri, *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
@@ -105,10 +113,9 @@ class KeyIndex:
             if len(hits.rows):
                 yield file, hits
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The key's."""
-        return list(self._keys.names)
+    def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The key columns; None: there is no key."""
+        return rows.select(self._keys.names) if len(self._keys) else None
 
     def add(self, file: DataFile, keys: pa.Table) -> None:
         """Make the sidecar of a data file that has just been written.
@@ -169,7 +176,7 @@ class KeyIndex:
     def _make(self, file: DataFile) -> None:
         """Fetch the sidecar of a data file, or make it from its key columns."""
         if not self._fetch(file):
-            self._write(file.name, self._keys_of(file))
+            self._write(file.name, self._read_keys(file))
 
     def _write(self, name: str, keys: Iterable[pa.Table]) -> None:
         write_sidecar(self._path(name), self._subject(name), keys)
@@ -192,11 +199,11 @@ class KeyIndex:
             with self._path(file.name).open("rb") as made, self._table.write(name) as stream:
                 shutil.copyfileobj(made, stream)
 
-    def _keys_of(self, file: DataFile) -> Iterator[pa.Table]:
+    def _read_keys(self, file: DataFile) -> Iterator[pa.Table]:
         """The keys of a data file's rows, in pieces."""
-        columns = self.columns
+        names = self._keys.names
         with naming(self._table.uri), file.open(self._table) as parquet:
-            for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=columns, use_threads=False):
+            for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=names, use_threads=False):
                 yield self._in_types(pa.Table.from_batches([batch]))
 
     def _in_types(self, keys: pa.Table) -> pa.Table:

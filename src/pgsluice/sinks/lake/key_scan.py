@@ -46,21 +46,15 @@ class KeyScan:
             wanted: the key columns.
         """
         keys = Wanted(wanted, self._keys)
-        values = {
-            field.name: np.sort(keys.keys.column(field.name).to_numpy())
-            for field in self._keys
-            if pa.types.is_integer(field.type) and not keys.keys.column(field.name).null_count
-        }
+        values = sorted_integers(keys.keys)
         for file in files if len(keys.numbers) else ():
-            if not _lies_outside(file, values):
+            if not lies_outside(file, values):
                 hits = keys.among(self._candidates(file, keys))
                 if hits is not None:
                     yield file, hits
 
-    @property
-    def columns(self) -> Sequence[str]:
+    def keys_of(self, rows: pa.RecordBatch) -> None:
         """Nothing is kept of a file that has just been written."""
-        return ()
 
     def add(self, file: DataFile, keys: pa.Table) -> None:
         """Nothing is kept."""
@@ -76,7 +70,16 @@ class KeyScan:
         return KeyEntries.of(keys, numbered, rows)
 
 
-def _lies_outside(file: DataFile, values: dict[str, npt.NDArray[Any]]) -> bool:
+def sorted_integers(keys: pa.Table) -> dict[str, npt.NDArray[Any]]:
+    """The values of each column of whole numbers without NULL, sorted."""
+    return {
+        field.name: np.sort(keys.column(field.name).to_numpy())
+        for field in keys.schema
+        if pa.types.is_integer(field.type) and not keys.column(field.name).null_count
+    }
+
+
+def lies_outside(file: DataFile, values: dict[str, npt.NDArray[Any]]) -> bool:
     """Whether some column has no wanted value between the file's smallest and largest one. Bounds
     of whole numbers are exact for every writer.
 

@@ -20,6 +20,7 @@ from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, resolve_rekeyed, with_values
+from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
 from pgsluice.sinks.lake.data_files import (
@@ -32,6 +33,7 @@ from pgsluice.sinks.lake.data_files import (
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.key_entries import Hits, Indexes
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake.whole_rows import equal_rows, first_of_each
 
 LARGE_SHARE = 0.2
 """The share of a table's rows from which a batch also rewrites files of which it changes as
@@ -98,6 +100,8 @@ class NetMerge:
             return Merged(rows_skipped=net.skipped)
         if net.truncated:
             return self.replace(net)
+        if net.whole_rows is not None:
+            return self._merge_whole(net.whole_rows)
         is_new = net.only_new and not searches_new
         return self.append(net) if not net.key or is_new else self.merge(net)
 
@@ -136,6 +140,35 @@ class NetMerge:
         rows = self._whole_rows(net, givers, is_matched | net.inserted)
         self._append(rows, merged, self._bury(hits, merged))
         return merged
+
+    def _merge_whole(self, whole: WholeRows) -> Merged:
+        """Write the files of changes of whole rows, without a commit."""
+        live = self._equal(whole, whole.needed)
+        found = live.count(len(whole.needed))
+        if (found < whole.needed).any():  # some changes are skipped: how many have their row?
+            live = self._equal(whole, whole.most)
+            found = live.count(len(whole.needed))
+        balance = whole.balance(found)
+        merged = Merged(
+            rows_inserted=balance.inserted,
+            rows_updated=balance.updated,
+            rows_deleted=balance.deleted,
+            rows_skipped=balance.skipped,
+        )
+        rows = with_all_columns(whole.added(balance), self._snapshot.schema)
+        gone = live.where(first_of_each(live.wanted, balance.taken))
+        self._append(_NewRows(len(rows), rows.to_batches()), merged, self._bury(gone, merged))
+        return merged
+
+    def _equal(self, whole: WholeRows, needed: Indexes) -> _Live:
+        """For each row of changes, so many live rows that are equal to it."""
+        snapshot, wanted = self._snapshot, np.flatnonzero(needed)
+        unread = (file for name, file in snapshot.files.items() if name not in self._dead)
+        fetch_vectors(snapshot.folder, unread)
+        values = whole.values.take(pa.array(wanted))
+        found = self._index.find(snapshot.files.values(), values)
+        live = _Live.joined([*equal_rows(snapshot, found, self._dead_rows, values, needed[wanted])])
+        return replace(live, wanted=wanted[live.wanted])
 
     def append(self, net: NetChanges) -> Merged:
         """Write the files of changes that only add rows, without a commit."""
@@ -268,6 +301,9 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
     Args:
         types: the columns in the target's types.
     """
+    if net.whole_rows is not None:
+        balance = net.whole_rows.balance(np.zeros_like(net.whole_rows.needed))
+        return with_all_columns(net.whole_rows.added(balance), types), balance.skipped
     net, skipped = resolve_rekeyed(net, net.rows.slice(0, 0))
     inserted = net.rows.filter(pa.array(net.inserted))
     skipped += net.skipped + len(net.rows) - len(inserted) + net.expected_deletes
@@ -330,6 +366,10 @@ class _Live:
         _, first = np.unique(self.wanted, return_index=True)
         order = first[np.lexsort((self.rows[first], self.file_of[first]))]
         return _Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
+
+    def count(self, wanted: int) -> Indexes:
+        """How many rows each of so many wanted keys has."""
+        return np.bincount(self.wanted, minlength=wanted)
 
     def has(self, count: int) -> npt.NDArray[np.bool_]:
         """Which of so many wanted keys have a row."""

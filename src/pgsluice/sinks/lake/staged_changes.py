@@ -32,7 +32,7 @@ from pgsluice.stores.contract import Folder, StoreError
 
 def stage_changes(
     snapshot: Snapshot,
-    index_of: Callable[[Sequence[str]], KeyIndex],
+    index_of: Callable[[NetChanges], KeyIndex],
     pieces: Iterable[NetChanges],
     table: str,
     *,
@@ -43,7 +43,7 @@ def stage_changes(
 
     Args:
         snapshot: the version from which the first piece starts.
-        index_of: returns what finds the rows of keys, given the key's columns.
+        index_of: returns what finds the rows of changes.
         table: its title, for messages.
         searches_new: see :meth:`.NetMerge.apply`.
         keeps_vectors: whether new files may have deleted rows.
@@ -51,7 +51,7 @@ def stage_changes(
     versions = _Versions(snapshot, snapshot)
     for net in pieces:
         versions.key = net.key
-        versions.index = index_of(net.key)
+        versions.index = index_of(net)
         merge = NetMerge(versions.last, versions.index, table, rewrites="nothing")
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)

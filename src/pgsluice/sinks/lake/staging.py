@@ -59,12 +59,11 @@ cost a fifth of the CPU of writing rows with 200 columns."""
 class TakesKeys(Protocol):
     """Keeps the keys of data files."""
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The columns that it keeps; none: it keeps nothing."""
+    def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """What it keeps of rows; None: nothing."""
 
     def add(self, file: NewFile, keys: pa.Table) -> None:
-        """Take note of a data file that has just been written, with these columns of its rows."""
+        """Take note of a data file that has just been written, with that of its rows."""
 
 
 def stage(
@@ -114,12 +113,11 @@ def write_files(
         folder: the table's; the files are durable after its ``settle``.
         index: gets the keys of each file.
     """
-    columns = index.columns if index is not None else ()
     batches = filter(len, rows)
     written: list[NewFile] = []
     following = list(islice(batches, 1))
     while following:
-        file, keys = _write_file(folder, schema, following, batches, columns)
+        file, keys = _write_file(folder, schema, following, batches, index)
         if index is not None and keys is not None:
             index.add(file, keys)
         written.append(file)
@@ -133,17 +131,16 @@ def _write_file(
     schema: pa.Schema,
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
-    columns: Sequence[str],
+    index: TakesKeys | None,
 ) -> tuple[NewFile, pa.Table | None]:
     """Write one file until it is large enough.
 
     Args:
-        columns: of the key.
         following: the next batch, which is taken out: its only row may have hundreds of megabytes.
             Afterwards the one that the next file begins with, if it has been read already.
 
     Returns:
-        the file, and the key columns of its rows; None: there are none.
+        the file, and what ``index`` keeps of its rows; None: nothing.
     """
     row_bytes = _bytes_of_one_row(following[0])
     if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
@@ -167,8 +164,8 @@ def _write_file(
         while following and not is_full:
             writer.write_batch(following[0])
             size += following[0].nbytes
-            if columns:
-                keys.append(following[0].select(columns))
+            if index is not None and (some := index.keys_of(following[0])) is not None:
+                keys.append(some)
             statistics.add(following.pop())
             if size >= _GIVEN_BACK_BYTES:
                 give_back_freed_memory()

@@ -226,7 +226,6 @@ def copy_work(
         row_filter=table.row_filter,
         unlisted=table.unlisted,
         is_key_proved=is_key_proved(record.source.fingerprint, 0),
-        key_problem=table.key_problem,
         copy_number=record.copy_number,
         predecessor_oids=record.claim.predecessor_oids,
         may_replace_foreign_target=record.claim.any_source or adopts(record, subscription),

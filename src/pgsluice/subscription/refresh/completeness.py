@@ -64,7 +64,8 @@ class Assessment:
                         sent[oid],
                         known,
                         origin=source_config.origin,
-                        has_key=known.title in subscription.key,
+                        has_key=known.title in subscription.key or subscription.mode == "changelog",
+                        needs_key=subscription.deleted_column is not None,
                     )
                 else:
                     reasons = (self._why_standing(known.target_name, record, has_rules=has_rules),)
@@ -92,7 +93,12 @@ class Assessment:
 
 
 def why_incomplete(
-    table: ReplicatedTable, record: TableRecord, *, origin: str, has_key: bool
+    table: ReplicatedTable,
+    record: TableRecord,
+    *,
+    origin: str,
+    has_key: bool,
+    needs_key: bool = False,
 ) -> tuple[str, ...]:
     """Which changes the target of a published table does not get, as sentences; empty: it gets all.
 
@@ -100,7 +106,9 @@ def why_incomplete(
         table: the table as it is published now.
         record: the subscription's record of it.
         origin: the source's option ``origin``.
-        has_key: the configuration of the subscription has a key for the table.
+        has_key: the configuration of the subscription has a key for the table, or its mode needs
+            none.
+        needs_key: the rows of tables without a key cannot be found.
     """
     facts, reasons = table.facts, []
     lacking = {each.rpartition(":")[2] for each in table.fingerprint.lacking}
@@ -118,10 +126,17 @@ def why_incomplete(
         reasons.append(
             f"{sent}: the publications do not send them\n  → {_way_to_all_actions(table)}"
         )
-    if facts.replica_identity == "f" and not (facts.primary_key or has_key) and "update" in actions:
+    has_key = has_key or bool(facts.primary_key)
+    is_full = facts.replica_identity == "f"
+    if needs_key and is_full and not has_key and "update" in actions:
         reasons.append(
-            "it has REPLICA IDENTITY FULL and no key: its first update or delete parks it\n"
+            "it has no key, and deleted_column is set: its first update or delete parks it\n"
             f"  → {_way_to_a_key(table)}"
+        )
+    if table.key_problem is not None and not is_full and not has_key:
+        what, hint = table.key_problem
+        reasons.append(
+            f"{what}; an update or delete without the whole old row parks it\n  → {hint}"
         )
     if table.foreign_partitions:
         listed = _listed([shown(title) for title in table.foreign_partitions])

@@ -90,6 +90,9 @@ class RuledHandle(DeltaHandle):
             bytes_written=self._bytes_written,
         )
 
+    def can_change_whole_rows(self) -> bool:
+        return False
+
     def can_stage_changes(self) -> bool:
         return False
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pgsluice.columnar import RelationChanges
-from pgsluice.errors import Failure, PgsluiceError, TableError
+from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher
@@ -230,7 +230,7 @@ class ApplyTables:
         truncates = changes.truncates(runs)
         deletes = deletes_of_truncated(work, truncates, writer, columns.table)
         writer.alter(columns.added, columns.widened)
-        net = changes.net(runs, columns, truncates)
+        net, *others = changes.nets(runs, columns, truncates)
         decode_s = time.monotonic() - started
         last = Lsn(max(int(run.positions[-1]) for run in runs))
         # Through the writer that was asked for the position: should another attempt of this
@@ -240,10 +240,20 @@ class ApplyTables:
             marked = [writer.marks(each, time_us) for each in deletes or ()]
             net_pieces = writer.truncation(net, time_us) if net.truncated else iter([net])
             applied = writer.apply_pieces(chain(marked, net_pieces), last)
-        elif deletes is None:
+        elif deletes is None and not others:
             applied = writer.apply(net, last)
         else:
-            applied = writer.apply_pieces(chain(deletes, [net]), last)
+            if others and not writer.can_stage_changes():
+                raise TableError(
+                    f"{work.title}: its columns changed between changes of whole rows, and the "
+                    "target cannot take them one after the other",
+                    table=work.title,
+                    remedy=Remedy.COPY,
+                )
+            if writer.schema() is None:
+                self.prepare(work, columns, after)
+                writer = self._writer(work)
+            applied = writer.apply_pieces(chain(deletes or (), [net], others), last)
         return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns.doubt)
 
     def _write_in_pieces(

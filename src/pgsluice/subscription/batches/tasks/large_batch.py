@@ -16,6 +16,7 @@ import numpy as np
 from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.truncates import Truncates
+from pgsluice.changes.whole_rows import has_old_rows
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
@@ -38,12 +39,14 @@ class Outline:
         changes: the number of changes.
         last: the position of the last change; 0: there are none.
         truncates: the TRUNCATEs of the table's leaf partitions.
+        has_old_rows: there are updates or deletes.
     """
 
     runs: tuple[RelationChanges, ...]
     changes: int
     last: Lsn
     truncates: Truncates
+    has_old_rows: bool
 
     @classmethod
     def of(cls, changes: TableChanges, runs: Sequence[RelationChanges]) -> Outline:
@@ -58,6 +61,7 @@ class Outline:
             sum(map(len, runs)),
             Lsn(max(int(run.positions[-1]) for run in runs)),
             changes.truncates(runs),
+            has_old_rows(runs),
         )
 
     @classmethod
@@ -71,7 +75,8 @@ class Outline:
             changes += outline.changes
             last = max(last, outline.last)
         truncates = Truncates.joined(outline.truncates for outline in outlines)
-        return cls(tuple(runs), changes, last, truncates)
+        has_old = any(outline.has_old_rows for outline in outlines)
+        return cls(tuple(runs), changes, last, truncates, has_old)
 
     @classmethod
     def between(cls, changes: TableChanges, after: Lsn, through: Lsn) -> Outline:
@@ -93,7 +98,7 @@ def net_pieces(
     """
     begins = first_places(outline.runs, columns.missing)
     for runs in changes.pieces(Chunk(after, outline.last)):
-        yield changes.net(runs, columns, outline.truncates, begins)
+        yield from changes.nets(runs, columns, outline.truncates, begins)
         give_back_freed_memory()
 
 

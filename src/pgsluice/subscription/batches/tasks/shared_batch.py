@@ -234,6 +234,8 @@ class SharedBatch:
             return begun.done_before
         if not self._has_one_key(outline) or outline.truncates.of_leaves:
             return None
+        if not self.key and outline.has_old_rows:  # equal rows may be in several buckets
+            return None
         columns = columns_of(self.work, outline.runs, begun.schema, self.task.options)
         if columns.through is not None:
             return None
@@ -313,11 +315,11 @@ class SharedBatch:
             runs += piece.read(share.buckets)
             size += piece.size(share.buckets)
             if size > self.task.piece_bytes:
-                yield changes.net(runs, share.columns, share.truncates, share.begins)
+                yield from changes.nets(runs, share.columns, share.truncates, share.begins)
                 runs, size = [], 0
                 give_back_freed_memory()
         if runs:
-            yield changes.net(runs, share.columns, share.truncates, share.begins)
+            yield from changes.nets(runs, share.columns, share.truncates, share.begins)
 
     def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
         """Commit the staged changes. Spark may run this again while the first attempt still runs:

@@ -14,14 +14,16 @@ import pyarrow as pa
 
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.deleted_rows import with_marks
+from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
+from pgsluice.changes.whole_rows import by_columns, has_old_rows
 from pgsluice.columnar import Definition, RelationChanges, decode_segment
 from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
-from pgsluice.sinks.marking_fence import refuse_deleted_column
+from pgsluice.sinks.marking_fence import deletes_not_kept, refuse_deleted_column
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
 from pgsluice.subscription.base.work import TableWork
@@ -99,20 +101,34 @@ class TableChanges:
             after = info.end
         return chunks
 
-    def net(
+    def nets(
         self,
         runs: Sequence[RelationChanges],
         columns: TargetColumns,
         truncates: Truncates,
         begins: Mapping[str, Place] | None = None,
-    ) -> NetChanges:
-        """The last state of each key after these changes, for a target with these columns.
+    ) -> Iterator[NetChanges]:
+        """The net changes of these changes, for a target with these columns: one, or several
+        consecutive ones if a table without a key gets or loses columns among them.
 
         Args:
             truncates: the TRUNCATEs in all changes of the commit.
             begins: see :func:`pgsluice.changes.net.net_changes`.
         """
         runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
+        parts = [runs]
+        if not columns.table.key and has_old_rows(runs):
+            parts = by_columns(runs)
+            begins = first_places(runs, columns.missing) if begins is None else begins
+        return (self._net(part, columns, truncates, begins) for part in parts)
+
+    def _net(
+        self,
+        runs: Sequence[RelationChanges],
+        columns: TargetColumns,
+        truncates: Truncates,
+        begins: Mapping[str, Place] | None,
+    ) -> NetChanges:
         deleted_column = self.options.mode.deleted_column
         times: list[Int64s] | None = None
         schema = columns.table.schema
@@ -137,6 +153,8 @@ class TableChanges:
         )
         if deleted_column is None or times is None:
             return net
+        if net.whole_rows is not None:
+            raise deletes_not_kept(self.work.title)
         return with_marks(net, deleted_column, np.concatenate([np.empty(0, np.int64), *times]))
 
     def log_rows(

@@ -1,0 +1,191 @@
+"""Finds rows of a table without a key by all of their values.
+
+Candidates are found by a hash of the row (:func:`.key_numbers.numbers_of_rows`), from an index or
+from the files themselves; then their values are compared. A column that a file lacks counts as
+NULL, in the hash, too: so an index stays valid when the table gets columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from pgsluice.changes.key_numbers import numbers_of, numbers_of_rows
+from pgsluice.sinks.lake.copied_rows import with_all_columns
+from pgsluice.sinks.lake.data_files import all_batches, rows_at
+from pgsluice.sinks.lake.key_entries import Hits, Indexes, KeyEntries, Wanted, are_equal
+from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.key_scan import lies_outside, sorted_integers
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.stores.contract import Folder
+
+_NUMBERS = pa.schema([pa.field("", pa.int64())])
+
+
+class RowIndex(KeyIndex):
+    """The sidecars of one table with the hashes of its rows.
+
+    Args:
+        rows: the columns by which rows are compared, in the table's types.
+        left_out: the table's other columns.
+    """
+
+    def __init__(
+        self,
+        cache_dir: str | None,
+        folder: Folder,
+        rows: pa.Schema,
+        left_out: Sequence[str] = (),
+        *,
+        shares: bool = True,
+    ) -> None:
+        meaning = f"whole rows without {json.dumps(sorted(left_out))}"
+        super().__init__(cache_dir, folder, _NUMBERS, shares=shares, meaning=meaning)
+        self._rows = rows
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, cache_dir: str | None, key: Sequence[str], *, shares: bool = True
+    ) -> RowIndex:
+        """The sidecars of a table, by the names of the columns by which rows are compared."""
+        schema = snapshot.schema
+        left_out = [name for name in schema.names if name not in key]
+        rows = pa.schema([field for field in schema if field.name in key])
+        return cls(cache_dir, snapshot.folder, rows, left_out, shares=shares)
+
+    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+        """The rows of each file with the hash of a wanted row; files without any are missing.
+
+        Args:
+            wanted: the columns by which rows are compared.
+        """
+        return super().find(files, _numbered(wanted, self._rows))
+
+    def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The hashes of rows."""
+        numbers = _numbered(pa.Table.from_batches([rows]), self._rows)
+        return numbers.combine_chunks().to_batches()[0]
+
+    def _read_keys(self, file: DataFile) -> Iterator[pa.Table]:
+        yield _numbers_of_file(self._table, file, self._rows)
+
+
+class RowScan:
+    """Finds rows by their hashes by reading all files that may have them, which the batch will
+    rewrite.
+
+    Args:
+        folder: the table's folder.
+        rows: the columns by which rows are compared, in the table's types.
+    """
+
+    def __init__(self, folder: Folder, rows: pa.Schema) -> None:
+        self._folder = folder
+        self._rows = rows
+
+    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+        """As :meth:`RowIndex.find`."""
+        keys = Wanted(_numbered(wanted, self._rows), _NUMBERS)
+        values = sorted_integers(wanted)
+        for file in files if len(wanted) else ():
+            if not lies_outside(file, values):
+                numbers = _numbers_of_file(self._folder, file, self._rows)
+                hits = keys.among(KeyEntries.of(numbers, numbers_of(numbers)))
+                if hits is not None:
+                    yield file, hits
+
+    def keys_of(self, rows: pa.RecordBatch) -> None:
+        """Nothing is kept of a file that has just been written."""
+
+    def add(self, file: DataFile, keys: pa.Table) -> None:
+        """Nothing is kept."""
+
+
+def equal_rows(
+    snapshot: Snapshot,
+    candidates: Iterable[tuple[DataFile, Hits]],
+    dead: Callable[[DataFile], BitMap],
+    wanted: pa.Table,
+    needed: Indexes,
+) -> Iterator[tuple[DataFile, Hits]]:
+    """For each wanted row, as many equal live rows as are needed, or as there are.
+
+    Args:
+        candidates: rows of files that may be equal.
+        dead: returns the deleted rows of a file.
+        wanted: m distinct rows, with the columns by which rows are compared.
+        needed: m numbers.
+    """
+    lacking = needed.copy()
+    schema = pa.schema([snapshot.schema.field(name) for name in wanted.schema.names])
+    rows = wanted.cast(schema).combine_chunks()
+    for file, hits in candidates:
+        hits = _where(hits, (lacking[hits.wanted] > 0) & ~_are_in(hits.rows, dead(file)))
+        equal = _where(hits, np.zeros(len(hits.rows), np.bool_))
+        while len(hits.rows):
+            is_chosen = first_of_each(hits.wanted, lacking)
+            chosen, hits = _where(hits, is_chosen), _where(hits, ~is_chosen)
+            is_equal = _are_equal(snapshot.folder, file, chosen, rows)
+            equal = Hits.joined([equal, _where(chosen, is_equal)])
+            lacking -= np.bincount(chosen.wanted[is_equal], minlength=len(lacking))
+            # Unless other rows have the same hash, nothing is lacking, or nothing is left.
+            hits = _where(hits, lacking[hits.wanted] > 0)
+        if len(equal.rows):
+            yield file, equal
+        if not lacking.any():
+            return
+
+
+def first_of_each(wanted: Indexes, most: Indexes) -> npt.NDArray[np.bool_]:
+    """Which hits to take: of each wanted row the first ones, up to its number.
+
+    Args:
+        wanted: for each hit, the index of the wanted row.
+        most: for each wanted row, how many to take.
+    """
+    order = np.argsort(wanted, kind="stable")
+    ordered = wanted[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    chosen = np.zeros(len(wanted), np.bool_)
+    chosen[order] = rank < most[ordered]
+    return chosen
+
+
+def _are_equal(
+    folder: Folder, file: DataFile, hits: Hits, wanted: pa.Table
+) -> npt.NDArray[np.bool_]:
+    """Which hits are equal to their wanted rows."""
+    is_equal = np.zeros(len(hits.rows), np.bool_)
+    order = np.argsort(hits.rows, kind="stable")
+    for values in rows_at(folder, file, hits.rows[order], wanted.schema):
+        some, order = order[: len(values)], order[len(values) :]
+        is_equal[some] = are_equal(wanted.take(pa.array(hits.wanted[some])), values)
+    return is_equal
+
+
+def _where(hits: Hits, mask: npt.NDArray[np.bool_]) -> Hits:
+    return Hits(hits.wanted[mask], hits.rows[mask])
+
+
+def _are_in(rows: Indexes, dead: BitMap) -> npt.NDArray[np.bool_]:
+    """Which rows are deleted."""
+    return np.isin(rows, np.asarray(dead.to_array(), np.int64))
+
+
+def _numbered(rows: pa.Table, types: pa.Schema) -> pa.Table:
+    """The hashes of rows as a table; columns that they lack are NULL."""
+    there = pa.schema([field for field in types if field.name in rows.schema.names])
+    numbers = numbers_of_rows(with_all_columns(rows, there))
+    return pa.table([pa.array(numbers.view(np.int64))], schema=_NUMBERS)
+
+
+def _numbers_of_file(folder: Folder, file: DataFile, types: pa.Schema) -> pa.Table:
+    """The hashes of all rows of a file, in their order."""
+    batches = all_batches(folder, file, types)
+    numbers = [_numbered(pa.Table.from_batches([batch]), types) for batch in batches]
+    return pa.concat_tables([_NUMBERS.empty_table(), *numbers]).combine_chunks()
