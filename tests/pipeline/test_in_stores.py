@@ -14,12 +14,14 @@ from tests.support.large_transaction import CAPTURE_BYTES, replicate
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.local_spark import use_local_spark
 from tests.support.object_stores import ObjectStore
-from tests.support.pipeline import MakePipeline
+from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.store_proxy import store_proxy
 from tests.support.verifying import verify
-from tests.support.waiting import HANGS_S
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice import failpoints
 from pgsluice.config import load_config
+from pgsluice.sinks.delta.config import DeltaSinkConfig
 from pgsluice.subscription.running.run import run
 
 ROWS = 20_000
@@ -66,3 +68,38 @@ def test_tables_in_a_store_equal_the_source_whoever_is_killed(
     found = duckdb_rows(one.target("other"), options)
     assert found == [{"id": 1}]
     assert not one.lake.exists(), "nothing is on the disk"
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_table_without_changes_costs_no_request(
+    s3_store: ObjectStore,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While another table has batches. Its last commits are read once, which is later here."""
+    monkeypatch.setattr(DeltaSinkConfig, "confirms_after_s", 3600.0)
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE quiet (id int PRIMARY KEY)", "CREATE TABLE busy (id int PRIMARY KEY)"
+    )
+    with store_proxy(s3_store.endpoint) as proxy:
+        one.have_store(s3_store, proxy.endpoint)
+        one.write("apply_interval_s = 0")
+        with one.live():
+            one.wait_applied()
+            shop.execute("INSERT INTO quiet VALUES (1)", "INSERT INTO busy VALUES (1)")
+            await_that(lambda: _count(one, "busy") == _count(one, "quiet") == 1)
+            one.wait_until(lambda: one.table("quiet").version > 0, why="the record has its commit")
+            proxy.requests.clear()
+            for number in range(2, 5):
+                shop.execute(f"INSERT INTO busy VALUES ({number})")
+                await_that(lambda number=number: _count(one, "busy") == number)
+            paths = [request.path for request in proxy.requests]
+    assert any("/busy/" in path for path in paths)
+    assert not [path for path in paths if "/quiet/" in path]
+    one.assert_equal("quiet", "busy")
+
+
+def _count(one: Pipeline, table: str) -> int:
+    return int(one.delta(table).to_pyarrow_table().num_rows)

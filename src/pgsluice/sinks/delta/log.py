@@ -66,19 +66,23 @@ def operations(folder: Folder, after: int, through: int) -> list[str]:
 def has_lost_commit(folder: Folder, version: int) -> bool:
     """Whether another program has overwritten our commit of a version, or one of the minute before
     it."""
-    if not is_ours(folder, version):
+    actions = read_commit(folder, version)
+    if actions is None:
+        return False
+    if _transactions(actions).get(VERSION) != version:
         return True
-    after, oldest, copies = None, 0, set[int]()
-    while version >= 0 and (actions := read_commit(folder, version)) is not None:
-        before, transactions = _information(actions), _transactions(actions)
-        if after is None:
-            oldest = before.get("timestamp", 0) - _MINUTE_MS
-        elif after.get(FOLLOWS, before.get("txnId")) != before.get("txnId"):
-            return True
+    copies, oldest = set[int](), _information(actions).get("timestamp", 0) - _MINUTE_MS
+    while version > 0:
+        after, transactions = _information(actions), _transactions(actions)
         copies |= {transactions[COPY]} if COPY in transactions else set()
-        if len(copies) > 1 or before.get("timestamp", 0) < oldest:
+        version -= 1
+        if len(copies) > 1 or after.get("timestamp", 0) < oldest:
             break
-        version, after = version - 1, before
+        if (actions := read_commit(folder, version)) is None:
+            break
+        before = _information(actions).get("txnId")
+        if after.get(FOLLOWS, before) != before:
+            return True
     return False
 
 
