@@ -9,12 +9,12 @@ from pgsluice.config.dsn import mask_dsn
 from pgsluice.config.load import load_config, parse_config
 from pgsluice.config.model import (
     Config,
-    MonitorConfig,
     PublicationsConfig,
     SourceConfig,
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.section import Seconds, TargetPath
 from pgsluice.config.sink import SinkConfig, parse_sink
 from pgsluice.config.template import render_config

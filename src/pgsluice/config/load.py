@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from pgsluice.config.model import (
     Config,
-    MonitorConfig,
     PublicationsConfig,
     SourceConfig,
     SpoolConfig,
     SubscriptionConfig,
 )
+from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.path_words import are_entangled
 from pgsluice.config.section import Section
 from pgsluice.config.unsupported import unsupported_settings

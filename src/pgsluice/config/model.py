@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,10 +17,10 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Va
 from pydantic import model_validator as _model_validator
 
 from pgsluice.config.dsn import mask_dsn, why_no_dsn
+from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.path_words import URL, why_no_path
-from pgsluice.config.quantities import parse_size
 from pgsluice.config.secrets import why_no_secret
-from pgsluice.config.section import Seconds, Section, StoreOptions, base_folder, home_expanded
+from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
@@ -30,10 +29,6 @@ from pgsluice.stores.spool_place import SpoolPlace
 _SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
 _FOLDER = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 _DECIMAL = re.compile(r"\Adecimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)\Z")
-
-
-def _size(value: Any) -> Any:
-    return parse_size(value) if isinstance(value, str) else value
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
@@ -92,15 +87,6 @@ def _dsn(value: str) -> str:
     return value
 
 
-def _listen(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
-        raise ValueError('has to be an address and a port, such as "127.0.0.1:9187"')
-    if not host:
-        raise ValueError(f'needs an address before the port, such as "127.0.0.1:{port}"')
-    return value
-
-
 def _numeric(value: str) -> str:
     if value not in ("string", "double") and _DECIMAL.match(value) is None:
         raise ValueError('can be "string", "double" or "decimal(38,s)" with s from 0 to 38')
@@ -123,7 +109,6 @@ def _qualified(parts: int, example: str) -> Any:
     return After(check)
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
 Dsn = Annotated[str, After(_dsn)]
 SpoolPath = Annotated[Path | str, PlainValidator(_spool_path), PlainSerializer(str)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
@@ -365,54 +350,6 @@ class SubscriptionConfig(Section):
         """The least time between two merges of a table, in seconds."""
         asked = self.apply_interval_s
         return self.sink.default_apply_interval_s if asked is None else asked
-
-
-class MonitorConfig(Section):
-    """``[monitor]``: a page, metrics and health by HTTP, and what counts as a problem.
-
-    Attributes:
-        listen: the address and port at which ``run`` and ``capture`` serve a page, metrics and
-            health, such as ``"127.0.0.1:9187"``; default: none. There is neither a password nor
-            encryption.
-        readers: who can reach ``listen``, in your words, such as ``"the monitoring network, by
-            firewall"``: needed for an address other than loopback. They read the names of
-            subscriptions and tables, where their targets are, and their errors.
-        tables: whether metrics have series for each table.
-        max_lag_s: a subscription that is further behind is a problem.
-        max_slot_bytes: a slot that keeps more WAL on the server is a problem.
-    """
-
-    listen: Annotated[str, After(_listen)] | None = None
-    readers: str | None = Field(default=None, min_length=1)
-    tables: bool = False
-    max_lag_s: Seconds = Field(default=300.0, gt=0)
-    max_slot_bytes: Size = Field(default=10 * 2**30, ge=1)
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port to listen at; None: nothing is served."""
-        if self.listen is None:
-            return None
-        host, _, port = self.listen.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
-
-    @property
-    def is_local(self) -> bool:
-        """Only this machine can connect."""
-        host = "" if self.address is None else self.address[0]
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return host in ("", "localhost")
-
-    @_model_validator(mode="after")
-    def _readers_are_named(self) -> MonitorConfig:
-        if not self.is_local and self.readers is None:
-            raise ValueError(
-                'needs "readers" for a "listen" that other machines can reach: say who can, such '
-                'as "the monitoring network, by firewall"'
-            )
-        return self
 
 
 class Config(Section):

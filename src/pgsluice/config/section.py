@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from pgsluice.config.path_words import URL, why_no_folders, why_no_home
-from pgsluice.config.quantities import parse_duration
+from pgsluice.config.quantities import parse_duration, parse_size
 
 
 class Section(BaseModel):
@@ -65,6 +65,10 @@ def _target_path(value: Any, info: ValidationInfo) -> Any:
     return str((base_folder(info) / path).absolute())
 
 
+def _size(value: Any) -> Any:
+    return parse_size(value) if isinstance(value, str) else value
+
+
 def _duration(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
@@ -79,6 +83,7 @@ def _option_text(value: Any) -> Any:
 StoreOptions = dict[str, Annotated[str, BeforeValidator(_option_text)]]
 """Options of an object store, under deltalake's names; some are secret."""
 
+Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
 Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 """A duration: a number of seconds, or text such as ``10m``."""
 

@@ -65,6 +65,7 @@ sink = {{ type = "delta", path = {target} }}
 #   listen = "127.0.0.1:9187"
 #   max_lag_s = 300            # a subscription that is further behind is a problem
 #   max_slot_bytes = "10 GiB"  # so is a slot that keeps more WAL on the server
+#   webhook = "env:ALERTS_URL" # problems are sent there as JSON
 """
 
 

@@ -49,10 +49,12 @@ class Problem:
 
     Attributes:
         what: one sentence with its subject, in one line when rendered.
+        subscription: the one that it concerns; None: all.
     """
 
     kind: ProblemKind
     what: str
+    subscription: str | None = None
 
     @property
     def prevents_ready(self) -> bool:
@@ -131,13 +133,13 @@ def _words_of(capture: CaptureStatus) -> str:
 def _of_subscription(subscription: SubscriptionStatus, limits: MonitorConfig) -> Iterator[Problem]:
     name, lag_s = subscription.name, subscription.lag_s
     if subscription.position is None:
-        yield Problem(ProblemKind.RUN, f"{name}: not started yet")
+        yield Problem(ProblemKind.RUN, f"{name}: not started yet", name)
     elif subscription.is_running is False:
-        yield Problem(ProblemKind.RUN, f"{name}: no run is active")
+        yield Problem(ProblemKind.RUN, f"{name}: no run is active", name)
     if lag_s is not None and lag_s > limits.max_lag_s:
         limit = format_seconds(limits.max_lag_s)
         what = f"{name}: {format_seconds(lag_s)} behind, more than {limit}"
-        yield Problem(ProblemKind.LAG, what)
+        yield Problem(ProblemKind.LAG, what, name)
     parked = [table for table in subscription.tables if table.is_parked]
     failing = [table for table in subscription.tables if table.is_active and table.error]
     for kind, tables, words in (
@@ -145,7 +147,8 @@ def _of_subscription(subscription: SubscriptionStatus, limits: MonitorConfig) ->
         (ProblemKind.FAILING, failing, "failing"),
     ):
         if tables:
-            yield Problem(kind, f"{name}: {tables_of(len(tables))} {words} ({_named(tables)})")
+            what = f"{name}: {tables_of(len(tables))} {words} ({_named(tables)})"
+            yield Problem(kind, what, name)
 
 
 def _named(tables: Sequence[TableRecord]) -> str:

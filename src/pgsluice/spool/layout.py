@@ -9,6 +9,7 @@
             epoch.json  writer.lock         the writer's
             released.json                   holds that the size limit dropped
             capture.json                    the state of capture
+            alerts.json  alerts.lock        problems that the webhook knows of
             spark.log                       Spark's output
             segments/<UTC hour>/<end>-<start>-<epoch>[.ref].arrow
             parts/<UTC hour>/<epoch>-<transaction>-<number>.arrow
@@ -50,6 +51,8 @@ EPOCH = "epoch.json"
 RELEASED = "released.json"
 WRITER_LOCK = "writer.lock"
 CAPTURE_HEALTH = "capture.json"
+ALERTS = "alerts.json"
+ALERTS_LOCK = "alerts.lock"
 SPARK_LOG = "spark.log"
 FILES = (
     START,
@@ -58,6 +61,8 @@ FILES = (
     EPOCH,
     RELEASED,
     CAPTURE_HEALTH,
+    ALERTS,
+    ALERTS_LOCK,
     WRITER_LOCK,
     SPARK_LOG,
     IDENTITY,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pgsluice.errors import SpoolBusy
 from pgsluice.spool.layout import (
+    ALERTS_LOCK,
     BARRIER_LOCK,
     SUBSCRIPTION_LOCK,
     WRITER_LOCK,
@@ -109,6 +110,13 @@ def subscription_lock(machine_folder: Path, name: str, patience_s: float = 0.0) 
         f"another process runs the subscription {name}",
         "stop it first, or leave it running",
         patience_s,
+    )
+
+
+def alerts_lock(machine_folder: Path) -> FileLock:
+    """The lock of the process on this machine that sends problems to the webhook."""
+    return FileLock(
+        machine_folder / ALERTS_LOCK, "another process sends problems to the webhook", "leave it"
     )
 
 

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from importlib.util import find_spec
 
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError
 from pgsluice.monitor.metrics.counters import RunCounters
-from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page
+from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page, Pages
 from pgsluice.monitor.metrics.recent import EVERY_S, Recent
 from pgsluice.monitor.metrics.samples import Sample, samples, spark_samples
 from pgsluice.monitor.page.pages import status_pages
 from pgsluice.monitor.problems import find_problems
 from pgsluice.monitor.status import Status, StatusReader
+from pgsluice.monitor.webhook import Webhook
 from pgsluice.shown import one_line
 
 
 @contextmanager
 def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[None]:
-    """Within this context, metrics, health and the page are served, if ``listen`` is set.
+    """Within this context, metrics, health and the page are served, if ``listen`` is set, and
+    problems are sent, if ``webhook`` is set.
 
     Args:
         counters: of the run in this process; None: it only captures.
 
     Raises:
-        ConfigError: the extra ``monitor`` is not installed, or nobody can listen there.
+        ConfigError: the extra ``monitor`` is not installed, or nobody can listen there, or the
+            webhook's secret cannot be read.
     """
-    address = config.monitor.address
-    if address is None:
+    monitor = config.monitor
+    if monitor.address is None and monitor.webhook is None:
         yield
         return
-    require_packages()
+    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
+    with ExitStack() as stack:
+        if monitor.address is not None:
+            require_packages()
+            server = MonitorServer(monitor.address, _pages(config, counters, status))
+            stack.enter_context(server)
+        if monitor.webhook is not None:
+            stack.enter_context(Webhook(config, status))
+        yield
+
+
+def _pages(config: Config, counters: RunCounters | None, status: Recent[Status]) -> Pages:
     from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, render
 
-    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
     metrics = Recent(lambda: render(_all_samples(config, status(), counters)), EVERY_S)
 
     def ready() -> Page:
@@ -46,14 +59,12 @@ def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[
         code = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return Page(code, TEXT, "".join(f"{one_line(line)}\n" for line in lines).encode())
 
-    pages = {
+    return {
         **status_pages(config, status),
         "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
         "/healthz": lambda: Page(HTTPStatus.OK, TEXT, b"ok\n"),
         "/readyz": ready,
     }
-    with MonitorServer(address, pages):
-        yield
 
 
 def _all_samples(config: Config, status: Status, counters: RunCounters | None) -> Iterator[Sample]:
