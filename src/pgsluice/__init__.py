@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgsluice.publication import Publication, PublicationTable
+    from pgsluice.spark.checkpoints import read_at
     from pgsluice.spark.source.own_tables import fill_absent, latest_per_key
     from pgsluice.spark.source.subscriptions import (
         SourceSubscription,
@@ -26,6 +27,7 @@ __all__ = [
     "drop_subscription",
     "fill_absent",
     "latest_per_key",
+    "read_at",
     "register",
     "subscriptions",
 ]
@@ -65,6 +67,10 @@ def __getattr__(name: str) -> Any:
         from pgsluice.spark.source import subscriptions
 
         return getattr(subscriptions, name)
+    if name == "read_at":
+        from pgsluice.spark.checkpoints import read_at
+
+        return read_at
     if name in ("fill_absent", "latest_per_key"):
         from pgsluice.spark.source import own_tables
 

@@ -129,6 +129,7 @@ def test_usage_lines_have_the_usual_form(pgsluice: Command) -> None:
     """A required argument by its name, others in brackets."""
     usages = [pgsluice(command, "-h").out.partition("\n")[0] for command in sorted(COMMANDS)]
     assert usages == [
+        "Usage: pgsluice at [OPTIONS] CONFIG [LSN|TIME]",
         "Usage: pgsluice capture [OPTIONS] CONFIG",
         "Usage: pgsluice check [OPTIONS] CONFIG",
         "Usage: pgsluice copy [OPTIONS] CONFIG TABLE",

@@ -75,8 +75,9 @@ SPARK_SQL = """
 import sys
 import pyarrow.feather
 from pyspark.sql import SparkSession
+import pgsluice
 
-package, excluded, *paths = sys.argv[1:]
+package, excluded, config, *paths = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.jars.packages", package)
@@ -97,6 +98,8 @@ for path, out in zip(paths[::2], paths[1::2]):
     for name, kind in frame.dtypes:
         print("TYPE", path, name, kind, sep="\\t")
     pyarrow.feather.write_feather(frame.toArrow(), out, compression="uncompressed")
+for name, frame in pgsluice.read_at(spark, config).items():
+    print("READ_AT", name, frame.count(), sep="\\t")
 spark.sql(f"VACUUM delta.`{path}`")  # of the last one, which is merged on read
 """
 
@@ -175,7 +178,7 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     staged = {_staged(tmp_path, way): tmp_path / f"{way}.rows" for way in ways}
     others = [str(each) for pair in staged.items() for each in pair]
     done = subprocess.run(
-        [sys.executable, str(script), PACKAGE, EXCLUDED, path, str(out), *others],
+        [sys.executable, str(script), PACKAGE, EXCLUDED, str(one.path), path, str(out), *others],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -192,6 +195,7 @@ def _spark_sql(one: Pipeline, tmp_path: Path) -> None:
     )
     assert dict(lines) == {c[0]: c[3] for c in COLUMNS}
     _equal(one, feather.read_table(out))
+    assert "READ_AT\tpublic.t\t4\n" in done.stdout
     for rows in staged.values():
         assert feather.read_table(rows).sort_by("id").to_pylist() == STAGED_AND_CHANGED
 

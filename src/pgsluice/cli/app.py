@@ -17,6 +17,7 @@ import typer
 from pgsluice import __version__
 from pgsluice.cli import decode
 from pgsluice.cli.commands import (
+    at,
     capture,
     check,
     copy,
@@ -89,6 +90,7 @@ for _command in (
     decode.decode,
     copy.copy,
     verify.verify,
+    at.at,
     drop.drop,
 ):
     app.command(cls=Command, epilog=epilog(_command.__name__))(_command)

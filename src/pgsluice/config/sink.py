@@ -96,6 +96,14 @@ class SinkConfig(Section):
         """
         return ()
 
+    def location(self, namespace: str, name: str) -> str | None:
+        """The path or URL of a target's files; None: its files are not for other readers.
+
+        Args:
+            namespace, name: the target's schema and name.
+        """
+        return None
+
     def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
         """The entry of a target in the catalog of Spark's session; None: it is not registered.
 

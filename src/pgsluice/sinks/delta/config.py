@@ -105,12 +105,16 @@ class DeltaSinkConfig(SinkConfig):
         """The tables in ``merge_tables``."""
         return tuple(self.merge_tables)
 
+    def location(self, namespace: str, name: str) -> str:
+        """The table's folder or URL."""
+        return self._sink().location(namespace, name)
+
     def catalog_table(self, namespace: str, name: str) -> CatalogTable | None:
         """The table's name by ``register``."""
         if self.register_as is None:
             return None
         parts = catalog_name(self.register_as, namespace, name)
-        return CatalogTable(parts, "delta", self._sink().location(namespace, name))
+        return CatalogTable(parts, "delta", self.location(namespace, name))
 
     def lacking_for_catalog(
         self, spark: Mapping[str, str], version: str | None

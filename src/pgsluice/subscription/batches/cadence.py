@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
+from pgsluice.lsn import Lsn
 from pgsluice.spool import Cut, SubscriptionRecord
 
 HEAVY_MERGE_S = 0.5
@@ -37,25 +38,26 @@ def merge_pause_s(merge_s: float, apply_interval_s: float) -> float:
 
 
 def next_cut(
-    record: SubscriptionRecord, now: float, retention_s: float
+    record: SubscriptionRecord, position: Lsn, now: float, retention_s: float
 ) -> tuple[Cut, tuple[Cut, ...]] | None:
-    """The consistent checkpoint at the record's position, with the older ones to keep; None: the
-    tables are not all at this position.
+    """The consistent checkpoint at a position, with the older ones to keep; None: the tables are
+    not all at this position.
 
     Args:
         record: the subscription's.
+        position: the record's, or a later one up to which the server sends no more changes.
         now: seconds since 1970.
         retention_s: how long to keep older checkpoints.
     """
     active = {oid: table for oid, table in record.tables.items() if table.is_active}
     if any(
         # Behind, or copied at a point that the others have not reached.
-        not table.committed <= record.position <= table.applied_through
+        not table.committed <= position or table.applied_through < record.position
         for table in active.values()
     ):
         return None
     cut = Cut(
-        lsn=record.position,
+        lsn=position,
         made_at=now,
         versions={oid: table.version for oid, table in active.items() if table.version >= 0},
     )

@@ -87,10 +87,7 @@ class BatchResults:
                 tables.apply(work.relation_oid, self._event(table, work, result, now))
             tables.advance(end)
             self._advance_quiet_tables(tables.position, tables.record.tables)
-            cut = next_cut(tables.record, now, self.subscription.cut_retention_s)
-            if cut is not None:
-                self._last_cut = time.monotonic()
-                tables.keep_cut(*cut)
+            self._keep_cut(tables.position, now)
         self.end_deferrals()
         self._report_batch(outcomes, started)
         tables.raise_failure()
@@ -113,7 +110,8 @@ class BatchResults:
                     self._tables.apply(oid, passed)
 
     def promote_copied(self) -> None:
-        """Set copied tables without pending changes to state ``r``, even if the source is idle."""
+        """Set copied tables without pending changes to state ``r``, even if the source is idle, and
+        make a consistent checkpoint if no others have changes."""
         with self._tables.lock:
             copied = [
                 (oid, table.applied_through)
@@ -124,8 +122,20 @@ class BatchResults:
                 return
             frontier = self._reader.frontier()
             received = [oid for oid, applied_through in copied if applied_through <= frontier]
+            end = self._reader.position()  # between it and the frontier, there are no changes
             with self._tables.changing():
-                self._advance_quiet_tables(self._reader.position(), received)
+                self._advance_quiet_tables(end, received)
+                active = [t for t in self._tables.record.tables.values() if t.is_active]
+                reached = max([self._tables.position, *(table.committed for table in active)])
+                if end <= self._tables.position and reached <= frontier:
+                    self._keep_cut(reached, steady_now())
+
+    def _keep_cut(self, position: Lsn, now: float) -> None:
+        """Record a consistent checkpoint if all tables are at this position."""
+        cut = next_cut(self._tables.record, position, now, self.subscription.cut_retention_s)
+        if cut is not None:
+            self._last_cut = time.monotonic()
+            self._tables.keep_cut(*cut)
 
     def _advance_quiet_tables(self, end: Lsn, oids: Iterable[int]) -> None:
         """Advance tables without changes to a position."""
