@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from tests.soak.report import WITHOUT_SPARK, Report
+from tests.soak.report import SPOOL_IN_STORE, WITHOUT_SPARK, Report
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import Pipeline
 from tests.support.pipeline import pipeline as pipeline
 
 _IS_LOCAL = os.environ.get("PGSLUICE_SOAK_ENGINE") == "local"
+_LOCAL_RUN = """
+import sys
+import pytest
+from pgsluice.cli.app import run_command
+from tests.support.local_spark import use_local_spark
+use_local_spark(pytest.MonkeyPatch())
+sys.exit(run_command(sys.argv[1:]))
+"""
 _MERGE = os.environ.get("PGSLUICE_SOAK_MERGE")
 
 
@@ -27,6 +38,7 @@ def report(request: pytest.FixtureRequest) -> Report:
     """The page's part of the test's module: tests/soak/test_<area>.py."""
     area = request.module.__name__.rpartition("test_")[2]
     suffix = WITHOUT_SPARK if _IS_LOCAL else ""
+    suffix += ", spool in the store" if SPOOL_IN_STORE and area == "stores" else ""
     return Report(area, suffix=f"{suffix}, merge = {_MERGE}" if _MERGE else suffix)
 
 
@@ -41,3 +53,26 @@ def way_of_merging(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(request: pytest.FixtureRequest) -> None:
     """Spark; with ``PGSLUICE_SOAK_ENGINE=local``, tasks run in this process."""
     request.getfixturevalue("local_spark" if _IS_LOCAL else "spark")
+
+
+@pytest.fixture(autouse=True)
+def runs_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``PGSLUICE_SOAK_ENGINE=local``, also programs run their tasks in their own process."""
+    if _IS_LOCAL:
+        monkeypatch.setattr(Pipeline, "start", _start_locally)
+
+
+def _start_locally(
+    one: Pipeline, command: str = "run", **environment: str
+) -> subprocess.Popen[bytes]:
+    with (one.folder / "run.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LOCAL_RUN, command, str(one.path)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **environment},
+        )
+    one.processes.append(process)
+    return process

@@ -35,6 +35,8 @@ A row "merge = on_read" is of a run whose Delta tables were all merged so
 (`PGSLUICE_SOAK_MERGE=on_read`). The others used the default, which merges small tables on write.
 """
 WITHOUT_SPARK = ", without Spark"
+SPOOL_IN_STORE = os.environ.get("PGSLUICE_SOAK_SPOOL") == "store"
+"""Of the soak of stores: their rows say so."""
 COLUMNS = ("what", "figures", "shown", "seed", "took", "when, where")
 
 

@@ -2,7 +2,8 @@
 
 A proxy before the store loses answers after the store has done what it was asked for, refuses,
 hangs and is slow, every few seconds. versitygw itself is killed twice, too; ministack forgets
-everything when it ends. ``PGSLUICE_STORE_SECONDS`` is how long a test writes (60).
+everything when it ends. ``PGSLUICE_STORE_SECONDS`` is how long a test writes (60), and with
+``PGSLUICE_SOAK_SPOOL=store`` the spool lies in the store, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 from tests.pipeline.test_large import arm_tasks
 from tests.soak.chaos.fire import fight, make_tables
 from tests.soak.chaos.modes import MODES
-from tests.soak.report import Report
+from tests.soak.report import SPOOL_IN_STORE, Report
 from tests.support.databases import Database
 from tests.support.large_transaction import replicate
 from tests.support.object_stores import ObjectStore, ministack
@@ -69,6 +70,8 @@ class Troubled:
     def have(self, one: Pipeline) -> None:
         """Have a pipeline's targets there."""
         one.have_store(self.store, self.endpoint)
+        if SPOOL_IN_STORE:
+            one.have_spool_in_store(self.store, self.endpoint)
         one.storage_options |= CLIENT
         one.write()
 
