@@ -14,7 +14,7 @@ LONG   := tests/pipeline tests/docs
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test warm soak properties fuzz lint format matrix corpus bench lock clean java
+.PHONY: help env demo test warm soak properties fuzz lint format matrix corpus bench lock licences audit clean java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ lint: env ## ruff, mypy, import contracts, dead code, unused dependencies
 format: env ## rewrite to the house's format
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+
+licences: env ## the licences of all that users install; fails if one is missing or unknown
+	@$(BIN)/python scripts/licences.py
+
+audit: env ## known vulnerabilities of the locked packages, if the service can be reached
+	@$(BIN)/python scripts/audit.py
 
 matrix: env java ## the tests on PostgreSQL 10 to 18 and Python 3.11 to 3.13 (ARGS=--spark: a run on Spark 3.5 to 4.3)
 	@$(BIN)/python scripts/matrix.py $(ARGS)

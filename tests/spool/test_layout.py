@@ -115,7 +115,8 @@ def full_spool(path: Path) -> Spool:
     (spool.subscription_folder("lake") / "checkpoint").mkdir()
     request_copy(spool.subscription_folder("lake"), 5)
     write_health(path, CaptureHealth(1, CapturePhase.STREAMING, 0.0, 0.0))
-    for name in ("spark.log", "spark.log.1", "capture.json.17.tmp", *(f"{n}.tmp" for n in FILES)):
+    temporary = ("capture.json.17.tmp", *(f"{name}.tmp" for name in FILES))
+    for name in ("alerts.json", "alerts.lock", "spark.log", "spark.log.1", *temporary):
         (path / name).touch()
     return spool
 

@@ -105,7 +105,7 @@ class SlotStream:
 
         def connect() -> ReplicationConnection:
             return ReplicationConnection.connect(
-                source.dsn, source.connect_timeout_s, silence_s=source.silence_s
+                source.conninfo, source.connect_timeout_s, silence_s=source.silence_s
             )
 
         if self.has_started:

@@ -80,7 +80,7 @@ def read_source(config: Config) -> SourceView:
         ConfigError: a statement of our own publications is refused.
     """
     timeout_s = config.source.connect_timeout_s
-    with connect_sql(config.source.dsn, timeout_s=timeout_s) as connection:
+    with connect_sql(config.source.conninfo, timeout_s=timeout_s) as connection:
         with source_errors("reading the catalog"):
             catalog = source_catalog(
                 connection, with_defaults=True, for_filters=config.publications is not None

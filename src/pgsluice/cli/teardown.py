@@ -108,7 +108,7 @@ def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
 def _refuse_other_server(config: Config, identity: SpoolIdentity) -> None:
     try:
         connection = ReplicationConnection.connect(
-            config.source.dsn, config.source.connect_timeout_s
+            config.source.conninfo, config.source.connect_timeout_s
         )
     except SourceUnreachable as error:
         raise _left_there(error, config.spool.place) from error
@@ -140,7 +140,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
     source, place = config.source, config.spool.place
     try:
         with connect_sql(
-            source.dsn, timeout_s=source.connect_timeout_s, application="drop"
+            source.conninfo, timeout_s=source.connect_timeout_s, application="drop"
         ) as connection:
             with source_errors("reading the slot"):
                 slot = slot_info(connection, source.slot)

@@ -30,6 +30,13 @@ def mask_dsn(dsn: str) -> str:
     return _KEYWORD.sub(rf"\1{MASK}", dsn)
 
 
+def has_password(dsn: str) -> bool:
+    """Whether the connection string has a password."""
+    import psycopg
+
+    return "password" in psycopg.conninfo.conninfo_to_dict(dsn)
+
+
 def why_no_dsn(dsn: str) -> str | None:
     """Why libpq cannot use the connection string; this does not connect.
 

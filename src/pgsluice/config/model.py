@@ -16,8 +16,9 @@ from pydantic import AfterValidator as After
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic import model_validator as _model_validator
 
-from pgsluice.config.dsn import mask_dsn, why_no_dsn
+from pgsluice.config.dsn import has_password, mask_dsn, why_no_dsn
 from pgsluice.config.monitor import MonitorConfig
+from pgsluice.config.password_command import join_conninfo
 from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.secrets import why_no_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
@@ -120,6 +121,10 @@ class SourceConfig(Section):
 
     Attributes:
         dsn: the connection string, as libpq takes it. No message and no log shows its secrets.
+        password_command: a command of the shell that prints the password, such as a cloud's token.
+            Each process calls it before its first connection, executors included, and again when
+            the server refuses the password; default: libpq finds the password (in the dsn,
+            ``.pgpass``, a service file or ``PGPASSWORD``).
         slot: the replication slot. The first run creates it.
         publications: publications on the server. The first run creates those that are missing.
         proto_version: the version of pgoutput's protocol; default: the newest that the server
@@ -138,6 +143,7 @@ class SourceConfig(Section):
     """
 
     dsn: Dsn = Field(repr=False)
+    password_command: str | None = Field(default=None, min_length=1)
     slot: Annotated[str, After(_slot)] = "pgsluice"
     publications: tuple[Identifier, ...] = Field(default=("pgsluice",), min_length=1)
     proto_version: int | None = Field(default=None, ge=1, le=4)
@@ -156,14 +162,21 @@ class SourceConfig(Section):
         return self.silence_timeout_s or None
 
     @property
+    def conninfo(self) -> str:
+        """The connection string, with the command that prints its password if there is one."""
+        return join_conninfo(self.dsn, self.password_command)
+
+    @property
     def shown_dsn(self) -> str:
         """The connection string without its secrets."""
         return mask_dsn(self.dsn)
 
     @_model_validator(mode="after")
-    def _no_name_twice(self) -> SourceConfig:
+    def _keys_fit_each_other(self) -> SourceConfig:
         if len(set(self.publications)) < len(self.publications):
             raise ValueError('"publications" has a name twice')
+        if self.password_command is not None and has_password(self.dsn):
+            raise ValueError('has a password in "dsn", and "password_command" for another one')
         return self
 
 

@@ -11,6 +11,7 @@ _TEMPLATE = """\
 # libpq's connection string. Service files, ~/.pgpass, PG* variables and TLS options work,
 # so the password can be kept elsewhere.
 dsn = {dsn}
+# password_command = "…"     # prints the password; called again when the server refuses it
 # The replication slot: created by the first run.
 slot = {slot}
 # Publications on the server: created by the first run if they are missing.

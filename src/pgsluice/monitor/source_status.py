@@ -155,7 +155,7 @@ def ask_source(source: SourceConfig) -> SourceStatus:
     timeout_s = min(source.connect_timeout_s, _TIMEOUT_S)
     try:
         with (
-            connect_sql(source.dsn, timeout_s=timeout_s, application="status") as connection,
+            connect_sql(source.conninfo, timeout_s=timeout_s, application="status") as connection,
             source_errors("reading the slot"),
         ):
             slot = slot_info(connection, source.slot)

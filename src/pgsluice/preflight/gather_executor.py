@@ -85,7 +85,7 @@ def executor_work(config: Config, *, has_source: bool = True) -> Iterator[Execut
             tuple(shared),
             place if place.is_remote else None,
             {each.name: each.sink.model_dump(mode="json") for each in config.subscriptions},
-            config.source.dsn if has_source else None,
+            config.source.conninfo if has_source else None,
             config.source.connect_timeout_s,
         )
 

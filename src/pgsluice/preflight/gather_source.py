@@ -108,7 +108,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
     source = config.source
     with (
         connect_sql(
-            source.dsn, timeout_s=source.connect_timeout_s, application="check"
+            source.conninfo, timeout_s=source.connect_timeout_s, application="check"
         ) as connection,
         source_errors("reading the catalog"),
     ):
@@ -166,7 +166,7 @@ def _replication(source: SourceConfig) -> ReplicationFacts:
     """Try a replication connection, with IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
     try:
         with ReplicationConnection.connect(
-            source.dsn, source.connect_timeout_s, application="check"
+            source.conninfo, source.connect_timeout_s, application="check"
         ) as connection:
             system = connection.identify_system()
             return ReplicationFacts(system, connection.timeline_history(system.timeline))

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
+from pgsluice.config.password_command import join_conninfo, split_conninfo
 from pgsluice.errors import (
     PgsluiceError,
     SlotLost,
@@ -126,7 +127,9 @@ class Walsender:
         """The dsn with only the server that answered: a dsn may name several hosts, and the state
         of a slot on one server is not valid for another."""
         info = self._connection.info
-        return make_conninfo(self._dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
+        dsn, command = split_conninfo(self._dsn)
+        one = make_conninfo(dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
+        return join_conninfo(one, command)
 
     def fileno(self) -> int:
         return self.pgconn.socket

@@ -11,6 +11,7 @@ Connection strings are libpq's: service files, .pgpass, PG* variables and TLS op
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Generator
@@ -19,8 +20,13 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pgsluice.config.password_command import split_conninfo
 from pgsluice.errors import ConfigError, SourceRefused
+from pgsluice.replication.passwords import password_of
 from pgsluice.replication.refusals import refused_connection, source_errors
+from pgsluice.shown import shown
+
+logger = logging.getLogger(__name__)
 
 OLDEST_SERVER = 100000
 SILENCE_S = 150.0
@@ -133,6 +139,7 @@ def connect_sql(
 
 def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: str) -> SqlSession:
     """Connect without the settings; raises the errors of :func:`connect_sql`."""
+    dsn, command = split_conninfo(dsn)
     try:
         given: dict[str, Any] = conninfo_to_dict(dsn)
         if "service" not in given:  # its file may have them
@@ -150,19 +157,53 @@ def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: 
             "the source's dsn is not a connection string",
             hint="write it as postgresql://user@host:5432/database or host=… dbname=…",
         ) from None
-    try:
-        # Prepared statements would need the same server session behind a pooler.
-        connection = SqlSession.connect(conninfo, autocommit=True, prepare_threshold=None)
-    except psycopg.Error as error:
-        pgconn = error.pgconn  # of the attempt: with what the service file or PGUSER said
-        user, dbname = (pgconn.user, pgconn.db) if pgconn is not None else (b"", b"")
-        raise refused_connection(str(error), user.decode(), dbname.decode()) from None
+    connection = _connect(conninfo) if command is None else _connect_with(conninfo, command)
     if connection.info.server_version < OLDEST_SERVER:
         version = connection.info.server_version
         connection.close()
         raise SourceRefused(
             f"the server is PostgreSQL {version // 10000}: logical replication needs 10 or newer"
         )
+    return connection
+
+
+def _connect(conninfo: str, refused: list[str] | None = None) -> SqlSession:
+    """Connect once.
+
+    Args:
+        refused: gets the password, if the server asked for one and refused the connection.
+    """
+    try:
+        # Prepared statements would need the same server session behind a pooler.
+        return SqlSession.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        pgconn = error.pgconn  # of the attempt: with what the service file or PGUSER said
+        user, dbname = (pgconn.user, pgconn.db) if pgconn is not None else (b"", b"")
+        failure = refused_connection(str(error), user.decode(), dbname.decode())
+        if refused is not None and pgconn is not None and pgconn.used_password:
+            refused.append(user.decode())
+        raise failure from None
+
+
+def _connect_with(conninfo: str, command: str) -> SqlSession:
+    """Connect with the password that a command prints; call it again if the server refuses it."""
+    password = password_of(command)
+    refused: list[str] = []
+    try:
+        return _connect(make_conninfo(conninfo, password=password), refused)
+    except SourceRefused as error:
+        if not refused:
+            raise
+        newer = password_of(command, refused=password)
+        if newer == password:
+            hint = "password_command was called again and printed the same password"
+            raise SourceRefused(error.what, hint=hint, remedy=error.remedy) from None
+    connection = _connect(make_conninfo(conninfo, password=newer))
+    logger.info(
+        "the server refused the password of %s, and accepts the one that password_command prints "
+        "now",
+        shown(refused[0]),
+    )
     return connection
 
 

@@ -114,7 +114,7 @@ def verify(
         )
         stand = stack.enter_context(
             standing(
-                config.source.dsn,
+                config.source.conninfo,
                 barrier,
                 lambda position: _await_answer(config, subscription, options, barrier, position),
                 sessions=options.sessions,

@@ -131,7 +131,7 @@ def prepare_source(
                 if (ready := _ready(config)) is not None:
                     return ready
             connection = ReplicationConnection.connect(
-                source.dsn, source.connect_timeout_s, silence_s=source.silence_s
+                source.conninfo, source.connect_timeout_s, silence_s=source.silence_s
             )
             try:
                 return _first_start(config, sql, connection, export_snapshot, is_stopping)

@@ -196,7 +196,7 @@ def session_with_retry(
     """A session for SQL; see :func:`connect_with_retry`."""
     return connect_with_retry(
         lambda: connect_sql(
-            source.dsn, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
+            source.conninfo, timeout_s=source.connect_timeout_s, silence_s=source.silence_s
         ),
         source.connect_timeout_s,
         is_stopping,

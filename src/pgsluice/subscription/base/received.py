@@ -84,7 +84,7 @@ class ReceivedLive:
     def connect_again(self, is_stopping: IsStopping) -> None:
         """End capture's session on the server; capture then connects again."""
         with (
-            connect_sql(self._source.dsn, application="connection of capture") as connection,
+            connect_sql(self._source.conninfo, application="connection of capture") as connection,
             source_errors("ending the connection of capture"),
         ):
             pid = self._sender(connection)

@@ -145,7 +145,7 @@ class Batches:
         """
         outcomes = self._run_works(batch.works)
         while lacking := [outcome for outcome in outcomes if lacks_bounds(outcome)]:
-            works, refused = find_bounds(self._config.source.dsn, batch.tables, lacking)
+            works, refused = find_bounds(self._config.source.conninfo, batch.tables, lacking)
             done = [outcome for outcome in outcomes if not lacks_bounds(outcome)]
             outcomes = [*done, *refused, *self._run_works(works)]
         return outcomes

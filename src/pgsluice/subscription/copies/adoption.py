@@ -102,7 +102,7 @@ class Adoption:
         counts: CopyCounts,
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._dsn = config.source.dsn
+        self._dsn = config.source.conninfo
         self._subscription = subscription
         self._task = task
         self._counts = counts

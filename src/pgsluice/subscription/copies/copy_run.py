@@ -232,7 +232,7 @@ class CopyRun:
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
         return CopyTables(
-            self._site.config.source.dsn,
+            self._site.config.source.conninfo,
             snapshot,
             Spool.open(self._site.config.spool.place).identity.spool_id,
             sink_options(self._settings),

@@ -79,7 +79,7 @@ def read_source(
         if (table := site.tables.get(oid)) is not None and table.partitions.gone_bounds
     }
     with (
-        connect_sql(site.config.source.dsn) as connection,
+        connect_sql(site.config.source.conninfo) as connection,
         source_errors("looking at the tables to copy"),
     ):
         now = {table.facts.oid: table for table in site.looks.source_tables(connection)}

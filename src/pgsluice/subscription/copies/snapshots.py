@@ -60,7 +60,7 @@ def copy_snapshot(
         SourceUnreachable, SourceRefused, SpoolFull: no snapshot can be taken now; a later attempt
             may succeed.
     """
-    dsn, counts = site.config.source.dsn, site.counts
+    dsn, counts = site.config.source.conninfo, site.counts
     if site.looks.has_aware_streams:
         return new_snapshot(dsn, counts, oids, stop.is_set)
     return behind_partitions(dsn, counts, oids, site.received, stop.is_set)

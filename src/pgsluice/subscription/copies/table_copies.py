@@ -95,7 +95,7 @@ class TableCopies:
                 thread.raise_error()
         if stop.is_set():
             return
-        self._site.pending.ask_for_locks(self._site.config.source.dsn)
+        self._site.pending.ask_for_locks(self._site.config.source.conninfo)
         if not self.waiting():
             return
         for run in self._free_runs(stop):
@@ -135,7 +135,7 @@ class TableCopies:
         pending = self._site.pending
         while pending.locked() and time.monotonic() < self._waits_until and not stop.is_set():
             time.sleep(_POLL_S)
-            pending.ask_for_locks(self._site.config.source.dsn)
+            pending.ask_for_locks(self._site.config.source.conninfo)
             self._copy_waiting(None, stop)
 
     def _copy_waiting(self, first: Snapshot | None, stop: threading.Event) -> None:

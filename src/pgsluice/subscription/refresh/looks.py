@@ -92,7 +92,7 @@ class CatalogLooks:
         with (
             self._lock,
             self._tables.looking() as is_needed,
-            connect_sql(self._config.source.dsn, application="look") as connection,
+            connect_sql(self._config.source.conninfo, application="look") as connection,
             source_errors("looking for tables"),
         ):
             connection.execute(LIMITS)

@@ -32,7 +32,7 @@ class TargetComments:
     """The comments of a subscription's targets, as far as this run has compared them."""
 
     def __init__(self, config: Config) -> None:
-        self._dsn = config.source.dsn
+        self._dsn = config.source.conninfo
         self._spool = config.spool.place
         self._compared: dict[int, tuple[int, TableComments]] = {}
         self._logged: dict[int, str] = {}

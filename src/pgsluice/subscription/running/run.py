@@ -248,7 +248,9 @@ def _flush_lsn(config: Config) -> Lsn:
     from pgsluice.replication import connect_sql, source_errors
 
     with (
-        connect_sql(config.source.dsn, timeout_s=config.source.connect_timeout_s) as connection,
+        connect_sql(
+            config.source.conninfo, timeout_s=config.source.connect_timeout_s
+        ) as connection,
         source_errors("asking for the server's flush LSN"),
     ):
         return flush_lsn(connection)

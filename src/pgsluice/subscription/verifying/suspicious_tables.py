@@ -162,7 +162,7 @@ class SuspiciousTables:
         with (
             BarrierOwner(folder, titles) as barrier,
             standing(
-                self._config.source.dsn,
+                self._config.source.conninfo,
                 barrier,
                 lambda position: answer_at(position, barrier),
                 sessions=1,

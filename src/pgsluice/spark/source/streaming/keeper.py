@@ -86,7 +86,7 @@ class CaptureKeeper:
             return
         table, source = self._options.table, self._config.source
         with (
-            connect_sql(source.dsn, timeout_s=source.connect_timeout_s) as connection,
+            connect_sql(source.conninfo, timeout_s=source.connect_timeout_s) as connection,
             source_errors("publishing the stream's table"),
         ):
             # A slot that others made may be older than publications that are made now: capture
