@@ -296,7 +296,6 @@ def test_all_mistakes_are_reported_together() -> None:
     ("line", "expected"),
     [
         ('adopt = true\nmode = "changelog"', '"adopt" and "deleted_column" need mode = "current"'),
-        ('mode = "history"', '"mode" = "history": only the modes "current" and "changelog" are'),
         (
             'publications = ["p"]',
             "names publications of the section [publications], which",

@@ -39,6 +39,7 @@ from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
 from pgsluice.testing.sink_deleted import DeletedRowsContract
+from pgsluice.testing.sink_history import HistoryContract
 from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
@@ -54,6 +55,7 @@ class TestContract(
     StagedChangesContract,
     LogContract,
     DeletedRowsContract,
+    HistoryContract,
 ):
     @pytest.fixture
     def sink(self, merge: Any, s3_store: ObjectStore, tmp_path: Path) -> Sink:

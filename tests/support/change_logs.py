@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 
 def query(position: int) -> str:
     """The page's query of ``orders_log``, for another position."""
-    text = _block("query", "sql")
+    text = block("query", "sql")
     assert text.count(_POSITION) == 1
     return text.replace(_POSITION, str(position))
 
@@ -33,7 +33,7 @@ def by_query(log: pa.Table, position: int) -> Rows:
 def by_loop(log: pa.Table, key: list[str], position: int) -> Rows:
     """A table at a position, by the page's loop in Polars."""
     names: dict[str, Any] = {}
-    exec(_block("loop", "python"), names)
+    exec(block("loop", "python"), names)
     frame = pl.from_arrow(log)
     found: list[dict[str, Any]] = names["rebuild"](frame, key, position).to_dicts()
     return sorted(found, key=_order)
@@ -43,7 +43,8 @@ def _order(row: dict[str, Any]) -> str:
     return repr([*row.values()])
 
 
-def _block(mark: str, language: str) -> str:
+def block(mark: str, language: str) -> str:
+    """The page's code after a comment with this mark."""
     found = re.findall(rf"<!-- {mark} -->\n```{language}\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     assert len(found) == 1, mark
     return str(found[0])

@@ -61,13 +61,17 @@ class Events:
 
     def after(self, first: int) -> Events:
         """The changes from index ``first`` on; ``rows`` does not change."""
+        return self.between(first, len(self.actions))
+
+    def between(self, first: int, end: int) -> Events:
+        """The changes from index ``first`` up to ``end``, without it; ``rows`` does not change."""
         return Events(
-            actions=self.actions[first:],
+            actions=self.actions[first:end],
             rows=self.rows,
-            row_index=self.row_index[first:],
+            row_index=self.row_index[first:end],
             absent=self.absent,
             old_keys=self.old_keys,
-            old_key_index=self.old_key_index[first:],
+            old_key_index=self.old_key_index[first:end],
         )
 
 

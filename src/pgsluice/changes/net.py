@@ -25,7 +25,9 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from pgsluice.changes.carried import filled_rows, no_source, taken
 from pgsluice.changes.events import Events, commit_times, first_places, join_runs, whole_columns
+from pgsluice.changes.history.columns import Closings
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
 from pgsluice.changes.truncates import Place
 from pgsluice.changes.unique import UnprovedKeys, follow_unproved
@@ -40,9 +42,6 @@ from pgsluice.columnar.changes import (
     Mask,
     RelationChanges,
 )
-from pgsluice.errors import TableError
-from pgsluice.schema_rules import copied_again
-from pgsluice.sql import quote_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,17 @@ class ChangeCounts:
     updates: int = 0
     deletes: int = 0
     truncates: int = 0
+
+    @classmethod
+    def of(cls, actions: Bytes) -> ChangeCounts:
+        """Count actions."""
+        count = np.bincount(actions, minlength=256)
+        return cls(
+            inserts=int(count[INSERT]),
+            updates=int(count[UPDATE]),
+            deletes=int(count[DELETE]),
+            truncates=int(count[TRUNCATE]),
+        )
 
     @property
     def total(self) -> int:
@@ -95,6 +105,8 @@ class NetChanges:
         whole_rows: updates and deletes of a table without a key, by their whole old rows. They are
             applied instead of everything else, except ``truncated``, which leaves none; None: the
             table has a key, or only gets rows.
+        closings: of a history, whose ``rows`` are versions, several of a key, and whose
+            ``deletes`` are the keys of versions that are closed (:mod:`.history.versions`); else None.
     """
 
     schema: pa.Schema
@@ -114,6 +126,7 @@ class NetChanges:
     unproved: UnprovedKeys | None = None
     marked: Mask | None = None
     whole_rows: WholeRows | None = None
+    closings: Closings | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -199,7 +212,7 @@ def net_changes(
         begins = first_places(changes, missing)
     added = {name: (value, begins.get(name)) for name, value in missing.items()}
     events = join_runs(changes, schema, key, added, truncates)
-    counts = _counts(events.actions)
+    counts = ChangeCounts.of(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))
     if truncated:
@@ -253,16 +266,6 @@ def net_changes(
     )
 
 
-def _counts(actions: Bytes) -> ChangeCounts:
-    count = np.bincount(actions, minlength=256)
-    return ChangeCounts(
-        inserts=int(count[INSERT]),
-        updates=int(count[UPDATE]),
-        deletes=int(count[DELETE]),
-        truncates=int(count[TRUNCATE]),
-    )
-
-
 def _without_key(
     events: Events,
     schema: pa.Schema,
@@ -275,10 +278,10 @@ def _without_key(
     index = events.row_index[events.row_index >= 0]
     for name, mask in events.absent.items():
         if mask[index].any():
-            raise _no_source(table, name, int(np.count_nonzero(mask[index])))
+            raise no_source(table, name, int(np.count_nonzero(mask[index])))
     skipped = 0
     if whole is None:
-        columns = [_taken(column, index) for column in events.rows.columns]
+        columns = [taken(column, index) for column in events.rows.columns]
         rows = pa.Table.from_arrays(columns, schema=events.rows.schema)
     else:
         balance = whole.balance(np.zeros_like(whole.needed) if truncated else None)
@@ -353,74 +356,10 @@ class _Sources:
 
     def fill(self, schema: pa.Schema) -> tuple[pa.Table, dict[str, Mask]]:
         """The final rows, with masks of the values that have to come from the target."""
-        own_rows = self.events.row_index[self.final]
-        columns: list[pa.ChunkedArray] = []
-        absent: dict[str, Mask] = {}
-        for field in schema:
-            mask = self.events.absent.get(field.name)
-            index = own_rows
-            if mask is not None and mask[own_rows].any():
-                index = self._carried(field.name, mask, own_rows)
-                if (index < 0).any():
-                    absent[field.name] = index < 0
-                    index = np.where(index < 0, own_rows, index)
-            columns.append(_taken(self.events.rows.column(field.name), index))
-        nullable = pa.schema([field.with_nullable(True) for field in schema])
-        return pa.Table.from_arrays(columns, schema=nullable), absent
+        return filled_rows(self.events, self.lineages, self.final, schema, self.table)
 
     def rekeyed(self, inserted: Mask) -> tuple[Int64s, Int64s]:
         """The final rows that exist only if the target has a row with another key, and that key."""
         origin = self.lineages.origin[self.lineages.of_change[self.final]]
         rekeyed = np.flatnonzero(~inserted & (origin != self.keys.after[self.final]))
         return rekeyed, origin[rekeyed]
-
-    def _carried(self, name: str, mask: Mask, own_rows: Int64s) -> Int64s:
-        """For each final row, the row of the batch that has its value; -1: the target's row.
-
-        Each change with a value of the column, and each INSERT and DELETE, is a mark. The value
-        comes from the last mark in the row's lineage; without a mark, from the target.
-        """
-        wanted = mask[own_rows]
-        events, of_change = self.events, self.lineages.of_change
-        chosen = np.zeros(len(self.lineages.origin), np.bool_)
-        chosen[of_change[self.final[wanted]]] = True
-        changes = np.flatnonzero(chosen[of_change])
-        changes = changes[np.argsort(of_change[changes], kind="stable")]
-        lineage, action = of_change[changes], events.actions[changes]
-        # A DELETE has row -1: the mask's last element is read for it and then ignored.
-        carries = (action != DELETE) & ~mask[events.row_index[changes]]
-        indexes = np.arange(len(changes))
-        last_mark = np.maximum.accumulate(np.where(carries | (action != UPDATE), indexes, -1))
-        ends = np.flatnonzero(np.append(lineage[1:] != lineage[:-1], True))
-        starts = np.append(0, ends[:-1] + 1)
-        mark = last_mark[ends]
-        inside = mark >= starts
-        from_batch = inside & carries[mark]
-        from_target = ~inside & (self.lineages.origin[lineage[ends]] >= 0)
-        if not (from_batch | from_target).all():
-            count = int(np.count_nonzero(~(from_batch | from_target)))
-            raise _no_source(self.table, name, count)
-        source = np.empty(len(self.lineages.origin), np.int64)
-        source[lineage[ends]] = np.where(from_batch, events.row_index[changes][mark], -1)
-        result = own_rows.copy()
-        result[wanted] = source[of_change[self.final[wanted]]]
-        return result
-
-
-def _taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
-    """As ``column.take``, but returns the column itself if all of it is taken in order (a batch of
-    inserts)."""
-    if len(index) == len(column) and bool((index[1:] > index[:-1]).all()):
-        return column
-    return column.take(pa.array(index))
-
-
-def _no_source(table: str, column: str, count: int) -> TableError:
-    return TableError(
-        f"{count} inserted row(s) of {table} have no value of column {column!r}",
-        hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, so that the server"
-        f" sends large values with every change, then {copied_again(table)}",
-        table=table,
-        column=column,
-        count=count,
-    )

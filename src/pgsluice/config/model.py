@@ -267,7 +267,8 @@ class SubscriptionConfig(Section):
     Attributes:
         name: it names the subscription's folder in the spool.
         publications: names of pgsluice's own publications; default: everything that the slot sends.
-        mode: what targets have: the ``current`` rows, or every change as a row (``changelog``).
+        mode: what targets have: the ``current`` rows, every change as a row (``changelog``), or
+            every version of a row (``history``).
         enabled: whether ``pgsluice run`` runs the subscription.
         copy_data: whether a table begins with an initial copy. Without one, changes of rows that
             are older than the subscription are skipped.
@@ -301,7 +302,8 @@ class SubscriptionConfig(Section):
         json_as: the target's type for json and jsonb.
         on_unrepresentable: what happens to a value that its column cannot hold.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
-        change_column_prefix: what the names of a change log's change columns begin with.
+        change_column_prefix: what the names of the columns begin with that a change log or a
+            history has beside those of the table.
         deleted_column: deleted rows stay, with the time of their delete in this column.
     """
 
@@ -340,7 +342,7 @@ class SubscriptionConfig(Section):
     @_model_validator(mode="after")
     def _keys_fit_each_other(self) -> SubscriptionConfig:
         if self.mode == "current" and self.change_column_prefix != "_":
-            raise ValueError('"change_column_prefix" needs mode = "changelog"')
+            raise ValueError('"change_column_prefix" needs mode = "changelog" or "history"')
         chosen = [*self.types, *self.mask, *self.exclude]
         if twice := next((name for name in chosen if chosen.count(name) > 1), None):
             raise ValueError(

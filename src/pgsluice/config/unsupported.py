@@ -28,11 +28,6 @@ def _is_not(*known: object) -> Callable[[Any], bool]:
 UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
     SubscriptionConfig: (
         (
-            "mode",
-            _is_not("current", "changelog"),
-            'only the modes "current" and "changelog" are supported yet',
-        ),
-        (
             "types",
             lambda types: any(not _NUMERIC.match(name) for name in types.values()),
             'only "string", "double" and "decimal(p,s)", for numeric columns, are supported yet',

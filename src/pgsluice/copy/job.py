@@ -24,6 +24,7 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.history_fence import refuse_history
 from pgsluice.sinks.marking_fence import refuse_deleted_column
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
 from pgsluice.sinks.writers import table_writer
@@ -146,6 +147,8 @@ class CopyTables:
         ends_at = time.monotonic() + _TABLE_S
         try:
             table = self._table(work)
+            if self.options.mode.history is not None:
+                refuse_history(table, self.options.mode.history)
             if self.options.mode.deleted_column is not None:
                 refuse_deleted_column(table, self.options.mode.deleted_column)
             _refuse_without_columns(work, table)

@@ -45,8 +45,9 @@ class CopyRenamed:
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
-        if self.options.mode.log is not None:  # it stays under its old name; another one begins
-            return None
+        mode = self.options.mode
+        if mode.log is not None or mode.history is not None:
+            return None  # it stays under its old name; another one begins
         oid, record = work
         old, sink = record.old_target, make_sink(self.sink)
         assert old is not None
@@ -64,8 +65,8 @@ class CopyRenamed:
             record.claim.predecessor_oids,
             record.claim.any_source,
         )
-        mode = self.options.mode_of(*record.target_name)
-        identity = TargetIdentity(self.spool_id, oid, record.copy_number, mode)
+        has = self.options.mode_of(*record.target_name)
+        identity = TargetIdentity(self.spool_id, oid, record.copy_number, has)
         # In two halves: deltalake must not be asked for rows from inside of its own writing.
         writer = TableWriter(sink, table, identity)
         staged = writer.stage_load(content.rows, record.committed)

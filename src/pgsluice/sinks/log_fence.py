@@ -13,11 +13,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pgsluice.changes.change_log import LogColumns
-from pgsluice.errors import ParkReason, TableError
+from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
-from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import holds
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
@@ -27,6 +25,7 @@ from pgsluice.sinks.contract import (
     TargetTable,
 )
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.joined_columns import joined_columns, with_columns
 
 
 class LogWriter(TableWriter):
@@ -147,7 +146,7 @@ class LogWriter(TableWriter):
 
     def _stage(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write rows with some of the log's columns, invisible to readers."""
-        whole = (_with_columns(batch, schema) for batch in rows)
+        whole = (with_columns(batch, schema) for batch in rows)
         with self._opened.naming_disk_trouble():
             return self._opened.handle.stage_rows(schema, whole)
 
@@ -170,53 +169,4 @@ class LogWriter(TableWriter):
         existing = handle.schema()
         if existing is None or self._has_other_rows():
             return now
-        fields = {field.name: field for field in existing}
-        names = {name.casefold(): name for name in fields}
-        for field in now:
-            other = names.setdefault(field.name.casefold(), field.name)
-            if other != field.name:
-                raise TableError(
-                    f"column {field.name!r} of {title} differs from {other!r} in its change log at "
-                    f"{handle.location} only by upper and lower case",
-                    hint=_another_log(title),
-                    table=title,
-                    column=field.name,
-                    reason=ParkReason.COLUMNS,
-                )
-            have = fields.setdefault(field.name, field.with_nullable(True))
-            if holds(have.type, field.type):
-                continue
-            if not _is_wider(field.type, have.type):
-                raise TableError(
-                    f"column {field.name!r} of {title} is {field.type} now: its change log at "
-                    f"{handle.location} has {have.type}",
-                    hint=_another_log(title),
-                    table=title,
-                    column=field.name,
-                    reason=ParkReason.COLUMNS,
-                )
-            fields[field.name] = have.with_type(field.type)
-        return pa.schema(list(fields.values()))
-
-
-def _another_log(title: str) -> str:
-    return f"move the log away, which keeps its rows, and begin another one: {copy_again(title)}"
-
-
-def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether a rewritten column can have its old values in the new type."""
-    are_whole = pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow)
-    return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
-
-
-def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with all of these columns; those that they lack are NULL."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(len(batch), field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return joined_columns(existing, now, title, handle.location)

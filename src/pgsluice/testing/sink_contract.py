@@ -13,6 +13,7 @@ from pgsluice.testing.sink_changes import ChangesContract
 from pgsluice.testing.sink_columns import ColumnsContract
 from pgsluice.testing.sink_copies import CopiesContract
 from pgsluice.testing.sink_deleted import DeletedRowsContract
+from pgsluice.testing.sink_history import HistoryContract
 from pgsluice.testing.sink_keys import KeysContract
 from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
@@ -33,5 +34,6 @@ class SinkContract(
     LogContract,
     DeletedRowsContract,
     WholeRowsContract,
+    HistoryContract,
 ):
     """The tests of every sink; see :mod:`pgsluice.sinks.contract`."""

@@ -94,11 +94,11 @@ class ArrowRows:
 
 @dataclass(frozen=True, slots=True)
 class UndeletedRows:
-    """The rows of a target that keeps deleted rows, without these.
+    """The rows of a target that keeps rows from before, without these.
 
     Attributes:
         rows: all rows.
-        deleted_column: the column with the time of the delete.
+        deleted_column: the column that is NULL only in rows that the source has.
     """
 
     rows: TargetRows

@@ -52,9 +52,10 @@ from pgsluice.sinks.lake.copied_rows import (
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.history.merge import merge_of
 from pgsluice.sinks.lake.key_index import KeyIndex
 from pgsluice.sinks.lake.key_scan import KeyScan, gone_rows
-from pgsluice.sinks.lake.net_merge import FindsKeys, NetMerge, Rewrites, first_rows
+from pgsluice.sinks.lake.net_merge import FindsKeys, Rewrites, first_rows
 from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
@@ -102,6 +103,7 @@ class DeltaHandle(TableHandle):
         self._way = way
         self._index: KeyIndex | None = None
         self._bytes_written = 0
+        self._prefix = staging.PREFIX
 
     @property
     def location(self) -> str:
@@ -155,7 +157,8 @@ class DeltaHandle(TableHandle):
         schema = self.target_types(self._table.schema)
         copied = CopiedRows(rows, schema, self._table.title)
         index = self._index_with(schema)
-        staged = staging.stage(self._snapshot.folder, schema, copied, index)
+        folder = self._snapshot.folder
+        staged = staging.stage(folder, schema, copied, index, prefix=self._prefix)
         if index is not None and self._way_with([staged]) != "on_read":
             index.drop(staging.staged_files([staged]))
         return staged
@@ -191,8 +194,8 @@ class DeltaHandle(TableHandle):
         return True
 
     def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        folder = self._snapshot.folder
-        return staging.stage(folder, schema, CopiedRows(rows, schema, self._table.title))
+        folder, copied = self._snapshot.folder, CopiedRows(rows, schema, self._table.title)
+        return staging.stage(folder, schema, copied, prefix=self._prefix)
 
     @attempt()
     def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
@@ -259,12 +262,8 @@ class DeltaHandle(TableHandle):
             return self._create(changes, position)
         began = time.monotonic()
         refuse_unknown_rules(self._snapshot, self._table.title)
-        merge = NetMerge(
-            self._snapshot,
-            self._keys_of(changes),
-            self._table.title,
-            rewrites=self._rewrites(),
-        )
+        index, rewrites = self._keys_of(changes), self._rewrites()
+        merge = merge_of(changes, self._snapshot, index, self._table.title, rewrites=rewrites)
         merged = merge.apply(changes, searches_new=self._searches_new)
         actions, self._bytes_written = actions_of(self._snapshot, merged.edit)
         metrics = {

@@ -9,6 +9,7 @@ from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
 from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.history.handle import DeltaHistoryHandle
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.snapshot import no_table
@@ -68,6 +69,8 @@ class DeltaSink:
             way = "on_read" if was_merged_on_read(snapshot.configuration) else "on_write"
         if identity.mode.log is not None:
             return DeltaHandle(self, table, identity, snapshot, "on_write")
+        if identity.mode.history is not None and not (is_there and has_rules_of_others(snapshot)):
+            return DeltaHistoryHandle(self, table, identity, snapshot, way)
         is_ruled = is_there and way == "on_write" and has_rules_of_others(snapshot)
         kind = RuledHandle if is_ruled else DeltaHandle
         return kind(self, table, identity, snapshot, way)

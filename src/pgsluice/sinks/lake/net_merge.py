@@ -87,6 +87,7 @@ class NetMerge:
         self._table = table
         self._rewrites = rewrites
         self._dead: dict[str, BitMap] = {}
+        self._prefix = staging.PREFIX
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """Write the files of changes, without a commit.
@@ -111,7 +112,7 @@ class NetMerge:
         Args:
             net: net changes with a key.
         """
-        lacking, sources = 0, _Live.joined([])
+        lacking, sources = 0, Live.joined([])
         if len(net.rekeyed):
             before, sources = len(net.rows), self._live(_keys(net.source_keys, net))
             net, row_of_source = resolve_keys(net, sources.has(len(net.source_keys)))
@@ -157,24 +158,24 @@ class NetMerge:
         )
         rows = with_all_columns(whole.added(balance), self._snapshot.schema)
         gone = live.where(first_of_each(live.wanted, balance.taken))
-        self._append(_NewRows(len(rows), rows.to_batches()), merged, self._bury(gone, merged))
+        self._append(NewRows(len(rows), rows.to_batches()), merged, self._bury(gone, merged))
         return merged
 
-    def _equal(self, whole: WholeRows, needed: Indexes) -> _Live:
+    def _equal(self, whole: WholeRows, needed: Indexes) -> Live:
         """For each row of changes, so many live rows that are equal to it."""
         snapshot, wanted = self._snapshot, np.flatnonzero(needed)
         unread = (file for name, file in snapshot.files.items() if name not in self._dead)
         fetch_vectors(snapshot.folder, unread)
         values = whole.values.take(pa.array(wanted))
         found = self._index.find(snapshot.files.values(), values)
-        live = _Live.joined([*equal_rows(snapshot, found, self._dead_rows, values, needed[wanted])])
+        live = Live.joined([*equal_rows(snapshot, found, self._dead_rows, values, needed[wanted])])
         return replace(live, wanted=wanted[live.wanted])
 
     def append(self, net: NetChanges) -> Merged:
         """Write the files of changes that only add rows, without a commit."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
         rows = with_all_columns(net.rows, self._snapshot.schema)
-        self._append(_NewRows(len(rows), rows.to_batches()), merged)
+        self._append(NewRows(len(rows), rows.to_batches()), merged)
         return merged
 
     def replace(self, net: NetChanges) -> Merged:
@@ -183,10 +184,10 @@ class NetMerge:
         merged.edit.gone += self._snapshot.files
         return merged
 
-    def _live(self, keys: pa.Table) -> _Live:
+    def _live(self, keys: pa.Table) -> Live:
         """The live rows with these keys."""
         parts = []
-        found = [*self._index.find(self._snapshot.files.values(), keys)]
+        found = [*self._index.find(self._files(), keys)]
         unread = (file for file, _ in found if file.name not in self._dead)
         fetch_vectors(self._snapshot.folder, unread)
         for file, hits in found:
@@ -194,11 +195,9 @@ class NetMerge:
                 hits = _without_dead(hits, self._dead_rows(file))
             if len(hits.rows):
                 parts.append((file, hits))
-        return _Live.joined(parts)
+        return Live.joined(parts)
 
-    def _whole_rows(
-        self, net: NetChanges, givers: _Live, is_kept: npt.NDArray[np.bool_]
-    ) -> _NewRows:
+    def _whole_rows(self, net: NetChanges, givers: Live, is_kept: npt.NDArray[np.bool_]) -> NewRows:
         """The rows to write, with all columns of the table.
 
         Values that are missing in the changes are taken from the target's row: values that were not
@@ -220,10 +219,10 @@ class NetMerge:
         is_alone[givers.wanted] = False
         alone = rows.filter(pa.array(is_alone))
         count = len(alone) + len(givers.wanted)
-        return _NewRows(count, chain(alone.to_batches(), self._filled(rows, lacking, givers)))
+        return NewRows(count, chain(alone.to_batches(), self._filled(rows, lacking, givers)))
 
     def _filled(
-        self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: _Live
+        self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: Live
     ) -> Iterator[pa.RecordBatch]:
         """The rows that take values from other rows, in the order of those rows.
 
@@ -242,7 +241,7 @@ class NetMerge:
                     filled = with_values(filled, name, lacks[some], given)
                 yield from filled.combine_chunks().to_batches()
 
-    def _bury(self, hits: _Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
+    def _bury(self, hits: Live, merged: Merged) -> list[tuple[DataFile, BitMap]]:
         """Add rows to their files' deletion vectors; files without live rows are removed.
 
         Files to rewrite are also removed; they are returned with their deleted rows.
@@ -275,12 +274,16 @@ class NetMerge:
         folder = self._snapshot.folder
         return sum(
             file.rows(folder) - (0 if file.vector is None else file.vector.cardinality)
-            for file in self._snapshot.files.values()
+            for file in self._files()
         )
+
+    def _files(self) -> Iterable[DataFile]:
+        """The files that may have a row of a key."""
+        return self._snapshot.files.values()
 
     def _append(
         self,
-        rows: _NewRows,
+        rows: NewRows,
         merged: Merged,
         rewritten: Sequence[tuple[DataFile, BitMap]] = (),
     ) -> None:
@@ -291,7 +294,9 @@ class NetMerge:
         kept = live_batches(folder, rewritten, schema)
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
-        merged.edit.new += staging.write_files(folder, schema, copied, self._index)
+        merged.edit.new += staging.write_files(
+            folder, schema, copied, self._index, prefix=self._prefix
+        )
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
@@ -313,7 +318,7 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _NewRows:
+class NewRows:
     """Rows for new files.
 
     Attributes:
@@ -326,7 +331,7 @@ class _NewRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class Live:
     """n live rows with wanted keys.
 
     Attributes:
@@ -342,7 +347,7 @@ class _Live:
     rows: Indexes
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[DataFile, Hits]]) -> _Live:
+    def joined(cls, parts: Sequence[tuple[DataFile, Hits]]) -> Live:
         """Join the hits of files."""
         nothing = [np.empty(0, np.int64)]
         return cls(
@@ -352,20 +357,20 @@ class _Live:
             np.concatenate(nothing + [hits.rows for _, hits in parts]),
         )
 
-    def and_others(self, others: _Live) -> _Live:
+    def and_others(self, others: Live) -> Live:
         """Combine these and other rows, which may have the same wanted keys."""
-        return _Live(
+        return Live(
             [*self.files, *others.files],
             np.concatenate([self.wanted, others.wanted]),
             np.concatenate([self.file_of, others.file_of + len(self.files)]),
             np.concatenate([self.rows, others.rows]),
         )
 
-    def by_place(self) -> _Live:
+    def by_place(self) -> Live:
         """The same rows, sorted by file and row number; one for each key."""
         _, first = np.unique(self.wanted, return_index=True)
         order = first[np.lexsort((self.rows[first], self.file_of[first]))]
-        return _Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
+        return Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
 
     def count(self, wanted: int) -> Indexes:
         """How many rows each of so many wanted keys has."""
@@ -377,11 +382,11 @@ class _Live:
         found[self.wanted] = True
         return found
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> _Live:
+    def where(self, mask: npt.NDArray[np.bool_]) -> Live:
         """Some of the rows."""
-        return _Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
+        return Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
 
-    def among(self, start: int, end: int) -> _Live:
+    def among(self, start: int, end: int) -> Live:
         """The rows of some wanted keys."""
         return self.where((self.wanted >= start) & (self.wanted < end))
 

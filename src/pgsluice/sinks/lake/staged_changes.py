@@ -22,8 +22,9 @@ from pyroaring import BitMap
 from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import Applied, StagedChanges
 from pgsluice.sinks.lake.edit import Edit, bytes_of
+from pgsluice.sinks.lake.history.merge import merge_of
 from pgsluice.sinks.lake.key_index import KeyIndex, with_sidecars
-from pgsluice.sinks.lake.net_merge import Merged, NetMerge
+from pgsluice.sinks.lake.net_merge import Merged
 from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
 from pgsluice.sinks.lake.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
 from pgsluice.sinks.lake.vectors import DeadRows
@@ -52,7 +53,7 @@ def stage_changes(
     for net in pieces:
         versions.key = net.key
         versions.index = index_of(net)
-        merge = NetMerge(versions.last, versions.index, table, rewrites="nothing")
+        merge = merge_of(net, versions.last, versions.index, table, rewrites="nothing")
         versions.add(merge.apply(net, searches_new=searches_new))
     versions.rewrite(SHARE_OF_DEAD if keeps_vectors else 0.0)
     return versions.staged()
@@ -68,14 +69,32 @@ def joined_edit(
         keeps_vectors: deleted rows stay in their files; otherwise these files are rewritten.
     """
     share = _Share.joined([_Share.decode(part.payload) for part in staged])
-    files = {**snapshot.files, **{file.name: file for file in share.new}}
-    gone = share.gone | {
-        name for name, rows in share.dead.items() if len(rows) == files[name].rows(snapshot.folder)
+    return edit_of(snapshot, share.new, share.gone, share.dead, keeps_vectors=keeps_vectors)
+
+
+def edit_of(
+    snapshot: Snapshot,
+    new: Sequence[NewFile],
+    gone: set[str],
+    dead: Mapping[str, BitMap],
+    *,
+    keeps_vectors: bool,
+) -> Edit:
+    """The edit that adds files, and removes files and rows.
+
+    Args:
+        gone: files of the version, without live rows.
+        dead: the deleted rows of files of the version, and of new files.
+        keeps_vectors: see :func:`joined_edit`.
+    """
+    files = {**snapshot.files, **{file.name: file for file in new}}
+    gone = gone | {
+        name for name, rows in dead.items() if len(rows) == files[name].rows(snapshot.folder)
     }
     edit = Edit(
         [name for name in snapshot.files if name in gone],
-        {name: rows for name, rows in share.dead.items() if name not in gone},
-        [file for file in share.new if file.name not in gone],
+        {name: rows for name, rows in dead.items() if name not in gone},
+        [file for file in new if file.name not in gone],
     )
     if keeps_vectors or not edit.dead:
         return edit
@@ -84,7 +103,7 @@ def joined_edit(
     gone |= edit.dead.keys()
     return Edit(
         [name for name in snapshot.files if name in gone],
-        new=[*(file for file in share.new if file.name not in gone), *written],
+        new=[*(file for file in new if file.name not in gone), *written],
     )
 
 

@@ -48,6 +48,8 @@ _UNCOMPRESSED_BYTES = 512 * 2**20
 """A larger row, in bytes, is not compressed: that would need a third copy of it in memory."""
 _GIVEN_BACK_BYTES = 16 * 2**20
 """After this many bytes of rows, a worker returns free memory; allocating it again takes time."""
+PREFIX = "part"
+"""What the names of data files begin with, as those of other writers of lakes do."""
 _LONGEST_BOUND = 32
 """The number of characters of a text that is recorded as a file's smallest or largest value."""
 _INDEXED_COLUMNS = 32
@@ -67,7 +69,12 @@ class TakesKeys(Protocol):
 
 
 def stage(
-    folder: Folder, schema: pa.Schema, rows: CopiedRows, index: TakesKeys | None = None
+    folder: Folder,
+    schema: pa.Schema,
+    rows: CopiedRows,
+    index: TakesKeys | None = None,
+    *,
+    prefix: str = PREFIX,
 ) -> StagedRows:
     """Write rows as files of about TARGET_FILE_BYTES.
 
@@ -75,9 +82,10 @@ def stage(
         folder: the table's; it need not exist.
         schema: the rows' columns, in the table's types.
         index: gets the keys.
+        prefix: what the files' names begin with.
     """
     with attempt():
-        files = write_files(folder, schema, rows, index)
+        files = write_files(folder, schema, rows, index, prefix=prefix)
         folder.settle()
     return StagedRows(
         rows=rows.rows,
@@ -106,18 +114,21 @@ def write_files(
     schema: pa.Schema,
     rows: Iterable[pa.RecordBatch],
     index: TakesKeys | None = None,
+    *,
+    prefix: str = PREFIX,
 ) -> list[NewFile]:
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
         folder: the table's; the files are durable after its ``settle``.
         index: gets the keys of each file.
+        prefix: what the files' names begin with.
     """
     batches = filter(len, rows)
     written: list[NewFile] = []
     following = list(islice(batches, 1))
     while following:
-        file, keys = _write_file(folder, schema, following, batches, index)
+        file, keys = _write_file(folder, schema, following, batches, index, prefix)
         if index is not None and keys is not None:
             index.add(file, keys)
         written.append(file)
@@ -132,6 +143,7 @@ def _write_file(
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
     index: TakesKeys | None,
+    prefix: str,
 ) -> tuple[NewFile, pa.Table | None]:
     """Write one file until it is large enough.
 
@@ -146,7 +158,7 @@ def _write_file(
     if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
         give_back_freed_memory()
     codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
-    path = f"part-{uuid.uuid4()}.{codec}.parquet"
+    path = f"{prefix}-{uuid.uuid4()}.{codec}.parquet"
     writes(partial(folder.delete, path))
     statistics = _Statistics(schema)
     keys = []

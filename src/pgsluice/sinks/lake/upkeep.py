@@ -15,6 +15,7 @@ from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.history.files import CLOSED, by_prefix, prefix_of
 from pgsluice.sinks.lake.key_index import KEYS_FOLDER, data_file_of
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
@@ -43,13 +44,17 @@ def rewritten(
 def write_live_rows(
     snapshot: Snapshot, files: Iterable[DataFile], index: staging.TakesKeys | None = None
 ) -> list[NewFile]:
-    """Write the live rows of files to new files.
+    """Write the live rows of files to new files; closed versions of a history stay apart.
 
     Args:
         index: gets the keys of the new files.
     """
-    rows = live_rows(snapshot, files)
-    return staging.write_files(snapshot.folder, snapshot.schema, rows, index)
+    written: list[NewFile] = []
+    for prefix, of_kind in by_prefix(files).items():
+        rows = live_rows(snapshot, of_kind)
+        keys = None if prefix == CLOSED else index
+        written += staging.write_files(snapshot.folder, snapshot.schema, rows, keys, prefix=prefix)
+    return written
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -60,10 +65,10 @@ def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.Reco
 
 def files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
     """Small files of the same size class, if there are many; else files with many deleted rows."""
-    by_size: dict[int, list[DataFile]] = {}
+    by_size: dict[tuple[int, str], list[DataFile]] = {}
     for file in snapshot.files.values():
         if file.size < TARGET_FILE_BYTES // 2:
-            by_size.setdefault(_size_class(file), []).append(file)
+            by_size.setdefault((_size_class(file), prefix_of(file)), []).append(file)
     crowded = [key for key, files in by_size.items() if len(files) >= FILES_OF_A_SIZE]
     if crowded:
         return _up_to_target(by_size[min(crowded)])

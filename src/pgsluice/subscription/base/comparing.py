@@ -60,6 +60,8 @@ def compare_standing(
     target = target_table(facts, replace(options, mode=CURRENT), source.columns)
     if options.mode.log is not None:
         rows = LogRows.of(rows, target.key, options.mode.log.prefix)
+    elif options.mode.history is not None:
+        rows = UndeletedRows(rows, options.mode.history.valid_to)
     elif options.mode.deleted_column is not None:
         rows = UndeletedRows(rows, options.mode.deleted_column)
     # Rolled back, which gives the table's lock back.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgsluice.changes.change_log import LogColumns
+from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.secrets import read_secret
 from pgsluice.masks import ColumnMask, MaskKind
@@ -23,6 +24,8 @@ def target_mode(subscription: SubscriptionConfig, table: TargetName) -> TargetMo
 def _mode(subscription: SubscriptionConfig) -> TargetMode:
     if subscription.mode == "changelog":
         return TargetMode(LogColumns(subscription.change_column_prefix))
+    if subscription.mode == "history":
+        return TargetMode(history=HistoryColumns(subscription.change_column_prefix))
     if subscription.deleted_column is not None:
         return TargetMode(deleted_column=subscription.deleted_column)
     return CURRENT

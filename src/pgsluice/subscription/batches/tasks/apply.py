@@ -6,7 +6,7 @@ A Spark task does this for several tables (:mod:`pgsluice.subscription.batches.w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgsluice.columnar import RelationChanges
+from pgsluice.changes.events import first_places
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
@@ -36,9 +36,10 @@ from pgsluice.subscription.batches.tasks.large_batch import (
     LARGE_BYTES,
     PIECE_BYTES,
     Outline,
+    ReadTwice,
     net_pieces,
 )
-from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
+from pgsluice.subscription.batches.tasks.table_changes import TableChanges
 from pgsluice.subscription.batches.tasks.target_columns import (
     TargetColumns,
     columns_of,
@@ -199,6 +200,8 @@ class ApplyTables:
         write = self._write_in_pieces if is_large else self._write_at_once
         if self.options.mode.log is not None:
             write = self._write_log
+        if self.options.mode.history is not None:
+            write = self._write_history
         result: TaskResult | None = None
         while after < work.through:
             started = time.monotonic()
@@ -285,28 +288,14 @@ class ApplyTables:
         assert isinstance(writer, LogWriter)
         assert log is not None
         is_large = work.size_bytes > self.large_bytes
-
-        def pieces(through: Lsn) -> Iterator[list[RelationChanges]]:
-            if is_large:
-                return changes.pieces(Chunk(after, through))
-            return iter([runs for runs in [changes.all(after, through)] if runs])
-
-        def outlined(through: Lsn) -> tuple[Outline, list[list[RelationChanges]]]:
-            """The outline, and the pieces, if they are few."""
-            kept, outlines = [], []
-            for runs in pieces(through):
-                outlines.append(Outline.of(changes, runs))
-                if not is_large:
-                    kept.append(runs)
-            return Outline.joined(outlines), kept
-
-        outline, kept = outlined(work.through)
-        if not outline.runs:
+        read = ReadTwice.between(changes, after, work.through, is_large=is_large)
+        if not read.outline.runs:
             return None
         existing = writer.schema()
-        columns = columns_of(work, outline.runs, existing, self.options)
+        columns = columns_of(work, read.outline.runs, existing, self.options)
         if columns.through is not None:
-            outline, kept = outlined(columns.through)
+            read = ReadTwice.between(changes, after, columns.through, is_large=is_large)
+        outline = read.outline
         refuse_truncated_leaves(work, outline.truncates)
         if existing is None:
             schema = log.of_table(columns.table.schema, work.title)
@@ -315,10 +304,45 @@ class ApplyTables:
         decode_s = time.monotonic() - started
         rows = (
             batch
-            for runs in kept or pieces(outline.last)
+            for runs in read.pieces()
             for batch in changes.log_rows(runs, columns, log).to_batches()
         )
         applied = writer.append(rows, columns.table.schema, outline.last)
+        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
+
+    def _write_history(
+        self, changes: TableChanges, writer: TableWriter, after: Lsn
+    ) -> tuple[TargetColumns, TaskResult] | None:
+        """Add the versions that changes make to a history, also in one commit."""
+        started, work, history = time.monotonic(), changes.work, self.options.mode.history
+        assert history is not None
+        is_large = work.size_bytes > self.large_bytes
+        read = ReadTwice.between(changes, after, work.through, is_large=is_large)
+        if not read.outline.runs:
+            return None
+        columns = columns_of(work, read.outline.runs, writer.schema(), self.options)
+        if columns.through is not None:
+            read = ReadTwice.between(changes, after, columns.through, is_large=is_large)
+        outline = read.outline
+        refuse_truncated_leaves(work, outline.truncates)
+        if writer.schema() is None:
+            self.prepare(work, columns, after)
+            writer = self._writer(work)
+        writer.alter(columns.added, columns.widened)
+        begins = first_places(outline.runs, columns.missing)
+        pieces = (
+            net
+            for runs in read.pieces()
+            for net in changes.versions(runs, columns, history, outline.truncates, begins)
+        )
+        first = next(pieces, None)
+        second = None if first is None or is_large else next(pieces, None)
+        decode_s = time.monotonic() - started
+        if first is not None and second is None and not is_large:
+            applied = writer.apply(first, outline.last)
+        else:
+            parts = [net for net in (first, second) if net is not None]
+            applied = writer.apply_pieces(chain(parts, pieces), outline.last)
         return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:

@@ -88,6 +88,41 @@ class Outline:
         return cls.joined(cls.of(changes, runs) for runs in changes.pieces(Chunk(after, through)))
 
 
+@dataclass(frozen=True, slots=True)
+class ReadTwice:
+    """The changes in (after, outline.last], first as an outline.
+
+    Attributes:
+        kept: all of them, if they are few; None: they are read again.
+    """
+
+    changes: TableChanges
+    after: Lsn
+    outline: Outline
+    kept: list[RelationChanges] | None
+
+    @classmethod
+    def between(
+        cls, changes: TableChanges, after: Lsn, through: Lsn, *, is_large: bool
+    ) -> ReadTwice:
+        """Read the outline of the changes in (after, through].
+
+        Raises:
+            TableError: the changes cannot be applied.
+        """
+        if is_large:
+            return cls(changes, after, Outline.between(changes, after, through), None)
+        kept = changes.all(after, through)
+        outline = Outline.joined([Outline.of(changes, kept)] if kept else [])
+        return cls(changes, after, outline, kept)
+
+    def pieces(self) -> Iterator[list[RelationChanges]]:
+        """The changes in consecutive pieces."""
+        if self.kept is not None:
+            return iter([self.kept])
+        return self.changes.pieces(Chunk(self.after, self.outline.last))
+
+
 def net_pieces(
     changes: TableChanges, outline: Outline, columns: TargetColumns, after: Lsn
 ) -> Iterator[NetChanges]:

@@ -196,7 +196,8 @@ class SharedBatch:
         is_large = work.size_bytes > task.large_bytes and not work.alter_facts
         if not is_large or task.staging_path is None or work.known is None:
             return None
-        if task.options.mode.log is not None:  # one task adds rows to a log, without a search
+        mode = task.options.mode
+        if mode.log is not None or mode.history is not None:  # one task adds all rows, in order
             return None
         if work.known.key is None:
             return None

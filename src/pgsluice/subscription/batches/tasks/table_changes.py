@@ -15,6 +15,8 @@ import pyarrow as pa
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.deleted_rows import with_marks
 from pgsluice.changes.events import first_places
+from pgsluice.changes.history.columns import HistoryColumns
+from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.truncates import Place, Truncates, truncated_leaves
 from pgsluice.changes.whole_rows import by_columns, has_old_rows
@@ -23,6 +25,7 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
+from pgsluice.sinks.history_fence import refuse_history
 from pgsluice.sinks.marking_fence import deletes_not_kept, refuse_deleted_column
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
@@ -156,6 +159,32 @@ class TableChanges:
         if net.whole_rows is not None:
             raise deletes_not_kept(self.work.title)
         return with_marks(net, deleted_column, np.concatenate([np.empty(0, np.int64), *times]))
+
+    def versions(
+        self,
+        runs: Sequence[RelationChanges],
+        columns: TargetColumns,
+        history: HistoryColumns,
+        truncates: Truncates,
+        begins: Mapping[str, Place],
+    ) -> Iterator[NetChanges]:
+        """The versions that these changes make, for a history with these columns; arguments as of
+        :meth:`net`."""
+        runs = [run.without(columns.left_out) for run in runs]
+        sent = [field for run in runs for field in run.schema]
+        is_proved = self.work.is_key_proved
+        table = replace(columns.table, schema=pa.schema(sent), is_key_proved=is_proved)
+        refuse_history(table, history)
+        return versions_of(
+            runs,
+            history,
+            schema=history.without(columns.table.schema),
+            key=columns.table.key,
+            is_complete=self.work.is_complete and self.sends_all_origins,
+            missing=columns.missing,
+            begins=begins,
+            truncates=truncates.whole,
+        )
 
     def log_rows(
         self, runs: Sequence[RelationChanges], columns: TargetColumns, log: LogColumns

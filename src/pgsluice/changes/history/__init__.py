@@ -1,0 +1,1 @@
+"""Histories: their columns, and the versions of rows that changes make."""

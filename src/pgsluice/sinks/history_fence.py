@@ -1,0 +1,170 @@
+"""The write fence of histories, which have each version of a row.
+
+A history is written like any other target: a write is one commit with its position, which is
+skipped if the history is already there (:mod:`.fence`). Changes come as versions
+(:mod:`pgsluice.changes.history.versions`). A copy again ends the versions that differ from its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pgsluice.changes.history.columns import HistoryColumns
+from pgsluice.changes.net import NetChanges
+from pgsluice.errors import ParkReason, PgsluiceError, Remedy, TableError
+from pgsluice.hints import copy_again
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import (
+    Applied,
+    Sink,
+    StagedRows,
+    TableHandle,
+    TargetContent,
+    TargetIdentity,
+    TargetTable,
+)
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.history_contract import HistoryHandle
+from pgsluice.sinks.joined_columns import another_target, joined_columns, with_columns
+
+
+class HistoryWriter(TableWriter):
+    """Writes one history, each position once; used by one task, never shared.
+
+    Args:
+        table: the table at the source, with or without the history's columns.
+        identity: the required origin of the rows; its mode is a history.
+    """
+
+    def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
+        assert identity.mode.history is not None
+        self._columns: HistoryColumns = identity.mode.history
+        schema = table.schema
+        if len(schema):
+            schema = self._columns.of_table(schema)
+        super().__init__(sink, replace(table, schema=schema), identity)
+
+    def position(self) -> Lsn | None:
+        """As in :class:`.TableWriter`.
+
+        Raises:
+            TableError: also if the target cannot be a history.
+        """
+        self._history_handle(self._opened.handle)
+        return super().position()
+
+    def adoptable(self) -> TargetContent | None:
+        """None: versions from before are not read again."""
+        return None
+
+    def can_stage(self) -> bool:
+        """Whether several tasks can stage a copy: always."""
+        return True
+
+    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
+        """As in :class:`.TableWriter`, but closed versions stay."""
+        if (skipped := self._skip_load(position)) is not None:
+            return skipped
+        with self._opened.handle.whole_attempt():
+            return self.commit_load([self.stage_load(rows, position)], position)
+
+    def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
+        """As in :class:`.TableWriter`; the rows are current versions since the position."""
+        self._history_handle(self._opened.handle)
+        self._skip_load(position)
+        versions = (self._columns.copied(batch, position) for batch in rows)
+        handle = self._opened.handle
+        schema = self._columns_after()
+        with self._opened.naming_disk_trouble():
+            if schema is None:
+                return handle.stage_load(versions)
+            return handle.stage_rows(schema, (with_columns(rows, schema) for rows in versions))
+
+    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
+        """As in :class:`.TableWriter`; versions from before stay, unless another spool wrote them.
+
+        Raises:
+            TableError: also if the key has other columns than that of the versions from before.
+            PgsluiceError: the target is past the position.
+        """
+
+        def attempt() -> Applied:
+            if (skipped := self._skip_load(position)) is not None:
+                return skipped
+            schema = self._columns_after()
+            if schema is None:
+                return self._opened.write(lambda handle: handle.commit_load(staged, position))
+            reached = self._opened.handle.marker()
+            if reached is not None and (reached.position or 0) > position:
+                raise PgsluiceError(
+                    f"the history of {self._table.title} is at {reached.position}, past the copy "
+                    f"at {position}",
+                    hint="take the copy again",
+                )
+            return self._opened.write(
+                lambda handle: self._history_handle(handle).load_versions(schema, staged, position)
+            )
+
+        return self._until_first(attempt)
+
+    def _fitting(self, changes: NetChanges) -> NetChanges:
+        if changes.closings is None:
+            raise TableError(
+                f"{self._table.title}: rows of a partition alone cannot be added to a history",
+                table=self._table.title,
+                remedy=Remedy.COPY,
+            )
+        return super()._fitting(changes)
+
+    def _columns_after(self) -> pa.Schema | None:
+        """The columns after a copy; None: the target has no versions that stay."""
+        handle, title = self._opened.handle, self._table.title
+        existing = handle.schema()
+        marker = handle.marker() if handle.version >= 0 else None
+        oids = (self._identity.relation_oid, *self._table.predecessor_oids)
+        own = {replace(self._identity, relation_oid=oid).owner for oid in oids}
+        if existing is None or marker is None or marker.owner not in own:
+            return None
+        had_key = {field.name for field in self._columns.without(existing) if not field.nullable}
+        if had_key != {*self._table.key}:
+            raise TableError(
+                f"{title}: its history at {handle.location} has the key "
+                f"({', '.join(sorted(had_key))}), and not ({', '.join(self._table.key)})",
+                hint=another_target(title),
+                table=title,
+                reason=ParkReason.KEY,
+            )
+        return joined_columns(
+            existing, handle.target_types(self._table.schema), title, handle.location
+        )
+
+    def _history_handle(self, handle: TableHandle) -> HistoryHandle:
+        if not isinstance(handle, HistoryHandle):
+            raise TableError(
+                f"{self._table.title}: the target cannot be a history",
+                hint="take the table's own rules (constraints, a change data feed …) away, or "
+                'choose mode = "current"',
+                table=self._table.title,
+            )
+        return handle
+
+
+def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
+    """Refuse a table that cannot have a history.
+
+    Raises:
+        TableError: it has a column with the name of one of the history's, or no key that the source
+            proves.
+    """
+    columns.refuse_names(table.schema.names, table.title)
+    if not table.key or not table.is_key_proved:
+        raise TableError(
+            f"{table.title}: a history needs a key that a unique index proves",
+            hint="give the table a primary key, or choose another mode; then copy the table: "
+            + copy_again(table.title),
+            table=table.title,
+            reason=ParkReason.KEY,
+        )

@@ -1,0 +1,76 @@
+"""The columns of a target that keeps rows from before: those that it has, and new ones."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.hints import copy_again
+from pgsluice.schema_rules import holds
+
+
+def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: str) -> pa.Schema:
+    """The existing columns, in types that also hold the new values, and the other new columns,
+    nullable.
+
+    Args:
+        existing: what the target has.
+        now: the columns of the new rows, in the target's types.
+        title: the table, for messages.
+        location: of the target, for messages.
+
+    Raises:
+        TableError: a column has a type that neither holds the new values nor has all of its own in
+            the new one, or two columns differ by case.
+    """
+    fields = {field.name: field for field in existing}
+    names = {name.casefold(): name for name in fields}
+    for field in now:
+        other = names.setdefault(field.name.casefold(), field.name)
+        if other != field.name:
+            raise TableError(
+                f"column {field.name!r} of {title} differs from {other!r} in its target at "
+                f"{location} only by upper and lower case",
+                hint=another_target(title),
+                table=title,
+                column=field.name,
+                reason=ParkReason.COLUMNS,
+            )
+        have = fields.setdefault(field.name, field.with_nullable(True))
+        if holds(have.type, field.type):
+            continue
+        if not _is_wider(field.type, have.type):
+            raise TableError(
+                f"column {field.name!r} of {title} is {field.type} now: its target at "
+                f"{location} has {have.type}",
+                hint=another_target(title),
+                table=title,
+                column=field.name,
+                reason=ParkReason.COLUMNS,
+            )
+        fields[field.name] = have.with_type(field.type)
+    return pa.schema(list(fields.values()))
+
+
+def another_target(title: str) -> str:
+    """A hint: begin another target."""
+    return f"move the target away, which keeps its rows, and begin another one: {copy_again(title)}"
+
+
+def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether a rewritten column can have its old values in the new type."""
+    are_whole = pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow)
+    return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
+
+
+def with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with all of these columns; those that they lack are NULL."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
