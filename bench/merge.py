@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.delta_spark import delta_spark
 
 from bench.report import Line
+from pgsluice.changes.history.columns import HistoryColumns
+from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
@@ -31,6 +33,8 @@ from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.snapshot import no_table
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
+from pgsluice.sinks.modes import CURRENT, TargetMode
+from pgsluice.sinks.writers import table_writer
 from pgsluice.testing.changes import ChangesBuilder
 
 CHANGED = (500, 10_000)
@@ -45,6 +49,8 @@ _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
 TABLE = TargetTable("public", "t", _SCHEMA, ("id",))
+_HISTORY = HistoryColumns("_")
+_MODES = (CURRENT, TargetMode(history=_HISTORY))
 IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
 
 
@@ -54,7 +60,7 @@ def measure(rows: int) -> list[Line]:
     try:
         copied = Copied(folder / "copied", rows)
         figures = {way: cost_of_batches(folder / way, way, copied) for way in WAYS}
-        lines = _worn(folder, copied)
+        lines = [*_histories(folder, rows), *_worn(folder, copied)]
     finally:
         shutil.rmtree(folder)
     return [*_merges(figures, rows), *lines]
@@ -179,6 +185,56 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
                 )
             )
     return lines
+
+
+def _histories(folder: Path, rows: int) -> Iterator[Line]:
+    """A history beside current rows: random keys, then the same keys in many batches."""
+    costs = {mode.name: _batches_of(folder / f"mode{mode.name}", mode, rows) for mode in _MODES}
+    current, history = costs.values()
+    what = f"a history: {CHANGED[0]} keys into {rows:,} rows"
+    for place, kind in enumerate(("random keys", f"the same keys after {_MANY_BATCHES} batches")):
+        yield Line(
+            f"{history[place] / current[place]:.1f} x CPU",
+            "2 x",
+            f"{what}, {kind}",
+            f"{1000 * history[place]:.1f} ms of CPU a batch",
+            f"current rows: {1000 * current[place]:.1f} ms",
+        )
+
+
+def _batches_of(folder: Path, mode: TargetMode, rows: int) -> list[float]:
+    """Seconds of CPU of a batch of random keys, and of one of keys that have had many."""
+    identity = replace(IDENTITY, mode=mode)
+    sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
+    table_writer(sink, TABLE, identity).load(copied_rows(rows), Lsn(1))
+    random, position = np.random.default_rng(9), 1
+
+    def batch(ids: list[int]) -> float:
+        nonlocal position
+        position += 1
+        net = _versions(ids, position) if mode.history else updates(ids, position)
+        began, writer = time.process_time(), table_writer(sink, TABLE, identity)
+        writer.apply(net, Lsn(position))
+        used = time.process_time() - began
+        writer.maintain([])
+        return used
+
+    def several(ids: Callable[[], list[int]]) -> float:
+        return sum([batch(ids()) for _ in range(_BATCHES + 1)][1:]) / _BATCHES
+
+    first = several(lambda: random.choice(rows, CHANGED[0], replace=False).tolist())
+    same: list[int] = random.choice(rows, CHANGED[0], replace=False).tolist()
+    for _ in range(_MANY_BATCHES):
+        batch(same)
+    return [first, several(lambda: same)]
+
+
+def _versions(ids: list[int], position: int) -> NetChanges:
+    changes = ChangesBuilder(_SCHEMA, position=position)
+    for number in ids:
+        changes.update({"id": number, "a": position, "b": str(position)})
+    [net] = versions_of([changes.build()], _HISTORY, schema=_SCHEMA, key=TABLE.key, missing={})
+    return net
 
 
 def _fastest(read: Callable[[str], object], *locations: str) -> list[float]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyspark
 import pytest
@@ -20,10 +21,12 @@ from tests.pipeline.test_changelog import (
     log_of,
     program,
 )
+from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.soak.report import Report
 from tests.support.change_logs import by_loop, by_query, query
 from tests.support.databases import MakeDatabase
 from tests.support.ddl.row import Moment
+from tests.support.histories import as_of_query, history_of
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.oracle import DELETED_COLUMN
 from tests.support.pipeline import MakePipeline, Pipeline
@@ -31,6 +34,7 @@ from tests.support.sequences import columns
 from tests.support.sequences.running import render, run_drawn
 
 from pgsluice.changes.change_log import LogColumns
+from pgsluice.changes.history.columns import TIME, HistoryColumns
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.spark.versions import SparkVersion
@@ -40,6 +44,7 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("status", pa.string()), ("note", pa.string())]
 )
 LOG = LogColumns("_")
+HISTORY_COLUMNS = HistoryColumns("_")
 COLUMNS = LOG.of_table(SCHEMA, "orders")
 
 pytestmark = pytest.mark.soak
@@ -87,6 +92,21 @@ def test_the_query_in_spark(spark: SparkSession) -> None:
         {"id": 3, "status": "again", "note": None},
         {"id": 8, "status": "moved", "note": "one"},
     ]
+
+
+def test_the_query_of_a_history_in_spark(spark: SparkSession) -> None:
+    copied = pa.record_batch([[1, 2], ["a", "b"], ["one", None]], schema=SCHEMA)
+    current = pa.Table.from_batches([HISTORY_COLUMNS.copied(copied, Lsn(100))])
+    ends = np.array([120], np.int64)
+    closed = HISTORY_COLUMNS.closed(current.slice(0, 1), ends, pa.nulls(1, TIME))
+    spark.createDataFrame(pa.concat_tables([closed, current.slice(1)])).createOrReplaceTempView(
+        "orders_history"
+    )
+    found = [
+        sorted(row.id for row in spark.sql(as_of_query(position)).collect())
+        for position in (99, 100, 119, 120)
+    ]
+    assert found == [[], [1, 2], [1, 2], [2]]
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -162,3 +182,56 @@ def test_killed_runs_add_each_change_once(
             f"{len(history.moments)} transactions; SIGKILL to {killed} workers and 2 runs"
         )
         row["shown"] = "each change is one row; the table is rebuilt at each transaction's position"
+
+
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_killed_runs_leave_the_sources_history(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    report: Report,
+    seed: int,
+    tmp_path: Path,
+    merge: str,
+) -> None:
+    """Workers are killed before and after a commit, then the run, in the middle of changes; and
+    the table is copied again."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        f"INSERT INTO orders SELECT i, 'old', {BIG} FROM generate_series(1, 10) i",
+    )
+    one = pipeline(shop)
+    one.sink_options = f', merge = "{merge}"'
+    one.write(HISTORY)
+    source = History(shop, "orders")
+    rng = random.Random(seed)
+    run = one.start("run")
+    one.wait_applied()
+    run.kill()
+    run.wait()
+    one.processes.clear()
+    with report.row(f"workers and runs killed while a history is written, {merge}", seed) as row:
+        for number in range(3):
+            kills = ",".join(
+                f"{place}=kill:{tmp_path}/{place}{number}"
+                for place in ("delta.written", "delta.before_commit", "delta.after_commit")
+            )
+            run = one.start("run", PGSLUICE_FAILPOINTS=kills)
+            one.wait_applied()
+            for _ in program(rng, source, 20):
+                time.sleep(0.1)  # so that several batches have them
+            run.kill()
+            run.wait()
+            one.processes.clear()
+            one.once()
+            one.copy("orders")
+            one.once()
+        killed = len([*tmp_path.glob("delta.*")])
+        versions = history_of(one.delta("orders"))
+        assert_as_of(versions, source)
+        row["figures"] = (
+            f"{len(source.moments)} transactions, {len(versions)} versions; SIGKILL to {killed} "
+            "workers and 3 runs, 3 copies again"
+        )
+        row["shown"] = "as of each transaction, the versions are the source's rows"

@@ -106,7 +106,7 @@ class NetChanges:
             applied instead of everything else, except ``truncated``, which leaves none; None: the
             table has a key, or only gets rows.
         closings: of a history, whose ``rows`` are versions, several of a key, and whose
-            ``deletes`` are the keys of versions that are closed (:mod:`.history.versions`); else None.
+            ``deletes`` are the keys of versions that are closed; else None.
     """
 
     schema: pa.Schema

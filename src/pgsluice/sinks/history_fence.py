@@ -2,7 +2,7 @@
 
 A history is written like any other target: a write is one commit with its position, which is
 skipped if the history is already there (:mod:`.fence`). Changes come as versions
-(:mod:`pgsluice.changes.history.versions`). A copy again ends the versions that differ from its rows.
+(:mod:`pgsluice.changes.history.versions`). A copy again ends the versions that differ from it.
 """
 
 from __future__ import annotations
