@@ -22,6 +22,7 @@ from tests.support.waiting import HANGS_S, await_that
 from pgsluice import failpoints
 from pgsluice.config import load_config
 from pgsluice.sinks.delta.config import DeltaSinkConfig
+from pgsluice.stores.places import folder_at
 from pgsluice.subscription.running.run import run
 
 ROWS = 20_000
@@ -68,6 +69,44 @@ def test_tables_in_a_store_equal_the_source_whoever_is_killed(
     found = duckdb_rows(one.target("other"), options)
     assert found == [{"id": 1}]
     assert not one.lake.exists(), "nothing is on the disk"
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_merge_that_is_overwritten_below_a_compaction_leads_to_a_copy(
+    s3_store: ObjectStore,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The compacted file has the merge's rows, so to apply its changes again would double them."""
+    monkeypatch.setattr(DeltaSinkConfig, "confirms_after_s", 60.0)
+    one = pipeline(shop := database())
+    one.sink_options = ', merge = "on_read"'
+    one.have_store(s3_store)
+    one.write("apply_interval_s = 0", spool='retention = "180s"')
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 1000) i",
+    )
+    one.once()
+    number, copies = 1000, one.table("t").copy_number
+    while one.delta("t").history(1)[0]["operation"] != "OPTIMIZE":
+        number += 1
+        shop.execute(f"INSERT INTO t VALUES ({number}, 1)", "UPDATE t SET n = n + 1 WHERE id < 9")
+        one.once()
+    name = f"{one.target('t')}/_delta_log/{one.table('t').version:020}.json"
+    other = (
+        b'{"commitInfo": {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}}\n'
+    )
+    folder, _, file = name.rpartition("/")
+    there = folder_at(folder, s3_store.options)
+    stored = there.stat(file)
+    assert stored is not None
+    there.replace(file, other, stored.tag)
+    shop.execute("UPDATE t SET n = 7 WHERE id = 7")
+    one.once()
+    one.assert_equal("t")
+    assert one.table("t").copy_number == copies + 1
 
 
 @pytest.mark.usefixtures("local_spark")
