@@ -44,6 +44,7 @@ from pgsluice.testing.sink_log import LogContract
 from pgsluice.testing.sink_staged_changes import StagedChangesContract
 from pgsluice.testing.sink_staging import StagingContract
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, changes, identity, net, row
+from pgsluice.testing.sink_whole_rows import WholeRowsContract
 
 
 @pytest.mark.parametrize("merge", ["on_read", "on_write"])
@@ -56,6 +57,7 @@ class TestContract(
     LogContract,
     DeletedRowsContract,
     HistoryContract,
+    WholeRowsContract,
 ):
     @pytest.fixture
     def sink(self, merge: Any, s3_store: ObjectStore, tmp_path: Path) -> Sink:
