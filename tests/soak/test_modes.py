@@ -22,6 +22,7 @@ from tests.pipeline.test_changelog import (
     program,
 )
 from tests.pipeline.test_history import HISTORY, assert_as_of
+from tests.pipeline.test_keyless import run_random
 from tests.soak.report import Report
 from tests.support.change_logs import by_loop, by_query, query
 from tests.support.databases import MakeDatabase
@@ -48,6 +49,7 @@ HISTORY_COLUMNS = HistoryColumns("_")
 COLUMNS = LOG.of_table(SCHEMA, "orders")
 
 pytestmark = pytest.mark.soak
+KEYLESS_RUNS = int(os.environ.get("PGSLUICE_SOAK_KEYLESS_RUNS", "20"))
 SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "300"))
 
 
@@ -135,6 +137,20 @@ def test_sequences_of_ddl_in_each_mode(
         failed = [render(one, moment, version) for one in wrong]
         assert not failed, "\n".join(failed)
         row["shown"] = "the table that follows from each target is the source's"
+
+
+@pytest.mark.usefixtures("local_spark")
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_random_changes_without_a_key(
+    database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, merge: str
+) -> None:
+    one = pipeline(database())
+    one.sink_options = f', merge = "{merge}"'
+    one.write()
+    with report.row(f"random changes of a table without a key, {merge}", seed) as row:
+        run_random(one, random.Random(seed), KEYLESS_RUNS, 100)
+        row["figures"] = f"{KEYLESS_RUNS} runs of 100 statements"
+        row["shown"] = "after each run, each row is there as often as at the source"
 
 
 def test_killed_runs_add_each_change_once(
