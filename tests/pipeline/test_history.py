@@ -69,3 +69,55 @@ def test_as_of_each_transaction_a_history_is_the_source(
         assert_verified(one, "public.orders")
     closed = versions.filter(pa.compute.invert(versions["_is_current"]))
     assert len(closed) > len(source.moments)
+
+
+def test_changed_tables_have_whole_histories(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """Added columns with a value in older rows, wider and dropped columns, a truncated partition;
+    tables without a key, and with columns of a history, are parked."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, a text, w int)",
+        "INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2), (3, 'three', 3)",
+        "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO p SELECT i, 'x' FROM generate_series(8, 11) i",
+        "CREATE TABLE bag (a int)",
+        "CREATE TABLE named (id int PRIMARY KEY, _is_current text)",
+    )
+    one = pipeline(shop, extra=HISTORY)
+    with pytest.raises(Exception, match=r"bag|named"):
+        one.once()
+    assert "a key that a unique index proves" in str(one.table("bag").error)
+    assert "the name of a column of its history" in str(one.table("named").error)
+    shop.execute("DROP TABLE bag", "DROP TABLE named")
+    source, parts = History(shop, "t"), History(shop, "p")
+    source.note()
+    source.commit("DELETE FROM t WHERE id = 3")
+    source.commit("ALTER TABLE t ADD n int DEFAULT 7")
+    source.commit("INSERT INTO t VALUES (4, 'four', 4, 8)", "UPDATE t SET id = 9 WHERE id = 2")
+    one.once()
+    source.commit("ALTER TABLE t ADD m int DEFAULT 5")  # no change has it
+    one.once()
+    source.commit("ALTER TABLE t ALTER w TYPE bigint")  # rewritten, so it is copied
+    one.once()
+    source.commit("UPDATE t SET w = 2::bigint ^ 40 WHERE id = 1")
+    shop.execute("TRUNCATE p1")
+    one.once()
+    parts.note()
+    parts.commit("INSERT INTO p VALUES (1, 'a')")
+    source.commit("ALTER TABLE t DROP a")
+    source.commit("UPDATE t SET n = 1 WHERE id = 1", "INSERT INTO t VALUES (5, 5, 5, 5)")
+    one.once()
+    one.copy("t")
+    one.once()
+    assert_as_of(history_of(one.delta("t")), source)
+    assert_as_of(history_of(one.delta("p")), parts)
+    assert_verified(one, "public.t", "public.p")
+    one.write()
+    shop.execute("DELETE FROM p")
+    with pytest.raises(Exception, match="p"):
+        one.once()
+    assert "in another mode" in str(one.table("p").error)
