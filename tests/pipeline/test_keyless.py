@@ -146,8 +146,13 @@ def run_random(one: Pipeline, rng: random.Random, runs: int, statements: int) ->
 
 @pytest.mark.parametrize("merge", ["on_read", "on_write"])
 def test_random_changes_of_few_different_rows(
-    database: MakeDatabase, pipeline: MakePipeline, merge: str
+    database: MakeDatabase, pipeline: MakePipeline, merge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also in pieces, as a large transaction is applied."""
+    if merge == "on_read":
+        large = "pgsluice.subscription.batches.tasks.large_batch"
+        monkeypatch.setattr(f"{large}.LARGE_BYTES", 256)
+        monkeypatch.setattr(f"{large}.PIECE_BYTES", 512)
     one = pipeline(database())
     one.sink_options = f', merge = "{merge}"'
     one.write()
