@@ -47,7 +47,7 @@ def test_defaults() -> None:
     assert (lake.max_rows_per_batch, lake.max_bytes_per_batch) == (1_000_000, 256 * 2**20)
     assert (lake.merge_interval_s, lake.cut_interval_s, lake.cut_retention_s) == (0, 60, 600)
     assert (lake.publications, lake.copy_rate, lake.deleted_column) == (None, None, None)
-    assert (lake.numeric, lake.json_as, lake.on_unrepresentable) == ("string", "string", "fail")
+    assert (lake.numeric, lake.json_as, lake.on_unrepresentable) == ("string", "string", "reject")
     assert (lake.foreign_writes, lake.change_column_prefix) == ("park", "_")
     assert (lake.key, lake.types, lake.rename, config.spark) == ({}, {}, {}, {})
 
@@ -302,7 +302,6 @@ def test_all_mistakes_are_reported_together() -> None:
         ),
         ('rename = { "a.b" = "c" }', "renaming is not supported yet"),
         ('json = "variant"', 'only "string" is supported yet'),
-        ('on_unrepresentable = "reject"', 'only "fail" is supported yet'),
         ('change_column_prefix = "$"', '"change_column_prefix" needs mode = "changelog"'),
         ('deleted_column = "gone"\nmode = "changelog"', 'need mode = "current"'),
         ('deleted_column = "gone"\nadopt = true', '"adopt" has no effect with "deleted_column"'),

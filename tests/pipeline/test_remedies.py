@@ -264,6 +264,8 @@ def test_a_printed_remedy_is_pasted_beside_the_run_and_the_problem_is_gone(
 ) -> None:
     """In the end a setting is changed that is read at a start only."""
     one = pipeline(shop)
+    one.subscription_options = 'on_unrepresentable = "fail"'
+    one.write()
     _prepare(one, shop)
     with one.live():
         before = [trouble for trouble in TROUBLES if trouble.before]

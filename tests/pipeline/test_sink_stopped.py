@@ -51,6 +51,7 @@ def test_the_sink_stopped_while_the_source_writes(
         "INSERT INTO bad VALUES (1, NULL)",
     )
     one = pipeline(shop)
+    one.subscription_options = 'on_unrepresentable = "fail"'
     one.write(OTHER.format(enabled="true"), spool=SPOOL)
     one.once()
     one.assert_equal("t", "bad", lake="other")

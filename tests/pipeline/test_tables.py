@@ -83,7 +83,7 @@ MOVE = "UPDATE parts SET region = 'us' WHERE id = 4"
 
 def test_changes_of_tables_arrive(database: MakeDatabase, pipeline: MakePipeline) -> None:
     tell(
-        pipeline(database()),
+        pipeline(database(), extra='on_unrepresentable = "fail"'),
         every_table_equals_its_source_after_a_copy_and_after_changes,
         two_keys_swapped_while_their_big_columns_stay,
         an_added_nullable_column_is_followed_and_a_dropped_one_turns_null,

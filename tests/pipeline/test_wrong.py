@@ -276,7 +276,7 @@ def test_what_parks_a_table_is_said_once_with_what_to_do(
         "CREATE TABLE far (id int PRIMARY KEY, ts timestamp)",
         "INSERT INTO far VALUES (1, 'infinity')",
     )
-    one = pipeline(shop)
+    one = pipeline(shop, extra='on_unrepresentable = "fail"')
     for _ in range(2):  # also a run that finds them parked says so
         refused(one, capfd, 1, "2 tables are parked")
     capfd.readouterr()
@@ -303,7 +303,7 @@ def test_values_that_do_not_fit_are_kept_as_text_as_the_hint_says(
         "INSERT INTO far SELECT i, 'infinity', '{{2024-01-01},{infinity}}', 'now', true"
         " FROM generate_series(1, 9) i",
     )
-    one = pipeline(shop)
+    one = pipeline(shop, extra='on_unrepresentable = "fail"')
     refused(one, capfd, 1, "do not fit")
     capfd.readouterr()
     assert run_command(["status", str(one.path)]) == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from tests.pipeline.test_changelog import (
 )
 from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.pipeline.test_keyless import run_random
+from tests.pipeline.test_rejects import assert_verified, rejects_of
 from tests.soak.report import Report
 from tests.support.change_logs import by_loop, by_query, query
 from tests.support.databases import MakeDatabase
@@ -251,3 +254,68 @@ def test_killed_runs_leave_the_sources_history(
             "workers and 3 runs, 3 copies again"
         )
         row["shown"] = "as of each transaction, the versions are the source's rows"
+
+
+PLACES = (
+    "rejects.writing",
+    "rejects.written",
+    "delta.before_commit",
+    "delta.after_commit",
+    "rejects.folding",
+    "rejects.folded",
+    "batch.before_record",
+    "rejects.written",
+    "rejects.folding",
+    "rejects.folded",
+)
+"""Where tasks or drivers are killed, round by round."""
+
+
+def test_ten_thousand_rejects_once_each(
+    database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
+) -> None:
+    """In each round, a place kills a worker or the run, which is started again."""
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY, day date, note text)")
+    one = pipeline(shop)
+    rng = random.Random(seed)
+    with report.row("10,000 values that do not fit, workers and runs killed", seed) as row:
+        each = 10_000 // len(PLACES)
+        drivers = 0
+        for number, place in enumerate(PLACES):
+            killed = tmp_path / f"killed{number}"
+            run = one.start("run", PGSLUICE_FAILPOINTS=f"{place}=kill:{killed}")
+            one.wait_until(lambda: bool(one.config.spool.place.folder.exists()), why="it runs")
+            for part in range(5):
+                first = number * each + part * each // 5
+                text = rng.choice(["infinity", "-infinity"])
+                shop.execute(
+                    f"INSERT INTO t SELECT i, '{text}', 'bad' FROM"
+                    f" generate_series({first + 1}, {first + each // 5}) i",
+                    f"INSERT INTO t SELECT -i, '2024-01-01', 'good' FROM"
+                    f" generate_series({first + 1}, {first + each // 5}) i",
+                    f"UPDATE t SET note = 'sent again' WHERE id = {first + 1}",
+                )
+            processes = one.processes[:]
+            one.processes.clear()  # it may end
+            one.wait_until(killed.exists, why=f"{place} is reached")
+            with suppress(subprocess.TimeoutExpired):  # a driver ends, a worker is replaced
+                run.wait(3)
+            drivers += run.poll() is not None
+            one.processes += [each for each in processes if each.poll() is None]
+            if run.poll() is None:
+                one.wait_applied()
+                run.kill()
+                run.wait()
+                one.processes.clear()
+        one.once()
+        rejects = rejects_of(one)
+        expected = shop.execute("SELECT id, day::text FROM t WHERE NOT isfinite(day)")
+        assert len(expected) == len(rejects) == 10_000
+        assert {(each["key"], each["text"]) for each in rejects} == {
+            (f'{{"id": "{number}"}}', text) for number, text in expected
+        }
+        assert all(each["resolved_position"] is None for each in rejects)
+        assert_verified(one, "public.t")
+        row["figures"] = f"{len(PLACES)} SIGKILLs at places, {drivers} of them to a run"
+        row["shown"] = "10,000 rejects with their texts, each once; all other rows and values"

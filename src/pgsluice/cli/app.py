@@ -27,6 +27,7 @@ from pgsluice.cli.commands import (
     explain,
     init,
     page,
+    rejects,
     run,
     status,
     verify,
@@ -91,6 +92,7 @@ for _command in (
     copy.copy,
     verify.verify,
     at.at,
+    rejects.rejects,
     drop.drop,
 ):
     app.command(cls=Command, epilog=epilog(_command.__name__))(_command)

@@ -66,6 +66,7 @@ COMMANDS: Mapping[str, Mapping[ExitCode, str]] = {
         ExitCode.FAILED: "Rows differ, or a published table could not be compared.",
     },
     "at": {ExitCode.FAILED: "No kept checkpoint is as old as that."},
+    "rejects": {ExitCode.FAILED: "The rejects table cannot be read."},
     "drop": {
         ExitCode.DONE: "The slot, the publications and the state are gone.",
         ExitCode.FAILED: "You declined the question, the server cannot be reached, or the role "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -75,6 +76,8 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             yield _reason(table.title, waits + error, "red")
         if table.copy_words:
             yield _reason(table.title, with_config(table.copy_words, config), "cyan")
+        if table.rejects:
+            yield _reason(table.title, with_config(_rejects_words(table), config), "yellow")
         for why in table.incomplete:
             yield _reason(table.title, with_config(why, config), "yellow")
         copy = subscription.copies.tables.get(table.target_name)
@@ -86,6 +89,12 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             yield _reason(table.title, with_config(advice, config), "cyan")
     for name, left in sorted(subscription.former.items()):
         yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
+
+
+def _rejects_words(table: TableRecord) -> str:
+    count = "1 value is" if table.rejects == 1 else f"{format_count(table.rejects)} values are"
+    command = f"`pgsluice rejects CONFIG {shlex.quote(table.title)}`"
+    return f"{count} NULL, since the column cannot hold them: {command} lists them"
 
 
 def _waiting(subscription: SubscriptionStatus) -> Iterator[Text]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -59,13 +60,24 @@ class Tuples:
         )
 
     def take(self, rows: Int64s) -> Tuples:
-        """Some of the tuples, without texts."""
+        """Some of the tuples, with the texts of columns that have unfit values."""
         index = pa.array(rows)
+        unfit = {column: mask[rows] for column, mask in self.unfit.items() if mask[rows].any()}
         return Tuples(
             tuple(column.take(index) for column in self.columns),
             {column: mask[rows] for column, mask in self.absent.items() if mask[rows].any()},
-            {column: mask[rows] for column, mask in self.unfit.items() if mask[rows].any()},
+            unfit,
+            {
+                column: partial(_given, self.texts[column]().take(index))
+                for column in unfit
+                if column in self.texts
+            },
         )
+
+
+def _given(values: pa.Array) -> pa.Array:
+    """A :data:`Text` that is decoded already, and so can be pickled."""
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +139,7 @@ class RelationChanges:
         )
 
     def take(self, wanted: Int64s) -> RelationChanges:
-        """Some of the changes with only their own tuples, without texts."""
+        """Some of the changes with only their own tuples; for texts, see :meth:`Tuples.take`."""
         chosen = self.select(wanted)
         has_new, has_old = chosen.new_index >= 0, chosen.old_index >= 0
         return replace(

@@ -96,7 +96,7 @@ class RowPool:
     def unfit_text(self, column: int, rows: Int64s) -> pa.Array:
         """As :meth:`text`, for rows with unfit values; decoded with ``unfit_texts``."""
         new, old = (
-            tuples.texts[column]() if column in tuples.unfit else pa.nulls(count, pa.string())
+            tuples.texts[column]() if column in tuples.texts else pa.nulls(count, pa.string())
             for tuples, count in zip((self.new, self.old), self._counts, strict=True)
         )
         return _gather(new, old, rows)
@@ -138,8 +138,10 @@ class RowPool:
                 absent[column_index] = mask
             if (mask := self.unfit(column, where)) is not None:
                 unfit[column_index] = mask
-            if column in self.new.texts:
+            if column in self.new.texts and column in self.old.texts:
                 texts[column_index] = partial(self.text, column, where)
+            elif column_index in unfit:
+                texts[column_index] = partial(self.unfit_text, column, where)
         return Tuples(tuple(arrays), absent, unfit, texts)
 
 

@@ -192,6 +192,7 @@ class _Reader:
     def _check_names_and_targets(self, subscriptions: list[SubscriptionConfig]) -> None:
         names: dict[str, str] = {}
         targets: dict[str, str] = {}
+        rejects: dict[str, str] = {}
         for subscription in subscriptions:
             name, target = subscription.name, subscription.sink.target
             # Names become folders, and some file systems ignore case.
@@ -206,6 +207,12 @@ class _Reader:
                     )
                     break
             targets.setdefault(target, name)
+            table = subscription.rejects
+            if table is not None and (first := rejects.setdefault(table, name)) != name:
+                self.mistakes.append(
+                    f'[subscription] "{name}" has the same "rejects" as "{first}"; each needs its '
+                    "own table"
+                )
 
     def _check_shared_spool(self, spool: SpoolConfig, spark: Mapping[str, str]) -> None:
         for key in ("spark.master", "spark.remote"):

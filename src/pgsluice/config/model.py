@@ -20,9 +20,9 @@ from pgsluice.config.dsn import has_password, mask_dsn, why_no_dsn
 from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.password_command import join_conninfo
 from pgsluice.config.path_words import URL, why_no_path
-from pgsluice.config.secrets import why_no_secret
+from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
-from pgsluice.config.sink import AnySink
+from pgsluice.config.sink import AnySink, TablePath
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace
@@ -91,12 +91,6 @@ def _dsn(value: str) -> str:
 def _numeric(value: str) -> str:
     if value not in ("string", "double") and _DECIMAL.match(value) is None:
         raise ValueError('can be "string", "double" or "decimal(38,s)" with s from 0 to 38')
-    return value
-
-
-def _secret(value: str) -> str:
-    if why := why_no_secret(value):
-        raise ValueError(why)
     return value
 
 
@@ -300,7 +294,9 @@ class SubscriptionConfig(Section):
         numeric: the target's type for numeric without precision: ``string``, ``double`` or
             ``decimal(38,s)``.
         json_as: the target's type for json and jsonb.
-        on_unrepresentable: what happens to a value that its column cannot hold.
+        on_unrepresentable: a value that its column cannot hold becomes NULL and a row of the
+            rejects table (``reject``), or parks the table (``fail``).
+        rejects: folder or URL of the rejects table; default: ``pg_rejects.<name>`` in the sink.
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
         change_column_prefix: what the names of the columns begin with that a change log or a
             history has beside those of the table.
@@ -330,11 +326,12 @@ class SubscriptionConfig(Section):
     mask: Annotated[dict[str, Literal["null", "hash", "last4"]], _qualified(3, "public.t.c")] = (
         Field(default_factory=dict)
     )
-    mask_key: Annotated[str, After(_secret)] | None = None
+    mask_key: Annotated[str, After(checked_secret)] | None = None
     rename: Annotated[dict[str, str], _qualified(2, "public.t")] = Field(default_factory=dict)
     numeric: Annotated[str, After(_numeric)] = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
-    on_unrepresentable: Literal["reject", "fail"] = "fail"
+    on_unrepresentable: Literal["reject", "fail"] = "reject"
+    rejects: TablePath | None = None
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
     deleted_column: Identifier | None = None
@@ -356,6 +353,8 @@ class SubscriptionConfig(Section):
             )
         if self.mode != "current" and (self.adopt or self.deleted_column):
             raise ValueError('"adopt" and "deleted_column" need mode = "current"')
+        if self.rejects is not None and self.sink.type != "delta":
+            raise ValueError('"rejects" needs a sink of the type "delta"')
         if self.adopt and self.deleted_column:
             raise ValueError('"adopt" has no effect with "deleted_column"')
         return self

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
+    BeforeValidator,
     SerializeAsAny,
     ValidationError,
     ValidationInfo,
@@ -27,13 +28,31 @@ from pydantic import (
 )
 
 from pgsluice.config.catalog_table import CatalogTable
-from pgsluice.config.section import Section
+from pgsluice.config.path_words import URL, why_no_folders
+from pgsluice.config.section import Section, base_folder, home_expanded
 from pgsluice.config.validation_errors import InvalidSink, choices, did_you_mean, sentences
 from pgsluice.errors import ConfigError
+from pgsluice.stores.addresses import why_no_address
 
 GROUP = "pgsluice.sinks"
 _BUILT_IN = {"delta": EntryPoint("delta", "pgsluice.sinks.delta.config:DeltaSinkConfig", GROUP)}
 _PLANNED = ("postgres", "iceberg")
+
+
+def _table_path(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    if URL.match(value):
+        if why := why_no_address(value):
+            raise ValueError(why)
+        return value
+    if why := why_no_folders(value):
+        raise ValueError(why)
+    return str((base_folder(info) / home_expanded(value)).absolute())
+
+
+TablePath = Annotated[str, BeforeValidator(_table_path)]
+"""The location of one table: a folder or URL."""
 
 
 class SinkConfig(Section):

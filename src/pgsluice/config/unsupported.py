@@ -34,11 +34,6 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
         ),
         ("rename", bool, "renaming is not supported yet"),
         ("json", _is_not("string"), 'only "string" is supported yet'),
-        (
-            "on_unrepresentable",
-            _is_not("fail"),
-            'only "fail" is supported yet: a value that its column cannot hold parks the table',
-        ),
     ),
 }
 

@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pgsluice.copy.partition_rows import StagedPartitionRows, stage_partition_rows
+from pgsluice.copy.partition_rows import (
+    StagedPartitionRows,
+    deletes_of_rows,
+    stage_partition_rows,
+)
 from pgsluice.copy.priority import stand_back
 from pgsluice.errors import Failure, ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.rejects.copied import CopiedRejects
+from pgsluice.rejects.keys import table_key
+from pgsluice.rejects.table import RejectsPlace
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
@@ -88,11 +95,13 @@ class CopyResult:
 
     Attributes:
         copy_number: the target's copy number; higher than the work's if the copy came too late.
+        rejects: how many rejects are open afterwards; None: as many as before.
     """
 
     rows: int
     version: int
     copy_number: int = 0
+    rejects: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,7 @@ class CopyTables:
         dsn: the source's connection string on the executors.
         snapshot: the snapshot for all tables, with its position.
         spool_id: the id of the spool whose stream continues the copies.
+        rejects: where values that do not fit go; None: they are errors.
     """
 
     dsn: str
@@ -110,6 +120,7 @@ class CopyTables:
     spool_id: str
     sink: dict[str, Any]
     options: TableOptions
+    rejects: RejectsPlace | None = None
 
     def stage_all(
         self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
@@ -178,13 +189,28 @@ class CopyTables:
     def _stage(
         self, work: CopyWork, table: TargetTable, reader: TableReader, portion: Portion
     ) -> StagedRows:
-        rows = reader.batches(portion, table.schema)
+        rejects = self._rejects(work)
+        rows = rejects.batches(reader, portion, table.schema)
+        writer = self._writer(work, table)
         if work.replaces_partitions:
             is_gone = work.is_gone if any(read.is_of_gone for read in portion) else None
-            return stage_partition_rows(self._writer(work, table), table, rows, is_gone)
-        counted = _Counter(rows)
-        staged = self._writer(work, table).stage_load(counted, self.snapshot.position)
-        return replace(staged, rows=counted.rows)
+            loaded: StagedRows = stage_partition_rows(writer, table, rows, is_gone, rejects)
+        else:
+            counted = _Counter(rows)
+            staged = writer.stage_load(counted, self.snapshot.position)
+            loaded = replace(staged, rows=counted.rows)
+        rejects.write()
+        return loaded
+
+    def _rejects(self, work: CopyWork, *, of_ranges: bool = False) -> CopiedRejects:
+        return CopiedRejects(
+            self.rejects,
+            work.facts.oid,
+            work.copy_number,
+            self.snapshot.position,
+            table_key(work.facts, self.options),
+            is_copy=not work.replaces_partitions and not of_ranges,
+        )
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
         """The driver's part: in one commit, make all staged chunks the content of a table, or
@@ -233,7 +259,15 @@ class CopyTables:
 
         table, read = self._table(work), portions_in(ranges, portions)
         with table_reader(self.dsn, self.snapshot, self._query(work, table), read) as reader:
-            return stage_ranges(writer, table, ranges, reader, until_stop())
+            rejects = self._rejects(work, of_ranges=True)
+            staged = stage_ranges(
+                writer,
+                rejects.deleting(deletes_of_rows(writer, table, [ranges])),
+                (rejects.batches(reader, portion, table.schema) for portion in until_stop()),
+                table.key,
+            )
+            rejects.write()
+            return staged
 
     def writer(self, work: CopyWork) -> TableWriter:
         """The writer of a table's target.

@@ -13,10 +13,8 @@ from itertools import chain
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges, put_rows
-from pgsluice.copy.partition_rows import deletes_of_rows
-from pgsluice.sinks.contract import StagedChanges, TargetTable
+from pgsluice.sinks.contract import StagedChanges
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.snapshots import TableReader
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.verification import KeyRanges
 
@@ -37,24 +35,24 @@ def portions_in(ranges: KeyRanges, portions: Sequence[Portion]) -> tuple[Portion
 
 def stage_ranges(
     writer: TableWriter,
-    table: TargetTable,
-    ranges: KeyRanges,
-    reader: TableReader,
-    portions: Iterable[Portion],
+    deletes: Iterator[NetChanges],
+    portions: Iterable[Iterable[pa.RecordBatch]],
+    key: tuple[str, ...],
 ) -> StagedChanges:
-    """Stage the rows of the source in place of those that the target has in these ranges.
+    """Stage the rows of the source in place of those that the target has in some ranges.
 
     Args:
         writer: of the target, open at the version in which the ranges were found.
-        portions: of :func:`portions_in`; an error that they raise ends it.
+        deletes: of the target's rows in the ranges.
+        portions: the source's rows, by chunks of :func:`portions_in`; an error that they raise
+            ends it.
+        key: the names of the key's columns.
 
     Raises:
         Exception: of the source or the target; nothing is committed.
     """
-    batches = chain.from_iterable(reader.batches(portion, table.schema) for portion in portions)
-    rows = (put_rows(batch, table.key) for batch in _pieces(batches))
-    pieces: Iterator[NetChanges] = chain(deletes_of_rows(writer, table, [ranges]), rows)
-    return writer.stage_differences(pieces)
+    rows = (put_rows(batch, key) for batch in _pieces(chain.from_iterable(portions)))
+    return writer.stage_differences(chain(deletes, rows))
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

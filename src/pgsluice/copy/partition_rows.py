@@ -20,6 +20,7 @@ import pyarrow as pa
 from pgsluice.changes.net import NetChanges, delete_rows, put_rows
 from pgsluice.columnar.changes import Mask
 from pgsluice.errors import EvaluationError, Remedy, TableError
+from pgsluice.rejects.copied import CopiedRejects
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
@@ -55,6 +56,7 @@ def stage_partition_rows(
     table: TargetTable,
     rows: Iterable[pa.RecordBatch],
     is_gone: FilterEvaluator | None = None,
+    rejects: CopiedRejects | None = None,
 ) -> StagedPartitionRows:
     """Stage rows of partitions.
 
@@ -62,6 +64,7 @@ def stage_partition_rows(
         rows: the source's rows, with distinct keys.
         is_gone: conditions on the target's rows that ``rows`` replace; None: rows with the same
             keys.
+        rejects: learns which rows are deleted.
 
     Raises:
         TableError: the target does not support it, so the table has to be copied.
@@ -74,7 +77,8 @@ def stage_partition_rows(
         )
     pieces: Iterator[NetChanges] = (put_rows(batch, table.key) for batch in rows)
     if is_gone is not None:
-        pieces = chain(deletes_of_rows(writer, table, [is_gone]), pieces)
+        deletes = deletes_of_rows(writer, table, [is_gone])
+        pieces = chain(deletes if rejects is None else rejects.deleting(deletes), pieces)
     staged = writer.stage_changes(pieces)
     count = staged.rows_inserted + staged.rows_updated
     return StagedPartitionRows(count, staged.bytes_written, changes=staged)

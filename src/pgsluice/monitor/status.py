@@ -334,6 +334,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "applied_through": _text(table.applied_through),
         "rows": table.rows,
         "rows_skipped": table.rows_skipped,
+        "rejects": table.rejects,
         "error": table.error,
         "sent": table.is_published,
         "incomplete": list(table.incomplete),

@@ -19,7 +19,7 @@ Rules (contracts: initial copy):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -225,7 +225,7 @@ class TableReader:
             SourceUnreachable: as :meth:`rows`.
             TableError: the table has a value that its column cannot hold.
         """
-        return map(partial(_fitting, schema=schema), self.rows(portion))
+        return map(partial(fitting_batch, schema=schema), self.rows(portion))
 
 
 @contextmanager
@@ -386,14 +386,21 @@ def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
     return ReadRows(query, len(block), tuple(columns), sent)
 
 
-def _fitting(rows: ReadRows, schema: pa.Schema) -> pa.RecordBatch:
+def fitting_batch(
+    rows: ReadRows, schema: pa.Schema, accepted: Collection[str] = ()
+) -> pa.RecordBatch:
     """The rows, after a check that every value fits its column.
 
+    Args:
+        accepted: columns whose values need not fit; such a value is NULL then.
+
     Raises:
-        TableError: a value does not fit.
+        TableError: a value of another column does not fit.
     """
     query = rows.query
     for number in rows.sent:
+        if query.columns[number] in accepted:
+            continue
         name, column_type, mask = query.columns[number], query.types[number], rows.unfit(number)
         unfit = int(np.count_nonzero(mask))
         raise TableError(

@@ -17,7 +17,7 @@
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
                                  copies.snapshot  copies.journal  copies.json
-                                 settings.json  catalog.json
+                                 settings.json  catalog.json  rejects/
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
 A spool in an object store has ``identity.json`` to ``released.json``, ``segments``, ``parts`` and
@@ -70,9 +70,9 @@ FILES = (
 """The identity is deleted last: a folder without it is not recognised as a spool."""
 
 SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS = "segments", "parts", "prepared", "subscriptions"
-RECORDS, STAGING, ACTIVE_RUNS = "records", "staging", "runs"
-"""In an object store: the subscriptions' records, what tasks of a batch exchange, and the machines
-that run subscriptions."""
+RECORDS, STAGING, REJECTS, ACTIVE_RUNS = "records", "staging", "rejects", "runs"
+"""In an object store: the subscriptions' records, what tasks of a batch exchange, their rejects,
+and the machines that run subscriptions."""
 FOLDERS = (SEGMENTS, PARTS, PREPARED, SUBSCRIPTIONS)
 
 SUBSCRIPTION_LOCK, RECORD = "lock", "record.json"
@@ -216,6 +216,13 @@ def staging_path(place: SpoolPlace, name: str) -> str:
     return str(subscription_folder(place.folder, name) / STAGING)
 
 
+def rejects_path(place: SpoolPlace, name: str) -> str:
+    """The folder for rejects that are not in the rejects table yet; see :func:`staging_path`."""
+    if place.is_remote:
+        return f"{REJECTS}/{checked_name(name)}"
+    return str(subscription_folder(place.folder, name) / REJECTS)
+
+
 def checked_name(name: str) -> str:
     """A subscription's name, which becomes a part of paths.
 
@@ -254,7 +261,7 @@ def forget_subscription(place: SpoolPlace, name: str) -> None:
     """
     folder = subscription_folder(place.folder, name)
     if place.is_remote:
-        for kind in (STAGING, RECORDS):
+        for kind in (STAGING, REJECTS, RECORDS):
             _delete_tree(place, f"{kind}/{name}/")
         folder_of(place).delete(f"{ACTIVE_RUNS}/{name}.json")
         shutil.rmtree(folder, ignore_errors=True)
@@ -279,7 +286,7 @@ def forget(place: SpoolPlace) -> bool:
     """
     had_files = False
     if place.is_remote:
-        for kind in (STAGING, SEGMENTS, PARTS, PREPARED, RECORDS, ACTIVE_RUNS):
+        for kind in (STAGING, REJECTS, SEGMENTS, PARTS, PREPARED, RECORDS, ACTIVE_RUNS):
             had_files |= _delete_tree(place, f"{kind}/")
         folder = folder_of(place)
         for name in FILES:

@@ -22,6 +22,7 @@ from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.rejects.table import RejectsPlace
 from pgsluice.replication import source_errors
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
@@ -30,6 +31,7 @@ from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import Comparison, DeltaRows
@@ -131,6 +133,7 @@ def verify(
             table_options(subscription),
             subscription.sink.reading_options(),
             options.max_keys,
+            rejects_place(config, subscription, spool.identity.spool_id),
         )
         idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
 
@@ -255,6 +258,7 @@ class _Comparer:
     options: TableOptions
     reading: Mapping[str, str] = field(repr=False)
     max_keys: int
+    rejects: RejectsPlace | None
 
     def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
         """Compare one table; a failure becomes its result."""
@@ -271,6 +275,9 @@ class _Comparer:
                     self.options,
                     max_keys=self.max_keys,
                     helpers=sessions[1:],
+                    rejects=()
+                    if self.rejects is None
+                    else self.rejects.table().open_at(oid, self.position),
                 )
             except Exception as error:  # one table's failure is no other's
                 reason = failure_reason(error)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.masked_text import give_secrets
 from pgsluice.verification.postgres_text import TextForm
 from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot
-from pgsluice.verification.target import DeltaRows, TargetRows, TargetSide
+from pgsluice.verification.target import DeltaRows, Rejected, TargetRows, TargetSide
 
 BUCKETS = 8192
 """The number of buckets; so few that the server groups them within its default work_mem (4 MB)."""
@@ -104,6 +105,7 @@ def compare(
     max_keys: int = 10,
     most_in_ranges: float = 0.0,
     helpers: Sequence[psycopg.Connection[Any]] = (),
+    rejected: Rejected = MappingProxyType({}),
 ) -> Comparison:
     """Compare one table with its target.
 
@@ -124,6 +126,7 @@ def compare(
             the table's rows; 0.0: they are not looked for.
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
             ``connection``.
+        rejected: see :class:`pgsluice.verification.target.TargetSide`.
 
     Raises:
         PgsluiceError: no such table, target or column.
@@ -151,7 +154,7 @@ def compare(
         for session in sessions:
             give_secrets(session, facts.masks.values())
         ours = SourceSide(sessions, facts, rows.schema, names, key_names)
-        theirs = TargetSide(rows, names, key_names, forms)
+        theirs = TargetSide(rows, names, key_names, forms, rejected)
         # The server works while the target's rows are hashed here.
         buckets = _side_by_side(ours, theirs, BUCKETS)
         differences = _differences(ours, theirs, *buckets, max_keys)

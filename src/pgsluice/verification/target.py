@@ -21,6 +21,8 @@ from pgsluice.verification.postgres_text import TextForm, postgres_text
 _BATCH_ROWS = 32_768
 
 Hashes = npt.NDArray[np.uint8]
+Rejected = Mapping[str, Mapping[Key, str]]
+"""Column -> key -> text."""
 
 
 class TargetRows(Protocol):
@@ -136,6 +138,8 @@ class TargetSide:
             every row: it was added and has had no value yet.
         key: names of the key's columns, or none.
         forms: the text forms of columns by name.
+        rejected: column -> key -> the value that the source's row has and the column cannot hold:
+            it counts as the target's value if the target has NULL.
     """
 
     def __init__(
@@ -144,11 +148,13 @@ class TargetSide:
         columns: Sequence[str],
         key: Sequence[str],
         forms: Mapping[str, TextForm] | None = None,
+        rejected: Rejected = MappingProxyType({}),
     ) -> None:
         self._rows = rows
         self._columns = tuple(columns)
         self._key = tuple(key)
         self._forms = forms or {}
+        self._rejected = rejected
 
     def buckets(self, count: int, within: Mask | None = None) -> Digests:
         """The digests of ``count`` buckets; see :class:`pgsluice.verification.digest.Side`."""
@@ -193,11 +199,27 @@ class TargetSide:
             else pa.nulls(batch.num_rows, pa.large_string())
             for name in self._columns
         }
+        for name in self._rejected.keys() & texts.keys():
+            texts[name] = self._with_rejected(texts, name)
         hashes = md5_of(list(texts.values()), batch.num_rows)
         if not self._key:
             return _Batch(texts, hashes, hashes)
         key_hashes = md5_of([texts[name] for name in self._key], batch.num_rows)
         return _Batch(texts, hashes, key_hashes)
+
+    def _with_rejected(self, texts: Mapping[str, pa.Array], column: str) -> pa.Array:
+        """A column's texts, with the rejected values in place of NULL."""
+        by_key, first = self._rejected[column], texts[self._key[0]]
+        known = pa.array([key[0] for key in by_key], pa.large_string())
+        may_be = pc.and_(pc.is_null(texts[column]), pc.is_in(first, value_set=known))
+        rows = np.flatnonzero(np.asarray(may_be))
+        keys = zip(*(texts[name].take(rows).to_pylist() for name in self._key), strict=True)
+        values = [by_key.get(key) for key in keys]
+        mask = np.zeros(len(first), np.bool_)
+        mask[rows] = True
+        return pc.replace_with_mask(
+            texts[column], pa.array(mask), pa.array(values, texts[column].type)
+        )
 
 
 def md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:

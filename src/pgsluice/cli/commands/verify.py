@@ -49,7 +49,7 @@ def verify(
     loaded = load_config(config)
     results: list[VerifiedTable] = []
     with stop_on_signals() as request:
-        for chosen, own in _chosen(loaded, subscription, tables or []):
+        for chosen, own in chosen_tables(loaded, subscription, tables or []):
             options = Verification(own, sessions=jobs, max_keys=keys, stop=request.event)
             results += verify_subscription(loaded, chosen, options)
             if request.exit_code:
@@ -63,7 +63,7 @@ def verify(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _chosen(
+def chosen_tables(
     config: Config, name: str | None, given: list[str]
 ) -> list[tuple[SubscriptionConfig, list[str]]]:
     """The subscriptions, each with the requested tables that it has.
@@ -79,7 +79,7 @@ def _chosen(
         else [config.subscription(name)]
     )
     if not candidates:
-        raise ConfigError("there is no enabled subscription to verify")
+        raise ConfigError("there is no enabled subscription")
     if not given:
         return [(candidate, []) for candidate in candidates]
     known = {

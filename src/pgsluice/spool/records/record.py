@@ -190,6 +190,7 @@ class TableRecord:
         error: why the table is parked or does not continue now, as text for the user; else None.
         rows: the number of applied changes.
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
+        rejects: values of the source's rows that their target columns cannot hold.
         merge_s: the duration of its last merge.
         target: where the target is, as text for the user.
         version: the target's version after its last commit; -1 before the first.
@@ -216,6 +217,7 @@ class TableRecord:
     error: str | None = None
     rows: int = 0
     rows_skipped: int = 0
+    rejects: int = 0
     merge_s: float = 0.0
     target: str = ""
     version: int = -1

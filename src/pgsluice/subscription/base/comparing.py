@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from psycopg import sql
 from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
 from pgsluice.errors import Failure, SourceRefused
 from pgsluice.published.discovery import ReplicatedTable
+from pgsluice.rejects.fold import Reject
+from pgsluice.rejects.keys import key_values
 from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
@@ -23,7 +25,9 @@ from pgsluice.verification import (
     UndeletedRows,
     compare,
 )
+from pgsluice.verification.digest import Key
 from pgsluice.verification.masked_text import SourceMask
+from pgsluice.verification.target import Rejected
 
 LOCK_TIMEOUT_S = 30
 
@@ -39,6 +43,7 @@ def compare_standing(
     max_keys: int,
     most_in_ranges: float = 0.0,
     helpers: Sequence[Session] = (),
+    rejects: Iterable[Reject] = (),
 ) -> Comparison:
     """Compare a table with its target, which is at the snapshot's position.
 
@@ -49,6 +54,7 @@ def compare_standing(
         options: the subscription's options for tables.
         max_keys, most_in_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
+        rejects: those of the table that are open at the position.
 
     Raises:
         SourceRefused: the table was renamed, or rewritten after the snapshot, so that the snapshot
@@ -85,7 +91,18 @@ def compare_standing(
             max_keys=max_keys,
             most_in_ranges=most_in_ranges,
             helpers=helpers,
+            rejected=_rejected(rejects, target.key),
         )
+
+
+def _rejected(rejects: Iterable[Reject], key: Sequence[str]) -> Rejected:
+    by_column: dict[str, dict[Key, str]] = {}
+    for each in rejects:
+        values = key_values(each.key)
+        if values.keys() == {*key}:
+            of_column = by_column.setdefault(each.column, {})
+            of_column[tuple(values[name] for name in key)] = each.text
+    return by_column
 
 
 def failure_reason(error: Exception) -> str:

@@ -39,6 +39,7 @@ class TableWork:
             partitions, as far as known.
         since: when the oldest of the changes was committed, in seconds since 1970, as
             :attr:`pgsluice.spool.SegmentInfo.committed_from` knows it; 0: unknown.
+        rejects: how many open rejects the table had when the batch was planned.
     """
 
     relation_oid: int
@@ -59,6 +60,7 @@ class TableWork:
     size_bytes: int = 0
     merge_s: float = 0.0
     since: float = 0.0
+    rejects: int = 0
     leaf_bounds: Mapping[int, FilterEvaluator] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -80,6 +82,8 @@ class TaskResult:
         rows_skipped: rows that changes updated or deleted, and that the target lacks.
         rows_inserted, rows_updated, rows_deleted: at the target.
         bytes_written: of new files.
+        has_rejects: its files of rejects are to be folded.
+        rejects: how many rejects are open afterwards; None: as many as before.
         skipped: the target had it all before.
         decode_s, merge_s: how long it took to make the net changes, and to write them.
         is_altered: the target has the columns that were due.
@@ -100,6 +104,8 @@ class TaskResult:
     rows_updated: int = 0
     rows_deleted: int = 0
     bytes_written: int = 0
+    has_rejects: bool = False
+    rejects: int | None = None
 
     def after(self, before: TaskResult) -> TaskResult:
         """Combine the results of two pieces of one table's work."""
@@ -115,6 +121,7 @@ class TaskResult:
             rows_updated=before.rows_updated + self.rows_updated,
             rows_deleted=before.rows_deleted + self.rows_deleted,
             bytes_written=before.bytes_written + self.bytes_written,
+            has_rejects=before.has_rejects or self.has_rejects,
         )
 
 

@@ -24,6 +24,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.rejects.table import RejectsPlace
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.spark.jobs.tasks import attempt
@@ -37,11 +38,13 @@ from pgsluice.subscription.base.barrier import (
     write_answer,
 )
 from pgsluice.subscription.base.options import sink_options, table_options, target_mode
+from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
 from pgsluice.subscription.batches.confirmations import Confirmations
 from pgsluice.subscription.batches.ends import BatchEnds
 from pgsluice.subscription.batches.planning import plan_alterations, plan_tables, table_work
+from pgsluice.subscription.batches.rejects import BatchRejects
 from pgsluice.subscription.batches.results import BatchResults
 from pgsluice.subscription.batches.tasks import large_batch
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
@@ -103,6 +106,7 @@ class Batches:
         self._folder = subscription_folder(config.spool.folder, subscription.name)
         self._ends = BatchEnds(self._reader, subscription)
         self._confirmations = Confirmations(subscription.sink.confirms_after_s)
+        self._rejects = BatchRejects()
 
     # One batch
 
@@ -171,10 +175,17 @@ class Batches:
             piece_bytes=large_batch.PIECE_BYTES,
             commits_may_be_lost=settings.sink.confirms_after_s > 0,
             staging_path=staging_path(self._config.spool.place, settings.name),
+            rejects=self._rejects_place(),
         )
 
+    def _rejects_place(self) -> RejectsPlace | None:
+        spool_id = self._reader.spool.identity.spool_id
+        return rejects_place(self._config, self.subscription, spool_id)
+
     def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
-        """Record the outcome of a batch durably."""
+        """Record the outcome of a batch durably; its rejects first."""
+        if (place := self._rejects_place()) is not None:
+            outcomes = self._rejects.folded(place, self._tables.record.tables, outcomes)
         self._results.record(batch.end, outcomes, batch.planned_at)
         self._confirmations.committed(
             work.relation_oid for work, result in outcomes if not isinstance(result, Failure)

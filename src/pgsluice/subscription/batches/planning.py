@@ -160,4 +160,5 @@ def table_work(
         size_bytes=sum(changed.values()),
         merge_s=table.merge_s,
         since=since,
+        rejects=table.rejects,
     )

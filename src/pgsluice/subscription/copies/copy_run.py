@@ -27,6 +27,7 @@ from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.options import sink_options, table_options
+from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.copies.adoption import Adoption
 from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.kept import (
@@ -231,12 +232,15 @@ class CopyRun:
                 self._discard(read)
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
+        config = self._site.config
+        spool_id = Spool.open(config.spool.place).identity.spool_id
         return CopyTables(
-            self._site.config.source.conninfo,
+            config.source.conninfo,
             snapshot,
-            Spool.open(self._site.config.spool.place).identity.spool_id,
+            spool_id,
             sink_options(self._settings),
             table_options(self._settings),
+            rejects_place(config, self._settings, spool_id),
         )
 
     # Stage

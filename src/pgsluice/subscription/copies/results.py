@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 
 from pgsluice.copy import CopyResult, CopyTables, CopyWork
 from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
+from pgsluice.rejects.copied import read_at
+from pgsluice.rejects.folding import CommittedTable, Folding
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, TableState
@@ -57,6 +61,9 @@ def finish_copy(
             return None
         result = adopted or copy.failure or _commit(task, copy)
         failpoint("copy.committed")
+        if isinstance(result, CopyResult):
+            had_rejects = bool((known := site.tables.get(work.facts.oid)) and known.rejects)
+            result = attempt(partial(_fold_rejects, task, work, had_rejects), result)
         event = copy_event(
             result, work.copy_number, task.snapshot, of_leaves=work.replaces_partitions
         )
@@ -85,6 +92,28 @@ def _commit(task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
     return result
 
 
+def _fold_rejects(
+    task: CopyTables, work: CopyWork, had_rejects: bool, result: CopyResult
+) -> CopyResult:
+    """Fold the rejects of a copy that is committed.
+
+    Raises:
+        PgsluiceError: they cannot be folded; another copy does it.
+    """
+    if task.rejects is None or result.copy_number > work.copy_number:
+        return result
+    oid, is_whole = work.facts.oid, not work.replaces_partitions
+    table = CommittedTable(
+        work.namespace,
+        work.name,
+        work.copy_number,
+        task.snapshot.position,
+        read_at() if is_whole else None,
+        had_rejects,
+    )
+    return replace(result, rejects=Folding(task.rejects).fold({oid: table}).get(oid))
+
+
 def copy_event(
     result: CopyResult | Failure, copy_number: int, snapshot: Snapshot, *, of_leaves: bool = False
 ) -> TableEvent:
@@ -98,10 +127,14 @@ def copy_event(
     if isinstance(result, Failure):
         return failed_event(result, of_leaves=of_leaves)
     if of_leaves:
-        return LeavesLoaded(snapshot.position, snapshot.timeline, result.version, result.rows)
+        return LeavesLoaded(
+            snapshot.position, snapshot.timeline, result.version, result.rows, result.rejects
+        )
     if result.copy_number > copy_number:
         return CopySuperseded(result.copy_number)
-    return CopyFinished(snapshot.position, snapshot.timeline, result.version, result.rows)
+    return CopyFinished(
+        snapshot.position, snapshot.timeline, result.version, result.rows, result.rejects
+    )
 
 
 def failed_event(failure: Failure, *, of_leaves: bool) -> TableEvent:

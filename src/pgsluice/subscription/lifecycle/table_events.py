@@ -171,12 +171,14 @@ class CommittedUnderSnapshot(SimpleEvent):
         position, timeline: the snapshot's position and timeline.
         version: the target's version.
         rows: the number of rows.
+        rejects: how many rejects are open; None: as many as before.
     """
 
     position: Lsn
     timeline: int
     version: int
     rows: int
+    rejects: int | None = None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
@@ -186,6 +188,7 @@ class CommittedUnderSnapshot(SimpleEvent):
             copied=replace(table.copied, position=self.position, timeline=self.timeline),
             version=self.version,
             rows=table.rows + self.rows,
+            rejects=table.rejects if self.rejects is None else self.rejects,
         )
 
 
@@ -269,6 +272,7 @@ class BatchApplied(SimpleEvent):
             version=result.version if result.version >= 0 else table.version,
             rows=table.rows + (0 if result.skipped else result.changes),
             rows_skipped=table.rows_skipped + result.rows_skipped,
+            rejects=table.rejects if result.rejects is None else result.rejects,
             merge_s=result.merge_s,
             pending=pending,
             error=None,

@@ -31,11 +31,13 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
+from pgsluice.rejects.fold import Reject
 from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
@@ -191,13 +193,18 @@ class SuspiciousTables:
             if oid not in marked or source is None or table.reason is not None:
                 continue
             with round_.reading(stand.sessions[0]) as session:
-                is_equal = self._is_equal(round_, session, source, table)
+                is_equal = self._is_equal(round_, session, source, table, stand.position)
             if is_equal is not None:
                 failpoint("verification.compared")
                 self._conclude(oid, marked[oid], is_equal=is_equal)
 
     def _is_equal(
-        self, round_: _Round, session: Session, source: ReplicatedTable, table: StandingTable
+        self,
+        round_: _Round,
+        session: Session,
+        source: ReplicatedTable,
+        table: StandingTable,
+        position: Lsn,
     ) -> bool | None:
         """Whether rows are equal; None: unknown, a later round compares again."""
         try:
@@ -205,7 +212,12 @@ class SuspiciousTables:
             target = DeltaRows(table.target, table.version, options)
             rows = _InterruptibleRows(target, round_)
             comparison = compare_standing(
-                session, source, rows, table_options(self.subscription), max_keys=0
+                session,
+                source,
+                rows,
+                table_options(self.subscription),
+                max_keys=0,
+                rejects=self._rejects(source.facts.oid, position),
             )
         except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
             # Rewritten since (the next look marks it again), locked, or the server went away.
@@ -217,6 +229,14 @@ class SuspiciousTables:
             self._log(f"{table.title} cannot be compared: {failure_reason(error)}")
             return False
         return comparison.equal
+
+    def _rejects(self, oid: int, position: Lsn) -> Sequence[Reject]:
+        known, config = self._tables.get(oid), self._config
+        if known is None or not known.rejects:
+            return ()
+        spool_id = Spool.open(config.spool.place).identity.spool_id
+        place = rejects_place(config, self.subscription, spool_id)
+        return () if place is None else place.table().open_at(oid, position)
 
     def _conclude(self, oid: int, marked: TableRecord, *, is_equal: bool) -> None:
         with self._tables.changing():

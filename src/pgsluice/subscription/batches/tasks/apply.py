@@ -6,13 +6,13 @@ A Spark task does this for several tables (:mod:`pgsluice.subscription.batches.w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,8 +21,9 @@ from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher
+from pgsluice.rejects.table import RejectsPlace, rejected_values
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Applied, StagedChanges, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedChanges, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.marking_fence import MarkingWriter
@@ -39,6 +40,7 @@ from pgsluice.subscription.batches.tasks.large_batch import (
     ReadTwice,
     net_pieces,
 )
+from pgsluice.subscription.batches.tasks.results import result_of
 from pgsluice.subscription.batches.tasks.table_changes import TableChanges
 from pgsluice.subscription.batches.tasks.target_columns import (
     TargetColumns,
@@ -50,6 +52,8 @@ from pgsluice.subscription.batches.tasks.truncated_leaves import (
     refuse_truncated_leaves,
     truncated_at,
 )
+
+T = TypeVar("T")
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20
@@ -74,6 +78,7 @@ class ApplyTables:
         large_bytes: a table with more bytes of changes than this is read in pieces.
         piece_bytes: the size of a piece.
         commits_may_be_lost: other programs may overwrite commits in the target's store.
+        rejects: where values that do not fit go; None: they are errors.
         staging_path: the subscription's folder for files that tasks of a batch exchange, in a store
             below the spool; None: tasks do not share one table's batch.
     """
@@ -89,6 +94,7 @@ class ApplyTables:
     piece_bytes: int = PIECE_BYTES
     commits_may_be_lost: bool = False
     staging_path: str | None = None
+    rejects: RejectsPlace | None = None
 
     def run_all(self, works: Sequence[TableWork]) -> list[TaskResult | Failure]:
         """Apply several tables' work; a failure of one does not affect the others.
@@ -234,8 +240,14 @@ class ApplyTables:
         deletes = deletes_of_truncated(work, truncates, writer, columns.table)
         writer.alter(columns.added, columns.widened)
         net, *others = changes.nets(runs, columns, truncates)
+        if deletes is not None:
+            deletes = changes.without_rejects(deletes, truncates, runs)
         decode_s = time.monotonic() - started
         last = Lsn(max(int(run.positions[-1]) for run in runs))
+        if deletes is None:
+            has_rejects = self.write_rejects(changes, after)
+        else:  # known when they are read
+            deletes, has_rejects = self._with_rejects(deletes, changes, after), True
         # Through the writer that was asked for the position: should another attempt of this
         # task have moved the target since, it is seen.
         if isinstance(writer, MarkingWriter) and (net.truncated or deletes is not None):
@@ -257,7 +269,21 @@ class ApplyTables:
                 self.prepare(work, columns, after)
                 writer = self._writer(work)
             applied = writer.apply_pieces(chain(deletes or (), [net], others), last)
-        return columns, _result(applied, last, sum(map(len, runs)), decode_s, columns.doubt)
+        done = result_of(applied, last, sum(map(len, runs)), decode_s, columns.doubt)
+        return columns, replace(done, has_rejects=has_rejects)
+
+    def write_rejects(self, changes: TableChanges, after: Lsn) -> bool:
+        """Write the rejects of changes after a position durably, before they are committed; whether
+        there are any."""
+        work, events = changes.work, changes.rejected.take_events()
+        if self.rejects is not None:
+            self.rejects.files.write(work.relation_oid, work.copy_number, after, events)
+        return bool(events)
+
+    def _with_rejects(self, pieces: Iterable[T], changes: TableChanges, after: Lsn) -> Iterator[T]:
+        """The pieces; after the last one, their rejects are written."""
+        yield from pieces
+        self.write_rejects(changes, after)
 
     def _write_in_pieces(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -276,9 +302,12 @@ class ApplyTables:
             self.prepare(work, columns, after)
             writer = self._writer(work)
         writer.alter(columns.added, columns.widened)
-        pieces = net_pieces(changes, outline, columns, after)
-        applied = writer.apply_pieces(chain(deletes or (), pieces), outline.last)
-        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        if deletes is not None:
+            deletes = changes.without_rejects(deletes, outline.truncates, outline.runs)
+        pieces = chain(deletes or (), net_pieces(changes, outline, columns, after))
+        applied = writer.apply_pieces(self._with_rejects(pieces, changes, after), outline.last)
+        done = result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        return columns, replace(done, has_rejects=True)
 
     def _write_log(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -307,8 +336,11 @@ class ApplyTables:
             for runs in read.pieces()
             for batch in changes.log_rows(runs, columns, log).to_batches()
         )
-        applied = writer.append(rows, columns.table.schema, outline.last)
-        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        applied = writer.append(
+            self._with_rejects(rows, changes, after), columns.table.schema, outline.last
+        )
+        done = result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        return columns, replace(done, has_rejects=True)
 
     def _write_history(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -343,7 +375,7 @@ class ApplyTables:
         else:
             parts = [net for net in (first, second) if net is not None]
             applied = writer.apply_pieces(chain(parts, pieces), outline.last)
-        return columns, _result(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        return columns, result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
         """The changes of a table's work.
@@ -359,6 +391,7 @@ class ApplyTables:
             rules,
             self.sends_all_origins,
             self.piece_bytes,
+            rejected_values(self.rejects, work.relation_oid, work.rejects),
         )
 
     def prepare(self, work: TableWork, columns: TargetColumns, after: Lsn) -> None:
@@ -385,7 +418,7 @@ class ApplyTables:
         writer = self._writer(work)
         applied = writer.commit_or_discard(staged, outline.last, may_discard)
         writer.maintain(self.keep_versions.get(work.relation_oid, ()))
-        return _result(applied, outline.last, outline.changes)
+        return result_of(applied, outline.last, outline.changes)
 
 
 def shares_of(
@@ -409,21 +442,3 @@ def shares_of(
         else replace(result, decode_s=share * result.decode_s, merge_s=share * result.merge_s)
         for result in results
     ]
-
-
-def _result(
-    applied: Applied, last: Lsn, changes: int, decode_s: float = 0.0, doubt: str = ""
-) -> TaskResult:
-    return TaskResult(
-        committed=last,
-        version=applied.version,
-        changes=changes,
-        rows_skipped=applied.rows_skipped,
-        skipped=applied.skipped,
-        decode_s=decode_s,
-        doubt=doubt,
-        rows_inserted=applied.rows_inserted,
-        rows_updated=applied.rows_updated,
-        rows_deleted=applied.rows_deleted,
-        bytes_written=applied.bytes_written,
-    )

@@ -256,6 +256,7 @@ class SharedBatch:
             decode_s=decode_s,
             merge_s=time.monotonic() - started - decode_s,
             doubt=columns.doubt,
+            has_rejects=True,
         )
 
     def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:
@@ -299,7 +300,7 @@ class SharedBatch:
         writer, after, _ = self.task.begin(self.work)
         if after != share.after:
             raise PgsluiceError(f"another attempt has applied {self.work.title}", hint="try again")
-        staged = writer.stage_changes(self._net(share))
+        staged = writer.stage_changes(self._net(share))  # which writes the rejects
         failpoint("batch.staged")
         return staged
 
@@ -321,6 +322,7 @@ class SharedBatch:
                 give_back_freed_memory()
         if runs:
             yield from changes.nets(runs, share.columns, share.truncates, share.begins)
+        self.task.write_rejects(changes, share.after)
 
     def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
         """Commit the staged changes. Spark may run this again while the first attempt still runs:

@@ -25,6 +25,8 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
+from pgsluice.rejects.events import RejectedValues
+from pgsluice.rejects.keys import log_key
 from pgsluice.sinks.history_fence import refuse_history
 from pgsluice.sinks.marking_fence import deletes_not_kept, refuse_deleted_column
 from pgsluice.sinks.target import TableOptions
@@ -64,6 +66,7 @@ class TableChanges:
         sends_all_origins: the server also sends changes that it got by replication (``origin =
             any``).
         piece_bytes: the size of a piece. Decoded and netted, it takes several times as much memory.
+        rejected: takes the values that do not fit out of changes.
     """
 
     work: TableWork
@@ -72,6 +75,7 @@ class TableChanges:
     rules: Mapping[int, Publisher] | None
     sends_all_origins: bool
     piece_bytes: int
+    rejected: RejectedValues
 
     def all(self, after: Lsn, through: Lsn) -> list[RelationChanges]:
         """The published changes in (after, through], grouped by relation in commit order, without
@@ -119,6 +123,7 @@ class TableChanges:
             begins: see :func:`pgsluice.changes.net.net_changes`.
         """
         runs = [run.without(columns.left_out) for run in truncates.remaining(runs)]
+        runs = self.rejected.taken(runs, columns.table.key, truncates.whole)
         parts = [runs]
         if not columns.table.key and has_old_rows(runs):
             parts = by_columns(runs)
@@ -191,7 +196,26 @@ class TableChanges:
     ) -> pa.Table:
         """The rows of these changes for a change log with these columns."""
         known = [run.without(columns.left_out) for run in runs]
+        known = self.rejected.taken(known, log_key(known, self.options))
         return log.rows(known, columns.table.schema)
+
+    def without_rejects(
+        self,
+        deletes: Iterable[NetChanges],
+        truncates: Truncates,
+        runs: Sequence[RelationChanges],
+    ) -> Iterator[NetChanges]:
+        """The deletes of truncated partitions, whose rows' rejects are resolved.
+
+        Args:
+            truncates: the TRUNCATEs; changes before that of their own partition do not count.
+            runs: the changes, or their outline.
+        """
+        place = min(truncates.of_leaves.values())
+        time_us = max(int(run.commit_timestamps.max(initial=0)) for run in runs)
+        for net in deletes:
+            self.rejected.note_gone(net.deletes, place, time_us)
+            yield net
 
     def truncates(self, runs: Sequence[RelationChanges]) -> Truncates:
         """The TRUNCATEs of the table's leaf partitions.
@@ -253,6 +277,7 @@ class TableChanges:
                 self.options.types,
                 overrides,
                 texts,
+                unfit_texts=True,
                 identify=self._identified,
             )
 

@@ -1,0 +1,90 @@
+"""``pgsluice rejects``: list the values that their column at the target cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pgsluice.cli.commands.verify import chosen_tables
+from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.output import say, say_json, say_line
+from pgsluice.config import load_config
+from pgsluice.lsn import Lsn
+from pgsluice.shown import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXT_CHARACTERS = 200
+"""The longest value that a line shows whole; JSON has all of each."""
+
+
+def rejects(
+    config: ConfigArgument,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option("--subscription", help="only of this subscription", show_default=False),
+    ] = None,
+    with_resolved: Annotated[
+        bool, typer.Option("--all", help="also those that are resolved")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the values that their column at the target cannot hold, with their texts."""
+    loaded = load_config(config)
+    found: list[dict[str, Any]] = []
+    from pgsluice.subscription.base.rejects import stored_rejects
+
+    for chosen, own in chosen_tables(loaded, subscription, tables or []):
+        for row in _rows(stored_rejects(loaded, chosen)):
+            title = shown(f"{row['schema_name']}.{row['table_name']}")
+            is_wanted = with_resolved or row["resolved_position"] is None
+            if is_wanted and (not own or title in own):
+                found.append({"subscription": chosen.name, **row})
+    if as_json:
+        say_json([_to_json(row) for row in found])
+        return
+    for row in found:
+        say_line(_line(row))
+    if not found:
+        say("no rejects")
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    order = ("schema_name", "table_name", "position", "ordinal", "column_name", "key")
+    for batch in table.sort_by([(name, "ascending") for name in order]).to_batches():
+        yield from batch.to_pylist()
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = row["text"]
+    if len(text) > _TEXT_CHARACTERS:
+        text = f"{text[:_TEXT_CHARACTERS]}… ({len(text)} characters)"
+    resolved = row["resolved_position"]
+    ended = "" if resolved is None else f", resolved at {Lsn(resolved)}"
+    title = f"{row['schema_name']}.{row['table_name']}"
+    where = f"{title}.{row['column_name']} {row['key']} at {Lsn(row['position'])}{ended}"
+    return f"{where}: {text}"
+
+
+def _to_json(row: dict[str, Any]) -> dict[str, Any]:
+    resolved, resolved_at = row["resolved_position"], row["resolved_at"]
+    return {
+        "subscription": row["subscription"],
+        "schema": row["schema_name"],
+        "table": row["table_name"],
+        "column": row["column_name"],
+        "key": row["key"],
+        "position": str(Lsn(row["position"])),
+        "text": row["text"],
+        "time": row["rejected_at"].isoformat(),
+        "resolved": None if resolved is None else str(Lsn(resolved)),
+        "resolved_at": None if resolved_at is None else resolved_at.isoformat(),
+    }

@@ -1,0 +1,54 @@
+"""Where the rejects of a subscription are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import ConfigError
+from pgsluice.rejects.files import EventFiles
+from pgsluice.rejects.table import SCHEMA, RejectsPlace
+from pgsluice.spool import Spool, find_record
+from pgsluice.spool.layout import rejects_path
+from pgsluice.spool.object_storage import folder_of
+from pgsluice.stores.places import folder_at
+from pgsluice.subscription.base.options import sink_options
+
+
+def rejects_place(
+    config: Config, subscription: SubscriptionConfig, spool_id: str
+) -> RejectsPlace | None:
+    """Where a subscription's rejects are; None: its sink has no Delta tables, so that a value that
+    does not fit is an error."""
+    if subscription.sink.type != "delta":
+        return None
+    # Versions of a history are not written with rejects yet: such a value is an error there.
+    accepts = subscription.on_unrepresentable == "reject" and subscription.mode != "history"
+    spool = config.spool.place
+    path = rejects_path(spool, subscription.name)
+    return RejectsPlace(
+        sink_options(subscription),
+        subscription.rejects,
+        subscription.name,
+        spool_id,
+        EventFiles(folder_of(spool, path) if spool.is_remote else folder_at(path)),
+        accepts,
+    )
+
+
+def stored_rejects(config: Config, subscription: SubscriptionConfig) -> pa.Table:
+    """The rows of a subscription's rejects table, in the columns of
+    :data:`pgsluice.rejects.table.SCHEMA`.
+
+    Raises:
+        ConfigError: nothing was replicated yet.
+        PgsluiceError: the table cannot be read.
+    """
+    if find_record(config.spool.place, subscription.name) is None:
+        raise ConfigError(
+            f"nothing was replicated for the subscription {subscription.name} yet",
+            hint="start `pgsluice run CONFIG` first",
+        )
+    spool_id = Spool.open(config.spool.place).identity.spool_id
+    place = rejects_place(config, subscription, spool_id)
+    return pa.Table.from_batches([] if place is None else place.table().batches(), SCHEMA)
