@@ -164,6 +164,8 @@ class NetMerge:
     def _equal(self, whole: WholeRows, needed: Indexes) -> Live:
         """For each row of changes, so many live rows that are equal to it."""
         snapshot, wanted = self._snapshot, np.flatnonzero(needed)
+        if not len(wanted):  # no index is made for changes that cancel
+            return Live.joined([])
         unread = (file for name, file in snapshot.files.items() if name not in self._dead)
         fetch_vectors(snapshot.folder, unread)
         values = whole.values.take(pa.array(wanted))
