@@ -169,8 +169,8 @@ class Webhook:
     def _round(self) -> None:
         if self._lock is None and not self._take_over():
             return
-        problems = find_problems(self._status(), self._config)
-        messages = self._alerts.update(problems, time.time())
+        status = self._status()
+        messages = self._alerts.update(find_problems(status, self._config), status.read_at)
         self._waiting += messages
         del self._waiting[:-_MOST_WAITING]
         if messages:

@@ -11,6 +11,7 @@ import subprocess
 import threading
 
 from pgsluice.errors import SourceUnreachable
+from pgsluice.system.processes import Part, start
 
 _TIMEOUT_S = 30.0
 
@@ -49,13 +50,16 @@ def password_of(command: str, *, refused: str | None = None) -> str:
 def _called(command: str) -> str:
     """The first line that a shell's command prints."""
     try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=False,
+        done = start(
+            Part.PASSWORD_COMMAND,
+            lambda: subprocess.run(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=_TIMEOUT_S,
+                check=False,
+            ),
         )
     except subprocess.TimeoutExpired:
         raise _failed(f"did not end within {_TIMEOUT_S:g} s") from None

@@ -32,6 +32,7 @@ class Part(StrEnum):
     JAVA = "java -version"
     DAEMON = "the daemon of Spark's Python workers"
     KEEPER = "the snapshot holder of copies"
+    PASSWORD_COMMAND = "password_command"  # noqa: S105
 
 
 _NEXT = {
