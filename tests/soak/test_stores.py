@@ -24,7 +24,9 @@ from tests.pipeline.test_large import arm_tasks
 from tests.soak.chaos.fire import fight, make_tables
 from tests.soak.chaos.modes import MODES
 from tests.soak.report import SPOOL_IN_STORE, Report
-from tests.support.databases import Database
+from tests.soak.spark_turns import assert_all_read, overwrite_by_spark, spark_name
+from tests.support.databases import Database, MakeDatabase
+from tests.support.delta_spark import delta_spark
 from tests.support.large_transaction import replicate
 from tests.support.object_stores import ObjectStore, ministack
 from tests.support.pgbench import TABLES, await_until, fire, initialise, kill, start_again
@@ -40,6 +42,8 @@ from tests.support.store_proxy import store_proxy
 
 from pgsluice.demo.shop import TABLES as SHOP_TABLES
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.errors import TablesUnfinished
+from pgsluice.sinks.delta.config import DeltaSinkConfig
 
 pytestmark = pytest.mark.soak
 
@@ -241,6 +245,93 @@ def kill_while_copying(one: Pipeline, dice: random.Random) -> list[str]:
             killed.append(victim)
         start_again(one)
     return killed
+
+
+@pytest.mark.usefixtures("local_spark")
+@pytest.mark.parametrize("merge", ["on_write"])
+def test_spark_writes_in_turns(
+    merge: str,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    tmp_path: Path,
+    seed: int,
+    report: Report,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark checks a commit's name, then we commit, then Spark writes. A run notices each of it."""
+    monkeypatch.setattr(DeltaSinkConfig, "confirms_after_s", 1.0)
+    with (
+        report.row(f"Spark and pgsluice write in turns, {merge}, tables in ministack", seed) as row,
+        ministack() as store,
+        store_proxy(store.endpoint) as proxy,
+        delta_spark(tmp_path, store.at(proxy.endpoint)) as spark,
+    ):
+        store.make_bucket(BUCKET)
+        one = pipeline(shop := database())
+        one.sink_options = f', merge = "{merge}"'
+        one.have_store(store)
+        one.write("apply_interval_s = 0", spool='retention = "60s"')
+        shop.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, n int)",
+            "INSERT INTO t SELECT i, 0 FROM generate_series(1, 1000) i",
+        )
+        one.once()
+        copies, name = one.table("t").copy_number, spark_name(one, "t")
+        properties = f"ALTER TABLE {name} SET TBLPROPERTIES ('pgsluice.test' = '1')"
+        harmless = f"OPTIMIZE {name}" if merge == "on_read" else properties
+
+        def change(number: int) -> None:
+            shop.execute(
+                f"UPDATE t SET n = {number} WHERE id % 7 = {number % 7}",
+                f"INSERT INTO t VALUES ({1000 + number}, {number})",
+            )
+            one.once()
+
+        def applied_without_help() -> bool:
+            shop.execute("UPDATE t SET n = n + 1 WHERE id = 3")
+            try:
+                one.once()
+            except TablesUnfinished:
+                assert "since our last commit: WRITE" in (one.table("t").error or "")
+                one.copy("t")
+                one.once()
+                return False
+            return True
+
+        change(1)
+        spark.sql(f"OPTIMIZE {name}")  # nobody is in between
+        change(2)
+        assert_all_read(one, spark, "t")
+        overwrite_by_spark(spark, harmless, proxy, lambda: change(3))
+        change(4)
+        # A compaction of ours may have followed the overwritten merge.
+        is_copied = one.table("t").copy_number > copies
+        assert is_copied or "applies the changes since then again" in caplog.text
+        assert_all_read(one, spark, "t")
+        copies = one.table("t").copy_number
+        spark.sql(f"OPTIMIZE {name}")
+        change(5)
+        overwrite_by_spark(spark, harmless, proxy, lambda: (change(6), change(7)))
+        change(8)
+        assert one.table("t").copy_number > copies
+        assert_all_read(one, spark, "t")
+        append = f"INSERT INTO {name} VALUES (-1, -1)"
+        spark.sql(append)
+        assert not applied_without_help()
+        assert_all_read(one, spark, "t")
+        overwrite_by_spark(spark, append, proxy, lambda: change(9))
+        applied_without_help()
+        assert_all_read(one, spark, "t")
+        row["figures"] = (
+            "OPTIMIZE, SET TBLPROPERTIES and INSERT of Spark with Delta's jar, between batches,"
+            " and over our commits, between its check of a name and its write"
+        )
+        row["shown"] = (
+            "overwritten commits applied again, or copied if another followed; parked after"
+            " INSERT, and equal after `pgsluice copy`; deltalake, polars, DuckDB and Spark read the"
+            " source's rows"
+        )
 
 
 def test_the_demo_ends_with_its_proof(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -38,6 +38,20 @@ EXCLUDED = ",".join(
     )
 )
 """What Delta's package brings and Spark has: 70 MB, which each session would copy."""
+S3A_PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    *(
+        f"software.amazon.awssdk:{name}:2.35.4"
+        for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "url-connection-client")
+    ),
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+"""For ``s3a://``: hadoop-aws of Spark's Hadoop, and of the SDK what it needs instead of the whole,
+which is 600 MB."""
+_S3A_EXCLUDED = (
+    EXCLUDED.replace("org.apache.hadoop:*", "org.apache.hadoop:hadoop-client-api")
+    + ",org.apache.hadoop:hadoop-client-runtime,software.amazon.awssdk:bundle,io.netty:*"
+)
 _ANSWER = "delta-spark: "
 _END_S = 60.0
 
@@ -46,11 +60,11 @@ import json, sys
 import pyarrow.feather
 from pyspark.sql import SparkSession
 
-package, excluded = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]")
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
 spark = (
-    SparkSession.builder.master("local[1]")
-    .config("spark.jars.packages", package)
-    .config("spark.jars.excludes", excluded)
+    builder
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .config("spark.sql.session.timeZone", "UTC")
@@ -125,17 +139,22 @@ class DeltaSpark:
 
 
 @contextmanager
-def delta_spark(folder: Path) -> Iterator[DeltaSpark]:
+def delta_spark(folder: Path, store: Mapping[str, str] | None = None) -> Iterator[DeltaSpark]:
     """Start the process, and end it.
 
     Args:
         folder: for its files.
+        store: options of S3, as :mod:`tests.support.object_stores` has them; its tables are
+            ``s3a://``.
     """
+    settings = {"spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDED}
+    if store is not None:
+        settings = _s3a(store)
     program = folder / "delta_spark_program.py"
     program.write_text(_PROGRAM)
     with (folder / "delta_spark.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, str(program), PACKAGE, EXCLUDED],
+            [sys.executable, str(program), json.dumps(settings)],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -153,3 +172,19 @@ def delta_spark(folder: Path) -> Iterator[DeltaSpark]:
         finally:
             process.kill()
             process.stdout.close()
+
+
+def _s3a(store: Mapping[str, str]) -> dict[str, str]:
+    options = {
+        "endpoint": store["aws_endpoint_url"],
+        "endpoint.region": store["aws_region"],
+        "access.key": store["aws_access_key_id"],
+        "secret.key": store["aws_secret_access_key"],
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+    }
+    return {
+        "spark.jars.packages": ",".join((PACKAGE, *S3A_PACKAGES)),
+        "spark.jars.excludes": _S3A_EXCLUDED,
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()},
+    }
