@@ -464,6 +464,10 @@ def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -
     assert parse_sink({"type": "delta", "path": "/lake/{table}"}).why_unreachable() is None
 
 
+_SECTION = '[[subscription]]\nname = "{}"\nsink = {{ type = "delta", path = "/{}/{{table}}" }}\n'
+_NEEDS_KEY = 'deleted_column = "gone_at"'
+
+
 def test_replica_identities() -> None:
     without = replace(_TABLE, has_identity=False)
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(without,)))
@@ -471,21 +475,24 @@ def test_replica_identities() -> None:
     insert_only = replace(without, sends_updates=False)
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(insert_only,)))
     assert finding.level is Level.WARNING
-    keyless = replace(_TABLE, is_full=True, has_key=False)
-    (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless,)))
-    assert finding.what.endswith("parks these tables: public.t")
-    section = '[[subscription]]\nname = "{}"\nsink = {{ type = "delta", path = "/{}/{{table}}" }}\n'
-    keyed = section.format("a", "a") + 'key = { "public.t" = ["a", "b"] }\n'
-    full = replace(_SOURCE, tables=(keyless,))
-    assert not list(check_replica_identity(replace(full, config=_configured(keyed))))
-    another = _configured(keyed + section.format("b", "b"))
-    assert list(check_replica_identity(replace(full, config=another))) == [finding]
+    full = replace(_SOURCE, tables=(replace(_TABLE, is_full=True, has_key=False),))
+    assert not list(check_replica_identity(full)), "whole old rows identify rows"
+    for needs_key in (_NEEDS_KEY, 'mode = "history"'):
+        section = _SECTION + needs_key + "\n"
+        alone = _configured(section.format("a", "a"))
+        (finding,) = check_replica_identity(replace(full, config=alone))
+        assert finding.what.endswith("parks these tables: public.t")
+        keyed = section.format("a", "a") + 'key = { "public.t" = ["a", "b"] }\n'
+        assert not list(check_replica_identity(replace(full, config=_configured(keyed))))
+        another = _configured(keyed + section.format("b", "b"))
+        assert list(check_replica_identity(replace(full, config=another))) == [finding]
 
 
 def test_a_key_is_proposed_that_can_be_one() -> None:
     keyless = replace(_TABLE, is_full=True, has_key=False)
     proved = replace(keyless, name="u", unique_columns=("a", "b"))
-    (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved)))
+    config = _configured(_SECTION.format("a", "a") + _NEEDS_KEY)
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved), config=config))
     assert finding.todo == (
         'set key = { "public.u" = ["a", "b"] } in the subscription\n'
         "choose columns that identify each row of public.t, and make them its primary key: no "

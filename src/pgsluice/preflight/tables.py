@@ -78,8 +78,8 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
     if keyless:
         yield warning(
             "replica identity",
-            "FULL without a key, with deleted_column: the first update or delete parks these "
-            f"tables: {_list_tables(keyless)}",
+            "FULL without a key, in mode history or with deleted_column: the first update or "
+            f"delete parks these tables: {_list_tables(keyless)}",
             "\n".join(_ways_to_a_key(keyless)),
         )
 
@@ -158,7 +158,7 @@ def _finds_rows(table: PublishedTable, config: Config) -> bool:
     title = f"{table.schema}.{table.name}"
     return all(
         subscription.mode == "changelog"
-        or subscription.deleted_column is None
+        or (subscription.mode == "current" and subscription.deleted_column is None)
         or subscription.key.get(title)
         for subscription in enabled
     )
