@@ -151,11 +151,14 @@ def refuse_foreign_changes(
         raise _changed(table, location, "its log does not reach back to our last commit")
 
 
-def refuse_lost_commit(table: str, location: str) -> None:
-    """Refuse a table that lacks changes before its position: only a copy has them."""
+def refuse_lost_commit(table: str, location: str, version: int) -> None:
+    """Refuse a table that lacks changes before its position: only a copy has them.
+
+    The version tells one such loss from the next one.
+    """
     raise TableError(
         f"{table}: another program has overwritten a commit of pgsluice in the log of the Delta "
-        f"table at {location}, and later commits followed it",
+        f"table at {location}, and later commits followed it, up to version {version}",
         hint="pgsluice copies the table again; let only programs write to it that create its log's "
         "files conditionally",
         remedy=Remedy.COPY,

@@ -132,7 +132,7 @@ class DeltaHandle(TableHandle):
 
     def refuse_foreign_changes(self) -> None:
         if self._snapshot.commits.has_lost_one:
-            commit_marker.refuse_lost_commit(self._table.title, self.location)
+            commit_marker.refuse_lost_commit(self._table.title, self.location, self.version)
         if self._sink.foreign_writes != "park":
             return
         folder, current = self._snapshot.folder, self.version
