@@ -1,4 +1,4 @@
-"""Connection strings: validation, and masking of secrets.
+"""Connection strings: validation, masking of secrets, and the command that prints the password.
 
 libpq accepts two forms, a URI and ``keyword=value`` pairs. Either can contain a password.
 Source: the manual, "libpq - Connection Strings".
@@ -6,8 +6,11 @@ Source: the manual, "libpq - Connection Strings".
 
 from __future__ import annotations
 
+import json
 import re
+from typing import NamedTuple
 
+_COMMAND_MARK = "password_command:"
 MASK = "***"
 _PORT = re.compile(r"[0-9]{0,5}", re.ASCII)
 _URI_PATH = re.compile(r"\A[^:]*://[^/?]*")
@@ -61,3 +64,31 @@ def why_no_dsn(dsn: str) -> str | None:
         "has a host, a port or a database that cannot be one; in a password, @ is written as %40, "
         "/ as %2F and % as %25"
     )
+
+
+class Conninfo(NamedTuple):
+    """A connection string together with the command that prints its password.
+
+    Attributes:
+        dsn: libpq's connection string.
+        password_command: prints the password; None: libpq finds it.
+    """
+
+    dsn: str
+    password_command: str | None = None
+
+
+def join_conninfo(dsn: str, password_command: str | None) -> str:
+    """The two as one text; the connection string itself without a command.
+
+    So both reach each process that connects, executors included, and none of them has a password.
+    """
+    return dsn if password_command is None else _COMMAND_MARK + json.dumps([dsn, password_command])
+
+
+def split_conninfo(text: str) -> Conninfo:
+    """The opposite of :func:`join_conninfo`."""
+    if not text.startswith(_COMMAND_MARK):
+        return Conninfo(text)
+    dsn, command = json.loads(text.removeprefix(_COMMAND_MARK))
+    return Conninfo(dsn, command)

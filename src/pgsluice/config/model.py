@@ -16,9 +16,8 @@ from pydantic import AfterValidator as After
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic import model_validator as _model_validator
 
-from pgsluice.config.dsn import has_password, mask_dsn, why_no_dsn
+from pgsluice.config.dsn import has_password, join_conninfo, mask_dsn, why_no_dsn
 from pgsluice.config.monitor import MonitorConfig
-from pgsluice.config.password_command import join_conninfo
 from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
