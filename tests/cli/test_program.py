@@ -139,6 +139,8 @@ def test_usage_lines_have_the_usual_form(pgsluice: Command) -> None:
         "Usage: pgsluice drop [OPTIONS] [CONFIG]",
         "Usage: pgsluice explain [OPTIONS] CONFIG TABLE",
         "Usage: pgsluice init [OPTIONS] [CONFIG]",
+        "Usage: pgsluice page [OPTIONS] CONFIG",
+        "Usage: pgsluice rejects [OPTIONS] CONFIG [TABLE]...",
         "Usage: pgsluice run [OPTIONS] CONFIG",
         "Usage: pgsluice status [OPTIONS] CONFIG",
         "Usage: pgsluice verify [OPTIONS] CONFIG [TABLE]...",

@@ -210,6 +210,8 @@ class TestStatus:
             "running": True, "elsewhere": False,
             "phase": "reconnecting", "message": "refused", "times": 12,
             "reported_at": again.written_at, "acknowledged": None, "last_commit_at": None,
+            "counts": {"connections": {}, "rows": 0, "stream_bytes": 0, "transactions": 0},
+            "streaming": False,
         }  # fmt: skip
 
     def test_a_capture_that_hangs_knows_nothing_of_the_server(

@@ -110,13 +110,6 @@ TROUBLES = (
         paste=("statements",),
     ),
     Trouble(
-        "full_identity",
-        "CREATE TABLE {} (id int NOT NULL UNIQUE, v text); ALTER TABLE {} REPLICA IDENTITY FULL;"
-        " INSERT INTO {} VALUES (1, 'a')",
-        printed="incomplete",
-        paste=("statements",),
-    ),
-    Trouble(
         "twins",
         "CREATE TABLE {} (id int PRIMARY KEY, v int); ALTER TABLE {} REPLICA IDENTITY FULL",
         "INSERT INTO {} VALUES (1, 7), (2, 7)",

@@ -310,7 +310,7 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     made = list(Path(f"{sink.cache_dir}").rglob("*.keys"))
     assert len(made) == (0 if merge == "on_write" else 3)
     monkeypatch.setattr("pgsluice.sinks.lake.key_index._OPENED", OpenSidecars())
-    monkeypatch.setattr("pgsluice.sinks.lake.key_index.KeyIndex._keys_of", None)  # a call fails
+    monkeypatch.setattr("pgsluice.sinks.lake.key_index.KeyIndex._read_keys", None)  # a call fails
     apply(sink, update(2, 5), 110)
     assert rows_of(sink) == [row(1), row(2, 5), row(3)]
 

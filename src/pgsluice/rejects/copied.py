@@ -17,6 +17,7 @@ from pgsluice.rejects.table import RejectsPlace
 if TYPE_CHECKING:
     from pgsluice.snapshots import TableReader
     from pgsluice.snapshots.ranges import Portion
+    from pgsluice.snapshots.reader import ReadRows
 
 
 def read_at() -> int:
@@ -56,7 +57,8 @@ class CopiedRejects:
         if self.place is not None and self.place.accepts and self.key:
             accepted = frozenset(schema.names) - {*self.key}
         place, now = (int(self.position), 1), read_at()
-        for rows in reader.rows(portion):
+
+        def fitting(rows: ReadRows) -> pa.RecordBatch:
             batch = fitting_batch(rows, schema, accepted)
             if self.place is not None and self.key:
                 names = rows.query.columns
@@ -69,7 +71,9 @@ class CopiedRejects:
                     for number in rows.sent
                 ]
                 self._known().note_copied(batch, self.key, rejected, place, now)
-            yield batch
+            return batch
+
+        yield from map(fitting, reader.rows(portion))  # a map keeps no rows
 
     def deleting(self, pieces: Iterable[NetChanges]) -> Iterator[NetChanges]:
         """Net changes that delete rows, whose rejects are resolved."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.output import say, say_block, say_json
 from pgsluice.config import load_config
-from pgsluice.spark.checkpoints import Checkpoint, find_checkpoint, parse_moment
+
+if TYPE_CHECKING:
+    from pgsluice.spark.checkpoints import Checkpoint
 
 
 def at(
@@ -28,6 +30,8 @@ def at(
     debug: DebugOption = False,
 ) -> None:
     """Show which version of each target has the table at one position."""
+    from pgsluice.spark.checkpoints import find_checkpoint, parse_moment
+
     loaded = load_config(config)
     wanted = None if moment is None else parse_moment(moment)
     chosen = loaded.subscriptions if subscription is None else [loaded.subscription(subscription)]

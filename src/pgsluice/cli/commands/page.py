@@ -19,7 +19,7 @@ def page(
     ] = 0,
     debug: DebugOption = False,
 ) -> None:
-    """Show the status as a page for a browser on this machine, until Ctrl-C.
+    """Serve the status as a page on this machine, until Ctrl-C.
 
     It reads the spool's files and does not connect to the source.
     """

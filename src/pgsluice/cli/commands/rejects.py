@@ -37,7 +37,7 @@ def rejects(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """List the values that their column at the target cannot hold, with their texts."""
+    """List the values that a target column cannot hold."""
     loaded = load_config(config)
     found: list[dict[str, Any]] = []
     from pgsluice.subscription.base.rejects import stored_rejects
