@@ -143,6 +143,7 @@ def test_text_arrays_in_pieces(rows: list[str | None]) -> None:
     byte=st.integers(0, 255),
     end=st.integers(0, 100),
 )
+@example(values=[None, None, None, 0, 0, 0], at=51, byte=0, end=53)
 def test_binary_arrays_in_pieces(values: list[int | None], at: int, byte: int, end: int) -> None:
     whole = array_send(values)
     assert outcome_in_pieces(1007, whole, "binary") == ([values], False)

@@ -227,10 +227,9 @@ class ListType(ColumnType):
         if element is None:
             return error
         row = int(np.searchsorted(offsets, element, "right")) - 1
-        type_name = error.facts["type_name"]
         if error.hint is not None:
-            return binary_not_supported(type_name, row)
-        return malformed(type_name, row, form)
+            return binary_not_supported(error.facts["type_name"], row)
+        return malformed(self.name, row, form)
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         text = self.element.encode_text(array.flatten()).cast(pa.large_string())
