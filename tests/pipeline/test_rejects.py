@@ -125,7 +125,13 @@ TABLE = (
 )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [  # those of make soak AREA=long have a mark
+        pytest.param(mode, marks=[pytest.mark.soak] * (mode in ("on_read", "deleted_column")))
+        for mode in MODES
+    ],
+)
 def test_rejects_are_those_of_the_source_in_each_mode(
     database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

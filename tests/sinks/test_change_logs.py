@@ -99,6 +99,7 @@ def test_a_killed_attempt_is_repeated_once_on_a_disk(tmp_path: Path, armed: str)
     killed_and_repeated(DeltaSink(f"{tmp_path}/{{table}}"), armed, "fork")
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.parametrize("armed", ["delta.before_commit=kill@2", "delta.after_commit=kill@3"])
 def test_a_killed_attempt_is_repeated_once_in_a_store(s3_store: ObjectStore, armed: str) -> None:
     url = f"s3://lake/{uuid.uuid4()}/{{table}}"

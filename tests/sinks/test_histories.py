@@ -196,6 +196,7 @@ def test_a_killed_attempt_is_repeated_once_on_a_disk(
     killed_and_repeated(sink_in(tmp_path, merge), f"{place}=kill@{number}", "fork")
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.parametrize("armed", ["delta.before_commit=kill@2", "delta.after_commit=kill@3"])
 def test_a_killed_attempt_is_repeated_once_in_a_store(
     tmp_path: Path, s3_store: ObjectStore, armed: str

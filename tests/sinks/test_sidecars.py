@@ -75,6 +75,7 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecars, "ROWS_IN_A_RUN", 20_000)
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.usefixtures("_small_limits")
 def test_a_search_through_a_large_table_keeps_few_of_its_sidecars_in_memory(
     tmp_path: Path,

@@ -92,10 +92,11 @@ def content(folder: Path) -> pa.Table:
 @pytest.mark.parametrize(
     ("way", "key", "how"),
     [
-        ("on_read", "same keys", "of a copy"),
         ("on_read", "other keys", "repeated"),
-        ("on_write", "same keys", "repeated"),
-        ("on_write", "other keys", "of another program"),
+        # make soak AREA=long
+        pytest.param("on_read", "same keys", "of a copy", marks=pytest.mark.soak),
+        pytest.param("on_write", "same keys", "repeated", marks=pytest.mark.soak),
+        pytest.param("on_write", "other keys", "of another program", marks=pytest.mark.soak),
     ],
 )
 def test_a_task_has_some_of_them_in_memory(way: Merge, key: str, how: str, tmp_path: Path) -> None:
