@@ -274,7 +274,7 @@ PLACES = (
 def test_ten_thousand_rejects_once_each(
     database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
 ) -> None:
-    """In each round, a place kills a worker or the run, which is started again."""
+    """In each round, a failpoint kills a worker or the run, and the test starts the run again."""
     shop = database()
     shop.execute("CREATE TABLE t (id int PRIMARY KEY, day date, note text)")
     one = pipeline(shop)

@@ -172,7 +172,7 @@ def _last_bound(events: Events, lineages: Lineages) -> Int64s:
 
 
 def _inserted(events: Events, lineages: Lineages) -> Mask:
-    """Whether the row of each change was inserted by an earlier change, or by itself."""
+    """Whether the row of each change was inserted by this change or an earlier one."""
     bound = _last_bound(events, lineages)
     is_inserted: Mask = (bound >= 0) & (events.actions[bound] == INSERT)
     return is_inserted
