@@ -88,6 +88,9 @@ class DeltaHandle(TableHandle):
         way: how changes are merged; ``auto`` only for a new table, whose first copy decides.
     """
 
+    _prefix = staging.PREFIX
+    """Of the names of new data files."""
+
     def __init__(
         self,
         sink: DeltaSink,
@@ -103,7 +106,6 @@ class DeltaHandle(TableHandle):
         self._way = way
         self._index: KeyIndex | None = None
         self._bytes_written = 0
-        self._prefix = staging.PREFIX
 
     @property
     def location(self) -> str:

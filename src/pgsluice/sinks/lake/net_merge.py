@@ -79,6 +79,9 @@ class NetMerge:
         rewrites: which files to rewrite.
     """
 
+    _prefix = staging.PREFIX
+    """Of the names of new data files."""
+
     def __init__(
         self, snapshot: Snapshot, index: FindsKeys, table: str, *, rewrites: Rewrites
     ) -> None:
@@ -87,7 +90,6 @@ class NetMerge:
         self._table = table
         self._rewrites = rewrites
         self._dead: dict[str, BitMap] = {}
-        self._prefix = staging.PREFIX
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """Write the files of changes, without a commit.

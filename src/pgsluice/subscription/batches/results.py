@@ -34,6 +34,10 @@ from pgsluice.subscription.lifecycle.transitions import TableEvent
 
 logger = logging.getLogger(__name__)
 
+_FRONTIER_POLL_S = 5.0
+"""The pause between two readings of the received-through LSN in a store, each two requests. An idle
+server may tell capture only after half a minute that there are no changes up to a copy."""
+
 
 class BatchResults:
     """Records the results of batches, and keeps the merge schedule and the consistent checkpoints.
@@ -58,6 +62,8 @@ class BatchResults:
         self._report = report
         self._lacking = LackingChanges(reader)
         self._last_cut = time.monotonic()
+        self._promote_at = 0.0
+        """Do not look for copied tables that capture has passed before this time."""
 
     def record(self, end: Lsn, outcomes: Sequence[Outcome], started: float) -> None:
         """Record a batch durably, and report it.
@@ -118,10 +124,14 @@ class BatchResults:
                 for oid, table in self._tables.unfinished.items()
                 if table.state is TableState.COPIED
             ]
-            if not copied:
+            if not copied or time.monotonic() < self._promote_at:
                 return
             frontier = self._reader.frontier()
             received = [oid for oid, applied_through in copied if applied_through <= frontier]
+            if not received:
+                if self._reader.spool.place.is_remote:
+                    self._promote_at = time.monotonic() + _FRONTIER_POLL_S
+                return
             end = self._reader.position()  # between it and the frontier, there are no changes
             with self._tables.changing():
                 self._advance_quiet_tables(end, received)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import AddedColumn, Applied, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import AddedColumn, Applied, StagedRows
 from pgsluice.sinks.delta.commit import actions_of
-from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.features import refuse_unknown_rules
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -28,22 +26,13 @@ from pgsluice.sinks.lake.upkeep import live_rows, write_live_rows
 from pgsluice.stores.contract import StoreError
 
 if TYPE_CHECKING:
-    from pgsluice.sinks.delta.sink import DeltaSink
+    pass
 
 
 class DeltaHistoryHandle(DeltaHandle, HistoryHandle):
     """A Delta table that is a history; arguments as of :class:`.DeltaHandle`."""
 
-    def __init__(
-        self,
-        sink: DeltaSink,
-        table: TargetTable,
-        identity: TargetIdentity,
-        snapshot: DeltaSnapshot,
-        way: Merge,
-    ) -> None:
-        super().__init__(sink, table, identity, snapshot, way)
-        self._prefix = CURRENT
+    _prefix = CURRENT
 
     @attempt()
     def alter(

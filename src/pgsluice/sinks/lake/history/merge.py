@@ -32,6 +32,8 @@ class VersionMerge(NetMerge):
         columns: the history's columns.
     """
 
+    _prefix = CURRENT
+
     def __init__(
         self,
         snapshot: Snapshot,
@@ -43,7 +45,6 @@ class VersionMerge(NetMerge):
     ) -> None:
         super().__init__(snapshot, index, table, rewrites=rewrites)
         self._columns = columns
-        self._prefix = CURRENT
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """As for net changes."""
