@@ -38,6 +38,7 @@ WITH_SPARK = 100
 MOST_COPIED = 0.1
 AREAS: dict[str, tuple[Draw, float]] = {
     "columns": (columns.draw, 1),
+    "columns without a key": (columns.draw_keyless, 0.2),
     "partitions": (partitions.draw, 0.2),
     "publications": (publications.draw, 0.2),
 }

@@ -360,6 +360,16 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     """One sequence on columns."""
     dice = Random(f"columns {seed} {number} {moment.name} {version}")
     form = pick(dice, ((6, "plain"), (3, "partitioned"), (1, "inherited")))
+    return _draw(dice, form, f"c{seed}_{moment.name.lower()}_{number}", moment, version)
+
+
+def draw_keyless(seed: int, number: int, moment: Moment, version: int) -> Drawn:
+    """One sequence on columns of a table without a key, which sends whole old rows."""
+    dice = Random(f"keyless {seed} {number} {moment.name} {version}")
+    return _draw(dice, "keyless", f"k{seed}_{moment.name.lower()}_{number}", moment, version)
+
+
+def _draw(dice: Random, form: str, name: str, moment: Moment, version: int) -> Drawn:
     table, setup = _make(dice, form, version)
     table.is_apart = moment in APART
     table.at_target = frozenset(column.name for column in table.columns)
@@ -374,7 +384,7 @@ def draw(seed: int, number: int, moment: Moment, version: int) -> Drawn:
     steps = [(text, is_copied) for text, is_copied in steps if text]
     ends = ends_of_transactions(dice, len(steps), moment)
     return Drawn(
-        f"c{seed}_{moment.name.lower()}_{number}",
+        name,
         setup,
         tuple(
             Step(text, end, is_copied)
@@ -414,7 +424,12 @@ def _make(dice: Random, form: str, version: int) -> tuple[_Table, tuple[str, ...
     filled = f"SELECT i, i, 'b' || i, {table.constant(type_)} FROM generate_series"
     names = ["{t}"]
     made = [f"CREATE TABLE {{t}} (id int PRIMARY KEY, a int, b text, c {type_})"]
-    if form == "inherited":
+    if form == "keyless":
+        made[0] = made[0].replace("id int PRIMARY KEY", "id int")
+        made.append("ALTER TABLE {t} REPLICA IDENTITY FULL")
+        made.append(f"INSERT INTO {{t}} (id, a, b, c) {filled}(1, 4) i")  # equal rows
+        columns[0].is_not_null, table.is_full = False, True
+    elif form == "inherited":
         made += [
             "CREATE TABLE {t}_child (extra int, PRIMARY KEY (id)) INHERITS ({t})",
             "INSERT INTO {t}_child (id, a) SELECT i, i FROM generate_series(51, 54) i",
@@ -447,7 +462,7 @@ def _make(dice: Random, form: str, version: int) -> tuple[_Table, tuple[str, ...
             f"UPDATE {{t}} SET big = {_BIG.format('id')} WHERE id % 3 = 1"
         )
         columns.append(_Column("big", "text"))
-    if dice.random() < 0.1:
+    if form != "keyless" and dice.random() < 0.1:
         table.is_full = True
         more.append(";\n".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names))
     return table, (";\n".join(made), *more)

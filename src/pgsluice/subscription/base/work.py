@@ -89,6 +89,7 @@ class TaskResult:
         is_altered: the target has the columns that were due.
         doubt: why it is not proven which columns the changes have, so that the table has to be
             compared with the source; empty: it is.
+        has_key: the table's rows have a key; otherwise all of their values identify them.
     """
 
     committed: Lsn
@@ -106,6 +107,7 @@ class TaskResult:
     bytes_written: int = 0
     has_rejects: bool = False
     rejects: int | None = None
+    has_key: bool = True
 
     def after(self, before: TaskResult) -> TaskResult:
         """Combine the results of two pieces of one table's work."""

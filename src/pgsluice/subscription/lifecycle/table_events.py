@@ -257,8 +257,8 @@ class BatchApplied(SimpleEvent):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         result = self.result
-        if result.doubt:
-            table = to_verify(table, result.doubt)
+        if doubt := result.doubt or self._skipped(table):
+            table = to_verify(table, doubt)
         pending = replace(
             table.pending,
             due=self.next_due,
@@ -277,6 +277,17 @@ class BatchApplied(SimpleEvent):
             pending=pending,
             error=None,
         )
+
+    def _skipped(self, table: TableRecord) -> str:
+        """Why skipped changes show that a target without a key differs; empty: they do not.
+
+        A change with its whole old row finds this row, unless the table was not copied, or lacks
+        changes that are known.
+        """
+        skipped, is_whole = self.result.rows_skipped, table.copied.position and not table.incomplete
+        if self.result.has_key or not skipped or not is_whole:
+            return ""
+        return f"{table.title}: its target lacks rows that changes have updated or deleted"
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ class ApplyTables:
                 self.prepare(work, columns, after)
                 writer = self._writer(work)
             applied = writer.apply_pieces(chain(deletes or (), [net], others), last)
-        done = result_of(applied, last, sum(map(len, runs)), decode_s, columns.doubt)
+        done = result_of(applied, last, sum(map(len, runs)), decode_s, columns)
         return columns, replace(done, has_rejects=has_rejects)
 
     def write_rejects(self, changes: TableChanges, after: Lsn) -> bool:
@@ -306,7 +306,7 @@ class ApplyTables:
             deletes = changes.without_rejects(deletes, outline.truncates, outline.runs)
         pieces = chain(deletes or (), net_pieces(changes, outline, columns, after))
         applied = writer.apply_pieces(self._with_rejects(pieces, changes, after), outline.last)
-        done = result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
         return columns, replace(done, has_rejects=True)
 
     def _write_log(
@@ -339,7 +339,7 @@ class ApplyTables:
         applied = writer.append(
             self._with_rejects(rows, changes, after), columns.table.schema, outline.last
         )
-        done = result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
         return columns, replace(done, has_rejects=True)
 
     def _write_history(
@@ -375,7 +375,7 @@ class ApplyTables:
         else:
             parts = [net for net in (first, second) if net is not None]
             applied = writer.apply_pieces(chain(parts, pieces), outline.last)
-        return columns, result_of(applied, outline.last, outline.changes, decode_s, columns.doubt)
+        return columns, result_of(applied, outline.last, outline.changes, decode_s, columns)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
         """The changes of a table's work.

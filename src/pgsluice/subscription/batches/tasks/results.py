@@ -5,10 +5,15 @@ from __future__ import annotations
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied
 from pgsluice.subscription.base.work import TaskResult
+from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
 
 
 def result_of(
-    applied: Applied, last: Lsn, changes: int, decode_s: float = 0.0, doubt: str = ""
+    applied: Applied,
+    last: Lsn,
+    changes: int,
+    decode_s: float = 0.0,
+    columns: TargetColumns | None = None,
 ) -> TaskResult:
     """The result of a task after its commit.
 
@@ -16,7 +21,7 @@ def result_of(
         last: the position of the last change.
         changes: how many there were.
         decode_s: how long it took to make the net changes, in seconds.
-        doubt: see :class:`pgsluice.subscription.base.work.TaskResult`.
+        columns: of the target, for the changes that were applied; None: there were none.
     """
     return TaskResult(
         committed=last,
@@ -25,7 +30,8 @@ def result_of(
         rows_skipped=applied.rows_skipped,
         skipped=applied.skipped,
         decode_s=decode_s,
-        doubt=doubt,
+        doubt="" if columns is None else columns.doubt,
+        has_key=columns is None or bool(columns.table.key),
         rows_inserted=applied.rows_inserted,
         rows_updated=applied.rows_updated,
         rows_deleted=applied.rows_deleted,
