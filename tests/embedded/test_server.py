@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tests.support.waiting import await_that
 from pgsluice.embedded import EmbeddedServer, find_programs
 from pgsluice.embedded.account import Account
 from pgsluice.embedded.programs import _runnable, _wheel_root
+from pgsluice.embedded.server import reserve_port
 from pgsluice.errors import ConfigError
 
 NO_FSYNC = {"fsync": "off"}
@@ -108,12 +110,19 @@ def test_a_failed_start_shows_the_log() -> None:
 
 
 def test_the_first_start_chooses_another_port_if_it_is_taken() -> None:
-    with CopiedServer(settings=NO_FSYNC) as first:
-        second = CopiedServer(settings=NO_FSYNC)
-        second.port = first.port
-        with second:
-            assert second.port != first.port
-            assert _ask(second.dsn(), "SELECT 1") == "1"
+    server = CopiedServer(settings=NO_FSYNC)
+    taken = server.port
+    with socket.create_server(("127.0.0.1", taken)), server:
+        assert server.port != taken
+        assert _ask(server.dsn(), "SELECT 1") == "1"
+
+
+def test_a_port_is_its_servers_until_it_is_given_back() -> None:
+    lease = reserve_port()
+    with pytest.raises(ConfigError):
+        reserve_port([lease.port])
+    lease.close()
+    reserve_port([lease.port]).close()
 
 
 _CHILD = """

@@ -20,7 +20,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
@@ -76,7 +77,6 @@ class EmbeddedServer:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
-        self.port = _free_port()
         self._account = Account.choose()
         self.programs: Programs = find_programs(version, self._account)
         self._is_temporary = directory is None
@@ -84,6 +84,7 @@ class EmbeddedServer:
         self._watcher: ParentWatcher | None = None
         self._owner_pid = os.getpid()
         self.directory = self._make_folder(directory)
+        self._port_lease = reserve_port()
         atexit.register(self.close)
         if not (self.data_dir / "PG_VERSION").exists():
             self._create_cluster()
@@ -94,6 +95,11 @@ class EmbeddedServer:
     def data_dir(self) -> Path:
         """PGDATA."""
         return self.directory / "data"
+
+    @property
+    def port(self) -> int:
+        """The TCP port, on 127.0.0.1."""
+        return self._port_lease.port
 
     @property
     def log_path(self) -> Path:
@@ -163,7 +169,8 @@ class EmbeddedServer:
                 return
             log = self._log_since(log_start)
             if "could not create any TCP/IP sockets" in log and is_first:
-                self.port = _free_port()
+                self._port_lease.close()
+                self._port_lease = reserve_port()
             elif "pre-existing shared memory" in log and time.monotonic() < deadline:
                 time.sleep(0.05)  # backends of a killed postmaster have not ended yet
             else:
@@ -220,6 +227,7 @@ class EmbeddedServer:
             return
         atexit.unregister(self.close)
         self.stop("immediate" if self._is_temporary else "fast")
+        self._port_lease.close()
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -336,18 +344,42 @@ class EmbeddedServer:
             self._watcher = None
 
 
-def _free_port() -> int:
-    """A port that nothing listens on now."""
-    ports = random.Random()  # noqa: S311 - unseeded: parallel tests need different ports
-    for _ in range(100):
-        port = ports.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+class PortLease:
+    """A TCP port of 127.0.0.1 that no other embedded server takes while its server is stopped.
+
+    A UDP socket at the same number holds it: the system frees that socket when this process ends.
+
+    Raises:
+        OSError: the port is in use, or another lease has it.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._held.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            self._held.close()
+            raise
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._held.close()
+
+
+def reserve_port(ports: Sequence[int] = _PORTS) -> PortLease:
+    """A lease of one of ``ports``, chosen at random.
+
+    Raises:
+        ConfigError: none of a hundred was free.
+    """
+    choices = random.Random()  # noqa: S311 - unseeded: parallel tests need different ports
+    for _ in range(100):
+        with suppress(OSError):
+            return PortLease(choices.choice(ports))
     raise ConfigError("no free port was found on 127.0.0.1")
 
 
