@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.waiting import HANGS_S
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.spark.session.daemon_ahead import DaemonAhead, address_of, environment_of
 
@@ -82,6 +82,11 @@ def test_the_process_ahead_becomes_the_daemon(tmp_path: Path, ahead: DaemonAhead
     daemon.end()
     assert daemon.process.returncode == 0
     ahead.process.wait(HANGS_S)
+
+
+def test_a_process_that_no_daemon_needs_is_reaped(ahead: DaemonAhead) -> None:
+    ahead.close()
+    await_that(lambda: ahead.process.returncode is not None)  # nothing here asks the system
 
 
 def test_a_daemon_that_nobody_waits_for_works_itself(tmp_path: Path, ahead: DaemonAhead) -> None:

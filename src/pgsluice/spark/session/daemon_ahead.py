@@ -19,6 +19,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,9 +84,11 @@ class DaemonAhead:
             )
 
     def close(self) -> None:
-        """End the process, unless Spark's daemon has connected."""
+        """End the process, unless Spark's daemon has connected; reap it when it has ended."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+        # If it has become Spark's daemon, Spark ends it, perhaps much later.
+        threading.Thread(target=self.process.wait, daemon=True).start()
 
 
 def wait_for_daemon(listener: int) -> None:
