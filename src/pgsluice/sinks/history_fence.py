@@ -28,7 +28,7 @@ from pgsluice.sinks.contract import (
 )
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.history_contract import HistoryHandle
-from pgsluice.sinks.joined_columns import another_target, joined_columns, with_columns
+from pgsluice.sinks.joined_columns import another_target, joined_columns, with_all_columns
 
 
 class HistoryWriter(TableWriter):
@@ -81,7 +81,7 @@ class HistoryWriter(TableWriter):
         with self._opened.naming_disk_trouble():
             if schema is None:
                 return handle.stage_load(versions)
-            return handle.stage_rows(schema, (with_columns(rows, schema) for rows in versions))
+            return handle.stage_rows(schema, (with_all_columns(rows, schema) for rows in versions))
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """As in :class:`.TableWriter`; versions from before stay, unless another spool wrote them.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pyarrow as pa
 
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.hints import copy_again
 from pgsluice.schema_rules import holds
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: str) -> pa.Schema:
@@ -63,14 +67,14 @@ def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
     return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
 
 
-def with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with all of these columns; those that they lack are NULL."""
-    if batch.schema.equals(schema):
-        return batch
+def with_all_columns(rows: Rows, schema: pa.Schema) -> Rows:
+    """The rows with all columns of a table, in its types; columns that they lack are NULL."""
+    if rows.schema.equals(schema):
+        return rows
     columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(len(batch), field.type)
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(len(rows), field.type)
         for field in schema
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return type(rows).from_arrays(columns, schema=schema)

@@ -25,7 +25,7 @@ from pgsluice.sinks.contract import (
     TargetTable,
 )
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.joined_columns import joined_columns, with_columns
+from pgsluice.sinks.joined_columns import joined_columns, with_all_columns
 
 
 class LogWriter(TableWriter):
@@ -146,7 +146,7 @@ class LogWriter(TableWriter):
 
     def _stage(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write rows with some of the log's columns, invisible to readers."""
-        whole = (with_columns(batch, schema) for batch in rows)
+        whole = (with_all_columns(batch, schema) for batch in rows)
         with self._opened.naming_disk_trouble():
             return self._opened.handle.stage_rows(schema, whole)
 

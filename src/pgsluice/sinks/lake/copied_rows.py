@@ -43,19 +43,6 @@ class CopiedRows:
         return batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
 
 
-def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of a table; missing columns are NULL."""
-    return pa.Table.from_arrays(
-        [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.schema.names
-            else pa.nulls(len(rows), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
-
-
 def altered_schema(
     schema: pa.Schema, added: Sequence[AddedColumn], widened: Sequence[pa.Field]
 ) -> pa.Schema:

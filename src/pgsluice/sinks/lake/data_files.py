@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import with_all_columns
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Span

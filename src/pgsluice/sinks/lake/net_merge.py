@@ -21,8 +21,9 @@ from pyroaring import BitMap
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, resolve_rekeyed, with_values
 from pgsluice.changes.whole_rows import WholeRows
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows, with_all_columns
+from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.data_files import (
     dead_rows,
     fetch_vectors,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pgsluice.changes.key_numbers import numbers_of, numbers_of_rows
-from pgsluice.sinks.lake.copied_rows import with_all_columns
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.data_files import all_batches, rows_at
 from pgsluice.sinks.lake.key_entries import Hits, Indexes, KeyEntries, Wanted, are_equal
 from pgsluice.sinks.lake.key_index import KeyIndex

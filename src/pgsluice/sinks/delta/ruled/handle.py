@@ -34,8 +34,9 @@ from pgsluice.sinks.delta.ruled.merge import merge
 from pgsluice.sinks.delta.ruled.rekeyed_rows import read_and_resolve, refuse_shared
 from pgsluice.sinks.delta.ruled.statistics import writer_properties
 from pgsluice.sinks.delta.ruled.store_errors import store_error
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_schema, with_all_columns
+from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_schema
 from pgsluice.sinks.lake.edit import bytes_of
 
 

@@ -18,7 +18,7 @@ from pgsluice.changes.history.columns import TIME, HistoryColumns
 from pgsluice.columnar.changes import Int64s, Mask
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.lake.copied_rows import with_all_columns
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.data_files import dead_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import may_be_current
