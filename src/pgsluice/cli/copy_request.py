@@ -116,8 +116,11 @@ def _report_other_settings(config: Config, name: str) -> bool:
     return bool(found.taken)
 
 
-def ask_for_copy(config: Config, name: str, oid: int) -> bool:
+def ask_for_copy(config: Config, name: str, oid: int, *, repairs: bool = False) -> bool:
     """Request a copy of the subscription's table.
+
+    Args:
+        repairs: only what differs from the source has to be read again.
 
     Returns:
         True if an active run accepted the request; False if none is active, and the request was
@@ -131,13 +134,14 @@ def ask_for_copy(config: Config, name: str, oid: int) -> bool:
     try:
         with subscription_lock(config.spool.folder, name):
             store = RecordStore.open(config.spool.place, name)
-            SubscriptionTables(store, lambda _: None).request_copy(oid)
+            SubscriptionTables(store, lambda _: None).request_copy(oid, repairs=repairs)
             return False
     except SpoolBusy:
         request = request_copy(
             subscription_folder(config.spool.folder, name),
             oid,
-            has_other_settings=_report_other_settings(config, name),
+            has_other_settings=not repairs and _report_other_settings(config, name),
+            repairs=repairs,
         )
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while request.exists():

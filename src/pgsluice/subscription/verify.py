@@ -49,6 +49,9 @@ class VerifiedTable:
         comparison: None if the table was not compared.
         reason: why it was not compared.
         is_published: an unpublished table is not compared, and that is no failure.
+        oid: the source's table.
+        repaired_at: the position at which the target's rows that differed were read again.
+        not_repaired: why they were not, although this was asked for.
     """
 
     subscription: str
@@ -57,13 +60,16 @@ class VerifiedTable:
     comparison: Comparison | None = None
     reason: str | None = None
     is_published: bool = True
+    oid: int = 0
+    repaired_at: Lsn | None = None
+    not_repaired: str | None = None
 
     @property
     def is_failure(self) -> bool:
         """Whether rows differ, or a published table could not be compared."""
         if self.comparison is None:
             return self.is_published
-        return not self.comparison.equal
+        return not self.comparison.equal and self.repaired_at is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,5 +288,5 @@ class _Comparer:
             except Exception as error:  # one table's failure is no other's
                 reason = failure_reason(error)
         return VerifiedTable(
-            self.subscription, table.title, self.position, comparison, reason, is_published
+            self.subscription, table.title, self.position, comparison, reason, is_published, oid
         )

@@ -2,7 +2,7 @@
 
 The exit code is 0 if all tables are equal, and 1 if rows differ or a published table could not be
 compared. An active ``pgsluice run`` continues meanwhile; without one, this command applies the
-missing changes.
+missing changes. With ``--repair``, repaired tables count as equal.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ def verify(
     keys: Annotated[
         int, typer.Option("--keys", min=1, help="differing keys of each kind to list for a table")
     ] = 10,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="read the rows again that differ, and replace them")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     debug: DebugOption = False,
 ) -> None:
     """Compare tables with their targets at one position."""
+    from pgsluice.cli.repairs import repair_tables
     from pgsluice.subscription.verify import Verification
     from pgsluice.subscription.verify import verify as verify_subscription
 
@@ -51,7 +55,10 @@ def verify(
     with stop_on_signals() as request:
         for chosen, own in chosen_tables(loaded, subscription, tables or []):
             options = Verification(own, sessions=jobs, max_keys=keys, stop=request.event)
-            results += verify_subscription(loaded, chosen, options)
+            compared = verify_subscription(loaded, chosen, options)
+            if repair and not request.exit_code:
+                compared = repair_tables(loaded, chosen, compared, request.event)
+            results += compared
             if request.exit_code:
                 raise typer.Exit(request.exit_code)
     if as_json:
@@ -106,7 +113,10 @@ def _line(result: VerifiedTable, has_subscription: bool) -> str:
         rows = result.comparison.source_rows
         count = "1 row" if rows == 1 else f"{rows} rows"
         return f"{prefix}{result.title}: equal at {result.position}, {count}"
-    return f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
+    text = f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
+    if result.repaired_at is not None:
+        return f"{text}; repaired at {result.repaired_at}"
+    return text if result.not_repaired is None else f"{text}; not repaired: {result.not_repaired}"
 
 
 def _to_json(result: VerifiedTable) -> dict[str, Any]:
@@ -128,5 +138,7 @@ def _to_json(result: VerifiedTable) -> dict[str, Any]:
             "extra_keys": comparison.extra_keys,
             "differing_keys": comparison.differing_keys,
             "has_more": comparison.has_more,
+            "repaired_at": None if result.repaired_at is None else str(result.repaired_at),
+            "not_repaired": result.not_repaired,
         }
     return raw

@@ -148,10 +148,12 @@ class Claim:
     Attributes:
         predecessor_oids: dropped relations of the same name, whose rows the target has.
         any_source: also rows of another source, because a user requested the copy.
+        repairs: only rows of ranges that differ from the source, if these are few.
     """
 
     predecessor_oids: tuple[int, ...] = ()
     any_source: bool = False
+    repairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,8 @@ class TableRecord:
         if not self.is_to_copy or not reason:
             return ""
         what = "rows of partitions are replaced" if self.replaces_partitions else "is copied again"
+        if self.claim.repairs:
+            what = "is repaired"
         why = reason.removeprefix(f"{self.title}: ").removeprefix(f"{self.title} ")
         return f"{what}: {why}"
 

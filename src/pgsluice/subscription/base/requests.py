@@ -26,20 +26,24 @@ class CopyRequest:
     Attributes:
         path: the command file.
         has_other_settings: the run has to read its configuration again before the copy.
+        repairs: only what differs from the source has to be read again.
     """
 
     path: Path
     oid: int
     has_other_settings: bool = False
+    repairs: bool = False
 
 
-def request_copy(subscription_folder: Path, oid: int, *, has_other_settings: bool = False) -> Path:
-    """Request a new copy of a table. The driver deletes the file once it has recorded the
-    request."""
+def request_copy(
+    subscription_folder: Path, oid: int, *, has_other_settings: bool = False, repairs: bool = False
+) -> Path:
+    """Request a new copy of a table, or its repair. The driver deletes the file once it has
+    recorded the request."""
     folder = subscription_folder / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4()}.json"
-    replace_json(path, {"copy": oid, "reload": has_other_settings})
+    replace_json(path, {"copy": oid, "reload": has_other_settings, "repair": repairs})
     return path
 
 
@@ -59,7 +63,8 @@ def pending_requests(subscription_folder: Path) -> list[CopyRequest]:
             continue
         try:
             raw = json.loads(path.read_bytes())
-            requests.append(CopyRequest(path, int(raw["copy"]), bool(raw.get("reload"))))
+            reloads, repairs = bool(raw.get("reload")), bool(raw.get("repair"))
+            requests.append(CopyRequest(path, int(raw["copy"]), reloads, repairs))
         except (ValueError, KeyError, TypeError, AttributeError):
             aside = path.replace(path.with_suffix(".invalid"))
             logger.warning(

@@ -129,7 +129,9 @@ class Adoption:
         for copy in copies:
             oid = copy.work.facts.oid
             record = tables.get(oid)
-            may_adopt = record is not None and adopts(record, self._subscription)
+            may_adopt = record is not None and (
+                adopts(record, self._subscription) or record.claim.repairs
+            )
             is_wanted = partial(waits_for, copy.work, self._task.snapshot)
             done = partial(finish, self._task, copy)
             if not may_adopt or not self._takes_over(

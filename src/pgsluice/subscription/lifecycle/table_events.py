@@ -100,6 +100,17 @@ class CopyRequested(SimpleEvent):
 
 
 @dataclass(frozen=True)
+class RepairNeeded(SimpleEvent):
+    """A comparison found that the target differs: what differs is read again."""
+
+    event = Event.COPY_NEEDED
+    why = "a verification found that its target differs"
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        return replace(table, claim=replace(table.claim, repairs=True), error=None)
+
+
+@dataclass(frozen=True)
 class HoldReleased(SimpleEvent):
     """The spool no longer keeps the table's changes.
 

@@ -28,7 +28,7 @@ from pgsluice.spool import (
     TargetName,
 )
 from pgsluice.subscription.lifecycle.look_events import Renamed, TargetTaken
-from pgsluice.subscription.lifecycle.table_events import CopyRequested
+from pgsluice.subscription.lifecycle.table_events import CopyRequested, RepairNeeded
 from pgsluice.subscription.lifecycle.transitions import (
     Attempts,
     Effect,
@@ -190,11 +190,16 @@ class SubscriptionTables:
                 table = self._tables[oid]
                 self._apply(oid, table.state, table, event)
 
-    def request_copy(self, oid: int) -> None:
-        """Request a copy of one table for a user; an unpublished table is ignored."""
+    def request_copy(self, oid: int, *, repairs: bool = False) -> None:
+        """Request a copy of one table for a user; an unpublished table is ignored.
+
+        Args:
+            repairs: only what differs from the source has to be read again; for a replicating
+                table.
+        """
         with self.changing():
             if oid in self._tables:
-                self.apply(oid, CopyRequested())
+                self.apply(oid, RepairNeeded() if repairs else CopyRequested())
 
     def discover(self, oid: int, table: TableRecord, event: TableEvent) -> Transition:
         """Apply the first event to a table that is new to the subscription; ``table`` is its

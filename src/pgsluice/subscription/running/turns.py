@@ -196,7 +196,7 @@ class RunningSubscription:
         for request in pending_requests(self._folder):
             if request.has_other_settings:
                 self._reloading.reload()
-            self.driver.tables.request_copy(request.oid)
+            self.driver.tables.request_copy(request.oid, repairs=request.repairs)
             request.path.unlink()
 
     def _copy(self, *, is_look: bool) -> None:

@@ -1,0 +1,89 @@
+"""``pgsluice verify --repair``: has the rows of targets that differ read again.
+
+A repair is a copy that first compares the target with the source under its own snapshot. It reads
+only the ranges of keys that differ, and one commit replaces their rows. The run of the subscription
+does it; without a run, this process is the run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pgsluice.cli.copy_request import ask_for_copy
+from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.errors import PgsluiceError, TableError, TablesUnfinished
+from pgsluice.hints import copy_again, with_config
+from pgsluice.monitor.followed_copy import follow_copy
+from pgsluice.spool import SubscriptionRecord, find_record
+from pgsluice.subscription.running.run import run
+from pgsluice.subscription.verify import VerifiedTable
+
+
+def repair_tables(
+    config: Config,
+    subscription: SubscriptionConfig,
+    results: Sequence[VerifiedTable],
+    stop: threading.Event,
+) -> list[VerifiedTable]:
+    """Repair the tables that differ; returns all results.
+
+    Args:
+        stop: ends a run within this process.
+
+    Raises:
+        PgsluiceError: the active run did not accept a request, or ended; or what a run raises.
+    """
+    name, done = subscription.name, list(results)
+    record = find_record(config.spool.place, name)
+    asked: dict[int, bool] = {}
+    for number, result in enumerate(done):
+        if result.comparison is None or result.comparison.equal:
+            continue
+        why = _why_not(subscription, record, result)
+        if why is None:
+            asked[number] = ask_for_copy(config, name, result.oid, repairs=True)
+        else:
+            remedy = with_config(copy_again(result.title))
+            done[number] = replace(result, not_repaired=f"{why}; to copy the table: {remedy}")
+    if not all(asked.values()):
+        with suppress(TablesUnfinished):  # the record says which
+            run(config, once=True, names=[name], stop=stop)
+    for number, is_of_run in asked.items():
+        done[number] = _repaired(config, done[number], is_of_run=is_of_run)
+    return done
+
+
+def _why_not(
+    subscription: SubscriptionConfig, record: SubscriptionRecord | None, result: VerifiedTable
+) -> str | None:
+    """Why single rows of a target cannot be replaced; None: they can."""
+    table = None if record is None else record.tables.get(result.oid)
+    if subscription.mode != "current":
+        return f'targets of mode = "{subscription.mode}" are not repaired'
+    if subscription.deleted_column is not None:
+        return "targets with a deleted_column are not repaired"
+    if result.comparison is not None and not result.comparison.has_key:
+        return "a table without a key is not repaired"
+    if table is None or not table.is_active:
+        return "it is not replicating now"
+    return "a table with rejects is not repaired" if table.rejects else None
+
+
+def _repaired(config: Config, result: VerifiedTable, *, is_of_run: bool) -> VerifiedTable:
+    """The result with the outcome of its repair."""
+    try:
+        if is_of_run:
+            follow_copy(config.spool.place, result.subscription, result.oid, lambda _: None)
+    except TableError as error:
+        return replace(result, not_repaired=str(error))
+    record = find_record(config.spool.place, result.subscription)
+    table = None if record is None else record.tables.get(result.oid)
+    if table is None or not table.is_active:
+        why = "it is no longer published" if table is None else table.error
+        return replace(result, not_repaired=why or "asked to stop; the next run repairs it")
+    if table.copied.position < result.position:
+        raise PgsluiceError(f"{result.title} was not repaired", hint="verify it again")
+    return replace(result, repaired_at=table.copied.position)

@@ -1,0 +1,115 @@
+"""``pgsluice verify --repair``: only ranges that differ are read again, in one commit."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import pytest
+from deltalake import DeltaTable
+from tests.support.children import Child
+from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.local_spark import use_local_spark
+from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.verifying import tamper, verify, with_rows
+from tests.support.waiting import HANGS_S
+
+from pgsluice.cli.app import run_command
+from pgsluice.failpoints import arm
+
+pytestmark = pytest.mark.usefixtures("local_spark")
+
+ROWS = 5000
+
+
+@pytest.fixture
+def shop(database: MakeDatabase) -> Database:
+    shop = database()
+    with_rows(shop, ROWS)
+    return shop
+
+
+@pytest.fixture
+def tampered(shop: Database, pipeline: MakePipeline) -> Pipeline:
+    """A table whose target somebody has changed: one row is other, one is lost, one is added."""
+    one = pipeline(shop)
+    one.once()
+    tamper(one.lake / "public" / "t", ROWS)
+    return one
+
+
+def differing(results: dict[str, dict[str, object]]) -> tuple[object, ...]:
+    table = results["public.t"]
+    return table["differing_keys"], table["missing_keys"], table["extra_keys"]
+
+
+FOUND = ([["17"]], [["4711"]], [[str(ROWS + 1)]])
+
+
+def test_only_ranges_that_differ_are_read_again(
+    tampered: Pipeline,
+    shop: Database,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    version = tampered.delta("t").version()
+    with caplog.at_level(logging.INFO):
+        code, results = verify(tampered, capsys, "--repair")
+    assert code == 0
+    assert differing(results) == FOUND
+    assert "3 of 8192 ranges of keys differed" in caplog.text
+    assert tampered.delta("t").version() == version + 1
+    tampered.assert_equal("t")
+    table = tampered.table("t")
+    assert results["public.t"]["repaired_at"] == str(table.copied.position)
+    assert table.committed == table.copied.position
+    assert "is copied again" not in caplog.text
+    shop.execute("UPDATE t SET v = 'later' WHERE id IN (17, 4711)", "DELETE FROM t WHERE id = 1")
+    tampered.once()
+    tampered.assert_equal("t")
+    assert verify(tampered, capsys, "--repair")[0] == 0
+    assert tampered.table("t").copy_number == table.copy_number, "nothing was to be repaired"
+
+
+def killed(config: str, failpoint: str) -> None:
+    use_local_spark(pytest.MonkeyPatch())
+    arm(f"{failpoint}=kill")
+    run_command(["verify", config, "--repair"])
+
+
+def test_killed_before_its_commit_and_after_it(tampered: Pipeline, shop: Database) -> None:
+    version = tampered.delta("t").version()
+    for failpoint, commits in (("copy.ranges_staged", 0), ("copy.adopted", 1)):
+        assert Child(killed, str(tampered.path), failpoint).wait(HANGS_S) == -signal.SIGKILL
+        assert tampered.delta("t").version() == version + commits
+        if commits == 0:
+            shop.execute("UPDATE t SET v = 'meanwhile' WHERE id IN (17, 18)")
+    tampered.once()
+    tampered.assert_equal("t")
+    assert DeltaTable(tampered.lake / "public" / "t").version() == version + 2
+
+
+def test_beside_a_run(tampered: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    with tampered.live():
+        code, results = verify(tampered, capsys, "--repair")
+        assert (code, differing(results)) == (0, FOUND)
+        tampered.database.execute("INSERT INTO t VALUES (10000, 'later')")
+        tampered.wait_applied()
+    tampered.assert_equal("t")
+
+
+def test_what_cannot_be_repaired_is_named(
+    database: MakeDatabase, pipeline: MakePipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE bag (v int)", "INSERT INTO bag VALUES (1), (2)")
+    one = pipeline(shop)
+    one.once()
+    one.delta("bag").delete("v = 1")
+    code, results = verify(one, capsys, "--repair")
+    assert code == 1
+    assert results["public.bag"]["not_repaired"].startswith("a table without a key is not repaired")
+    assert "pgsluice copy" in results["public.bag"]["not_repaired"]
+    assert run_command(["verify", str(one.path), "--repair"]) == 1
+    assert "not repaired: a table without a key" in capsys.readouterr().out
