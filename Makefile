@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 # and for processes that start.
 JOBS   ?= 4
 # What takes a minute or more of one core each, beside the tests that have the same rules in short.
-LONG   := tests/pipeline tests/sinks tests/docs
+LONG   := tests --ignore=tests/soak
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 

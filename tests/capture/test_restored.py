@@ -194,7 +194,10 @@ def _restore(server: EmbeddedServer, cases: dict[str, Case], copied: Path) -> No
 
 def _version(version: int) -> object:
     """One worker makes and restores the servers of a version, which takes half a minute."""
-    return pytest.param(version, marks=pytest.mark.xdist_group(f"restored {version}"))
+    marks = [pytest.mark.xdist_group(f"restored {version}")]
+    if version == 16:  # make soak AREA=long
+        marks.append(pytest.mark.soak)
+    return pytest.param(version, marks=marks)
 
 
 @pytest.fixture(scope="module", params=map(_version, (18, 16, 12)), ids="pg{}".format)

@@ -86,6 +86,7 @@ def test_every_table_is_equal_and_the_next_commands_work(tmp_path: Path) -> None
     assert "public.orders" in answers[2].stdout
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.xdist_group("processes")
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "shop"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,8 +31,10 @@ def test_every_type_of_the_registry_has_a_case() -> None:
     assert {entry.name for entry in ENTRIES} - spelt == set()
 
 
-def _versions() -> list[int | None]:
-    return [None] if "PGSLUICE_TEST_VERSION" in os.environ else [18, 16, 14]
+def _versions() -> list[Any]:
+    if "PGSLUICE_TEST_VERSION" in os.environ:
+        return [None]
+    return [18, pytest.param(16, marks=pytest.mark.soak), 14]  # 16: make soak AREA=long
 
 
 @pytest.fixture(scope="module", params=_versions(), ids="pg{}".format)

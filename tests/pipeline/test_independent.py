@@ -51,6 +51,7 @@ def stopped_copy(one: Pipeline, shop: Database, table: str) -> Iterator[None]:
         os.kill(backend, signal.SIGCONT)
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.xdist_group("processes")
 def test_a_long_copy_stops_nothing_else_and_a_dead_jvm_is_replaced(
     database: MakeDatabase, pipeline: MakePipeline

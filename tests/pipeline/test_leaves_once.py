@@ -172,6 +172,7 @@ def test_a_partition_that_comes_and_goes_between_two_looks(
     assert one.table("root").copy_number == 1
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_runs_that_are_killed_while_partitions_are_replaced(
     database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +202,8 @@ def test_runs_that_are_killed_while_partitions_are_replaced(
     assert one.table("root").copy_number == 1
 
 
-@pytest.mark.parametrize("version", [18, 14])
+# 14: make soak AREA=long
+@pytest.mark.parametrize("version", [18, pytest.param(14, marks=pytest.mark.soak)])
 def test_a_spool_without_room_for_what_is_to_be_received(
     version: int,
     database: MakeDatabase,

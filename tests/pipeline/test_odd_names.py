@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.commands import Command
 from tests.support.databases import Database, MakeDatabase
+from tests.support.local_spark import local_spark as local_spark
 from tests.support.odd_names import JOINED_NAMES, assert_shown
 from tests.support.pipeline import MakePipeline
 
@@ -34,6 +35,7 @@ def odd(database: MakeDatabase) -> Iterator[Database]:
     return db
 
 
+@pytest.mark.usefixtures("local_spark")
 def test_no_command_prints_a_name_raw(
     odd: Database, pipeline: MakePipeline, pgsluice: Command, tmp_path: Path
 ) -> None:

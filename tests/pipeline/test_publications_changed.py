@@ -238,6 +238,7 @@ def test_the_server_goes_over_to_publishing_the_root(
     assert ids(one, "lake", "parts") == [1, 3, 5, 7, 101]
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_a_partition_that_the_server_sends_again_brings_what_was_missed(

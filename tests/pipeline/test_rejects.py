@@ -156,7 +156,14 @@ def test_rejects_are_those_of_the_source_in_each_mode(
     assert_rejects_are_the_sources(one, shop)
 
 
-@pytest.mark.parametrize("place", ["rejects.written", "rejects.folding", "rejects.folded"])
+@pytest.mark.parametrize(
+    "place",
+    [  # the others: make soak AREA=long
+        pytest.param("rejects.written", marks=pytest.mark.soak),
+        "rejects.folding",
+        pytest.param("rejects.folded", marks=pytest.mark.soak),
+    ],
+)
 def test_a_kill_loses_and_doubles_no_reject(
     database: MakeDatabase, pipeline: MakePipeline, place: str
 ) -> None:

@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.pg(">= 16")]
 ROWS = 100_000
 
 
-@pytest.mark.parametrize("streaming", ["on", "parallel"])
+# on: make soak AREA=long
+@pytest.mark.parametrize("streaming", [pytest.param("on", marks=pytest.mark.soak), "parallel"])
 def test_a_large_transaction_is_streamed_and_capture_killed_in_it(
     database: MakeDatabase, pipeline: MakePipeline, streaming: str
 ) -> None:

@@ -30,6 +30,7 @@ def test_while_the_driver_was_down(
     assert copied(one) == COPIED
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_while_no_look_came_through(
     database: MakeDatabase,
     servers: Servers,

@@ -195,6 +195,7 @@ def test_a_disk_that_is_really_full(
     one.assert_equal("t")
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_a_copy_that_did_not_fit_leaves_its_room(
     shop: Database,
     pipeline: MakePipeline,
