@@ -10,6 +10,7 @@ psycopg's unless a function says otherwise; ``replication.source_errors`` maps t
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.bounds import PartitionBound, fetch_with_bounds, partition_bounds
 from pgsluice.catalog.partitions.leaf_sizes import finds_pages, leaf_sizes
+from pgsluice.catalog.partitions.leaves import partition_trees
 from pgsluice.catalog.partitions.new_partitions import (
     NewPartitions,
     inspect_new_partitions,
@@ -103,6 +104,7 @@ __all__ = [
     "our_publications",
     "partition_bounds",
     "partition_columns_of",
+    "partition_trees",
     "prove_keys",
     "publications_of",
     "publish_for_stream",

@@ -24,6 +24,7 @@ from pgsluice.catalog import (
     leaf_filenodes,
     partition_bounds,
     partition_columns_of,
+    partition_trees,
     prove_keys,
     relations_of,
     unique_indexes,
@@ -100,7 +101,8 @@ class _Found:
         leaves: the leaf partitions of tables, with their files.
         bounds, foreign: the bounds, and the foreign tables, among the tables' partitions.
         partition_columns: the partition key columns of tables without a key.
-        rules: the rules of pgsluice's own publications; None without.
+        rules: the rules of pgsluice's own publications, by the relation that the server sends, for
+            each table; None without.
         witnesses: versions of catalog rows.
         options: see :func:`source_tables`.
     """
@@ -110,7 +112,7 @@ class _Found:
     bounds: Mapping[int, Mapping[int, PartitionBound]]
     foreign: Mapping[int, Mapping[int, str]]
     partition_columns: Mapping[int, Collection[str | None]]
-    rules: Mapping[int, Publisher] | None
+    rules: Mapping[int, Mapping[int, Publisher]] | None
     witnesses: CatalogWitnesses
     options: TableOptions
 
@@ -121,6 +123,7 @@ def source_tables(
     publication_rules: PublicationRules | None = None,
     options: TableOptions = TableOptions(),  # noqa: B008 - frozen
     filters: FilterTexts | None = None,
+    only: Collection[int] | None = None,
 ) -> list[ReplicatedTable]:
     """The tables that the publications send now, ordered by name.
 
@@ -131,11 +134,16 @@ def source_tables(
             None: everything.
         options: the configured keys, masks and exclusions.
         filters: caches the texts of the server's row filters between calls.
+        only: OIDs of tables; others are ignored, except those of the same partition trees. What
+            the server and this process spend grows with their number. None: all tables.
 
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
     """
     published = relations_of(connection, publications, filters)
+    if only is not None:
+        trees = partition_trees(connection, only)
+        published = {oid: relation for oid, relation in published.items() if oid in trees}
     facts = fetch_many(connection, published)
     rules = None if publication_rules is None else publication_rules.publishers(connection, facts)
     groups: dict[int, list[PublishedRelation]] = {}
@@ -158,7 +166,7 @@ def source_tables(
         partition_bounds(connection, groups),
         foreign_partitions(connection, groups),
         partition_columns_of(connection, keyless),
-        rules,
+        None if rules is None else _by_table(rules),
         fetch_witnesses(connection, publications, types),
         options,
     )
@@ -176,6 +184,13 @@ def source_tables(
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 
+def _by_table(rules: Mapping[int, Publisher]) -> dict[int, dict[int, Publisher]]:
+    of_tables: dict[int, dict[int, Publisher]] = {}
+    for oid, publisher in rules.items():
+        of_tables.setdefault(publisher.published_as.oid, {})[oid] = publisher
+    return of_tables
+
+
 def _table(
     found: _Found, table: RelationFacts, relations: Sequence[PublishedRelation]
 ) -> ReplicatedTable:
@@ -188,13 +203,7 @@ def _table(
     partition_columns = found.partition_columns.get(table.oid, frozenset())
     facts = with_leaves_key(table, published, partition_columns)
     files = leaves[facts.oid]
-    mine = None
-    if found.rules is not None:
-        mine = {
-            oid: publisher
-            for oid, publisher in found.rules.items()
-            if publisher.published_as.oid == facts.oid
-        }
+    mine = None if found.rules is None else found.rules[facts.oid]
     actions = {relation.oid: _actions(relation, mine) for relation in relations}
     content = published_content(facts, relations, leaves)
     columns, rows = content.columns, content.row_filter

@@ -131,7 +131,9 @@ def verify(
         )
         rules = PublicationRules.of(config, subscription)
         with source_errors("looking for the published tables"):
-            published = source_tables(stand.sessions[0], spool.identity.publications, rules)
+            published = source_tables(
+                stand.sessions[0], spool.identity.publications, rules, only=stand.answer.tables
+            )
         comparer = _Comparer(
             subscription.name,
             stand.position,

@@ -195,7 +195,7 @@ class CopyRun:
     def _resume(self, snapshot: Snapshot, journal: CopyJournal) -> None:
         task = self._task(snapshot)
         try:
-            source, _ = read_source(self._site, snapshot)
+            source, _ = read_source(self._site, snapshot, self._oids)
         except SnapshotGone as error:
             logger.info("the copies restart: %s", error.what)
             self._kept.release()

@@ -37,7 +37,8 @@ class SourceTables:
     """What the publications send.
 
     Attributes:
-        now: the published tables by OID.
+        now: the published tables by OID. Tables that are not copied may be missing here, and in the
+            other attributes.
         fingerprints, names: the fingerprints and names of the tables in a copy's snapshot.
         portions: the chunks of the tables to copy, in that snapshot.
         locked: tables that another session's lock blocks, with the blocking sessions.
@@ -62,17 +63,19 @@ class SourceTables:
 
 
 def read_source(
-    site: CopySite, snapshot: Snapshot, to_divide: Collection[int] = (), workers: int = 1
+    site: CopySite, snapshot: Snapshot, oids: Collection[int], workers: int | None = None
 ) -> tuple[SourceTables, Snapshot]:
-    """Read what is published now, and what the snapshot contains.
+    """Read what is published of some tables now, and what the snapshot contains of them.
 
     Args:
-        to_divide: the tables to divide into chunks.
-        workers: how many chunks are read at the same time, at most.
+        oids: the tables to copy.
+        workers: how many chunks are read at the same time, at most; None: the tables are not
+            divided into chunks, because an earlier run has done so.
 
     Returns:
         the tables, and the snapshot with its view of them.
     """
+    to_divide = () if workers is None else oids
     gone_bounds = {
         oid: (oid, table.partitions.gone_bounds)
         for oid in to_divide
@@ -82,15 +85,16 @@ def read_source(
         connect_sql(site.config.source.conninfo) as connection,
         source_errors("looking at the tables to copy"),
     ):
-        now = {table.facts.oid: table for table in site.looks.source_tables(connection)}
+        now = {table.facts.oid: table for table in site.looks.source_tables(connection, oids)}
         # What changes after the snapshot has to be seen by the next look.
         seen = import_snapshot(connection, snapshot)
-        in_snapshot = {table.facts.oid: table for table in site.looks.source_tables(connection)}
+        tables = site.looks.source_tables(connection, oids)
+        in_snapshot = {table.facts.oid: table for table in tables}
         fingerprints = {oid: table.fingerprint for oid, table in in_snapshot.items()}
         names = {oid: (t.facts.namespace, t.facts.name) for oid, t in in_snapshot.items()}
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
-        portions = plan_portions(connection, wanted, at_once=workers)
+        portions = plan_portions(connection, wanted, at_once=workers or 1)
         is_gone = evaluators_of(connection, gone_bounds)
         return SourceTables(now, fingerprints, names, portions, locked, is_gone), seen
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -116,8 +116,13 @@ class CatalogLooks:
         """Let the next refresh read the whole catalog."""
         self._changes.forget()
 
-    def source_tables(self, connection: psycopg.Connection[Any]) -> list[ReplicatedTable]:
+    def source_tables(
+        self, connection: psycopg.Connection[Any], only: Collection[int] | None = None
+    ) -> list[ReplicatedTable]:
         """The published tables, in the connection's snapshot.
+
+        Args:
+            only: see :func:`source_tables`.
 
         Raises:
             ConfigError, TableError: see :func:`source_tables`.
@@ -126,7 +131,7 @@ class CatalogLooks:
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.place).identity.publications
         options = table_options(self.subscription)
-        return source_tables(connection, publications, self._rules, options, self._filters)
+        return source_tables(connection, publications, self._rules, options, self._filters, only)
 
     def put_rules_in_force(self, table: ReplicatedTable) -> None:
         """Use these rules for a table's changes from now on."""

@@ -173,7 +173,7 @@ class SuspiciousTables:
         ):
             with source_errors("looking for the published tables"):
                 published = source_tables(
-                    stand.sessions[0], spool.identity.publications, self._rules
+                    stand.sessions[0], spool.identity.publications, self._rules, only=marked
                 )
             by_oid = {table.facts.oid: table for table in published}
             self._compare_all(round_, stand, marked, by_oid)
