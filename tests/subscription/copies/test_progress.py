@@ -234,3 +234,23 @@ def test_a_later_copy_of_a_table_counts_and_what_an_earlier_one_still_does_not(
     assert (status.amount.all_ranges, status.amount.rows, status.all_tables) == (3, 5, 1)
     copies.counts.committed(earlier)
     assert copies.file().done == 0
+
+
+def test_what_many_tables_wait_for_is_not_saved_all_the_time(tmp_path: Path) -> None:
+    copies = Copies(tmp_path)
+    saves: list[float] = []
+
+    def report(_: MetricsEvent) -> None:
+        saves.append(copies.now)
+        copies.now += 0.1  # what a save takes
+
+    counts = CopyCounts("lake", copies.folder, report, copies.clock)
+    counts.begin([of(BIG, 1, 1)])
+    saves.clear()
+    begun = copies.now
+    for number in range(1000):
+        copies.now += 0.01
+        counts.wait([BIG], f"turn {number}")
+        counts.tend()
+    assert len(saves) <= (copies.now - begun) + 1
+    assert copies.file().waits_for[BIG] in {f"turn {number}" for number in range(890, 1000)}

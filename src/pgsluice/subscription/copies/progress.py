@@ -24,6 +24,8 @@ _RATE_OVER_RANGES = 2
 """The time over which a rate is measured, in seconds; or the last two chunks if these took longer:
 with a slow disk or ``copy_rate``, a chunk may take minutes."""
 _SAVE_EVERY_S = 1.0
+_SHARE_OF_SAVES = 0.05
+"""Of the time; more only by a save each second."""
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ class CopyCounts:
         self._all_tables = 0
         self._ended_at = 0.0
         self._saved_at = float("-inf")
+        self._save_took_s = 0.0
 
     def wait(self, oids: Iterable[int], waits_for: str) -> None:
         """Note what tables wait for.
@@ -130,7 +133,7 @@ class CopyCounts:
             before = dict(self._waits_for)
             self._set_waiting(oids, waits_for)
             if self._waits_for != before:
-                self._save(self._clock())
+                self._save_soon(self._clock())
 
     def begin(self, copies: Sequence[TableCopy]) -> None:
         """Note that copies of tables are about to start."""
@@ -161,7 +164,9 @@ class CopyCounts:
             count.add(rows, bytes_, now)
             self._all.add(rows, bytes_, now)
             amount = self._amount(count, now)
-            if count.all_ranges > 1 or self._is_due(now):
+            if count.all_ranges > 1:
+                self._save_soon(now)
+            elif self._is_due(now):
                 self._save(now)
         if amount.ranges < amount.all_ranges:
             self._report_table(copy, amount)
@@ -229,6 +234,12 @@ class CopyCounts:
     def _is_due(self, now: float) -> bool:
         return now >= self._saved_at + _SAVE_EVERY_S
 
+    def _save_soon(self, now: float) -> None:
+        """Save now, if the last save is long enough ago; else :meth:`tend` does it. A save costs
+        time for each table, and among hundreds of small ones something changes all the time."""
+        if now >= self._saved_at + self._save_took_s / _SHARE_OF_SAVES:
+            self._save(now)
+
     def _save(self, now: float) -> None:
         self._saved_at = now
         amount = self._amount(self._all, now)
@@ -242,3 +253,4 @@ class CopyCounts:
         waiting = tuple(sorted(set(self._waits_for.values())))
         done, all_tables = self._done, self._all_tables
         self._report(CopiesProgress(self._subscription, done, all_tables, amount, waiting))
+        self._save_took_s = self._clock() - now
