@@ -76,6 +76,7 @@ settings.load_profile("tests")
 _TEST_SETTINGS = {
     "fsync": "off",
     "max_prepared_transactions": "20",
+    "max_connections": "400",  # sequences commit side by side
     "autovacuum": "off",
     "log_statement": "ddl",
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from tests.support.pipeline import Pipeline
 
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.status import read_status
+from pgsluice.monitor.status import StatusReader
 
 Tables = list[tuple[str, dict[str, Any]]]
 """Subscription and table in ``pgsluice status --json``; two tables may have had one name."""
@@ -175,7 +176,12 @@ class Settling:
         return _number(json.loads(path.read_text())["frontier"]) if path.exists() else -1
 
     def _status(self) -> dict[str, Any]:
-        return read_status(self._pipeline.config).to_json()
+        return self._reader.read().to_json()
+
+    @cached_property
+    def _reader(self) -> StatusReader:
+        """Reads what is new, and leaves the server to the run: waits ask many times."""
+        return StatusReader(self._pipeline.config, asks_server=False)
 
 
 def _number(lsn: str | None) -> int:

@@ -34,12 +34,14 @@ from pgsluice.subscription.base.requests import request_copy
 
 LONG_POLL_S = 12
 """Time for the statements of all rows between two looks at the catalog."""
+SLOW_POLL_S = 4
+"""So that a look at hundreds of tables comes once or twice while their first copies are held."""
 _LOAD_PAUSE_S = 0.02
-SESSIONS = 60
-"""How many rows commit at the same time; the server has 100 connections."""
+SESSIONS = 250
+"""How many rows commit at the same time; the server has 400 connections."""
 COPIED_AT_ONCE = {
-    Moment.BEFORE_LOCK: 50, Moment.BEFORE_FIRST_LOCK: 50,
-    Moment.AFTER_LOCK: 20, Moment.AFTER_FIRST_LOCK: 20,
+    Moment.BEFORE_LOCK: 250, Moment.BEFORE_FIRST_LOCK: 250,
+    Moment.AFTER_LOCK: 60, Moment.AFTER_FIRST_LOCK: 60,
 }  # fmt: skip
 """How many rows have copies that are held at the same time; those with a lock have connections."""
 _LOCK_TIMEOUT = "10s"
@@ -120,6 +122,7 @@ class Batch:
                 self._poll_every(LONG_POLL_S)
                 self._live(self._during_copies)
             case Moment.BEFORE_FIRST_LOCK | Moment.AFTER_FIRST_LOCK:
+                self._poll_every(SLOW_POLL_S)
                 self._live(self._during_copies)
             case Moment.ROLLED_BACK:
                 self._live(lambda: self._each(_rolled_back))
@@ -271,8 +274,9 @@ class Batch:
         sessions = [self._beside_copies(row) for row in rows if row.name not in self.failed]
 
         def is_read() -> bool:
+            records = {name: self.one.record(name) for name, _ in copying}
             return not any(
-                (table := self.one.record(name).tables.get(oid)) is not None
+                (table := records[name].tables.get(oid)) is not None
                 and table.state is TableState.DATA_COPY
                 and table.copy_number == number
                 for (name, oid), number in copying.items()
