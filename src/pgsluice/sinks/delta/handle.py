@@ -45,11 +45,7 @@ from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
-from pgsluice.sinks.lake.copied_rows import (
-    CopiedRows,
-    altered_batch,
-    altered_schema,
-)
+from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import merge_of
