@@ -24,6 +24,7 @@ from pgsluice.config.model import (
 )
 from pgsluice.config.section import Section
 from pgsluice.config.unsupported import UNSUPPORTED
+from pgsluice.config.verify import VerifyConfig
 from pgsluice.sinks.delta.config import DeltaSinkConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -63,6 +64,7 @@ def page() -> str:
         ("`[publications]`", PublicationsConfig, True),
         ("`[[subscription]]`", SubscriptionConfig, True),
         ('`sink = { type = "delta", … }`', DeltaSinkConfig, True),
+        ("`verify = { … }`", VerifyConfig, True),
         ("`[monitor]`", MonitorConfig, False),
     ]
     tables = "".join(_section(title, model, is_live=live) for title, model, live in sections)
@@ -137,6 +139,9 @@ def _names(annotation: Any) -> Iterator[str]:
         yield "list of texts" if origin is tuple else "table"
     elif annotation is not type(None):
         base = annotation if isinstance(annotation, type) else get_args(annotation)[0]
+        if issubclass(base, Section):
+            yield "table"
+            return
         yield {bool: "true, false", int: "whole number", float: "number"}.get(base, "text")
 
 

@@ -50,6 +50,8 @@ ALLOWED = {
     "subscription/running/run.py": "when a run read its configuration, for people",
     "subscription/running/reloading.py": "when a run read its configuration, for people",
     "subscription/copies/table_copies.py": "when a copy is begun again, for people",
+    "subscription/verify.py": "when tables were verified, for people",
+    "subscription/verifying/schedule.py": "the age of a verification, perhaps of another process",
 }
 
 

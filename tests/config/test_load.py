@@ -468,3 +468,19 @@ def test_an_address_that_others_reach_needs_words_about_its_readers(listen: str)
 def test_an_address_without_a_port_is_refused(listen: str) -> None:
     (mistake,) = _mistakes(_monitor(f'listen = "{listen}"'))
     assert '"listen" ' in mistake
+
+
+def test_a_schedule_of_verifications() -> None:
+    lake = _parse(_SOURCE + _SPOOL + _LAKE + 'verify = { every = "24h", rate = "20MiB" }\n')
+    schedule = lake.subscriptions[0].verify
+    assert schedule is not None
+    assert (schedule.every, schedule.rate) == (86400, 20 * 2**20)
+    wrong = _mistakes(_SOURCE + _SPOOL + _LAKE + 'verify = { evry = "24h", rate = "1KiB" }\n')
+    place = '[subscription] "lake" verify: '
+    assert {each.removeprefix(place) for each in wrong} == {
+        '"every" is missing',
+        '"rate" has to be at least 1,048,576',
+        'unknown key "evry"; did you mean "every"?',
+    }
+    log = _SOURCE + _SPOOL + _LAKE + 'mode = "changelog"\nverify = { every = "24h" }\n'
+    assert "pgsluice verify" in _mistakes(log)[0]

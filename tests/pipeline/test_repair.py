@@ -13,10 +13,14 @@ from tests.support.local_spark import local_spark as local_spark
 from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.verifying import tamper, verify, with_rows
-from tests.support.waiting import HANGS_S
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.cli.app import run_command
 from pgsluice.failpoints import arm
+from pgsluice.lsn import Lsn
+from pgsluice.spool import find_record
+from pgsluice.spool.verified import Verified, read_verified
+from pgsluice.stores.spool_place import SpoolPlace
 
 pytestmark = pytest.mark.usefixtures("local_spark")
 
@@ -113,3 +117,36 @@ def test_what_cannot_be_repaired_is_named(
     assert "pgsluice copy" in results["public.bag"]["not_repaired"]
     assert run_command(["verify", str(one.path), "--repair"]) == 1
     assert "not repaired: a table without a key" in capsys.readouterr().out
+
+
+def verified(one: Pipeline, name: str = "t") -> Verified | None:
+    """The last verification of a table since its copy."""
+    record = find_record(SpoolPlace.of(one.spool), "lake")
+    if record is None:
+        return None
+    known = read_verified(one.spool, "lake", record.tables)
+    titles = {table.name: known.get(oid) for oid, table in record.tables.items()}
+    return titles.get(name)
+
+
+def test_on_a_schedule_tables_are_verified_and_repaired(
+    shop: Database, pipeline: MakePipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.execute("CREATE TABLE bag (v int)", "INSERT INTO bag VALUES (1), (2)")
+    one = pipeline(shop, extra='verify = { every = "1s", rate = "100 MiB" }')
+    with caplog.at_level(logging.INFO), one.live():
+        await_that(lambda: bool(verified(one) and verified(one, "bag")), "the first verification")
+        tamper(one.lake / "public" / "t", ROWS)
+        one.delta("bag").delete("v = 1")
+        await_that(lambda: "public.t differs from the source and is repaired" in caplog.text)
+        await_that(lambda: "public.bag differs from the source and is copied" in caplog.text)
+        await_that(lambda: bool(verified(one) and verified(one, "bag")), "the next verification")
+        shop.execute("UPDATE t SET v = 'later' WHERE id < 9")
+        one.wait_applied()
+        [status] = one.status()["subscriptions"]
+    tables = {table["table"]: table for table in status["tables"]}
+    assert Lsn.parse(tables["t"]["verified_through"]) >= one.table("t").copied.position
+    one.assert_equal("t", "bag")
+    assert one.table("t").copy_number == one.table("bag").copy_number == 2
+    assert "ranges of keys differed" in caplog.text
+    assert run_command(["status", str(one.path)]) == 0

@@ -23,7 +23,7 @@ from tests.support.oracle import assert_equal, compare_exact
 import pgsluice.verification
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification import ArrowRows, ComparedTable, compare
+from pgsluice.verification import ArrowRows, ComparedTable, Extent, compare
 from pgsluice.verification.page_ranges import page_ranges
 
 # Generated columns, and floats in their shortest form; the oldest server has its own test.
@@ -369,10 +369,28 @@ def test_sessions_share_the_pages_of_a_table(
         one.execute(f"INSERT INTO t SELECT i, 'later' FROM generate_series({rows + 1}, 50000) i")
         ranges = page_ranges(first, sql.Identifier("public", "t"), 3)
         can_divide = first.info.server_version >= 140000
-        assert (len(ranges) > 1) is can_divide
+        assert (len(ranges.conditions) > 1) is can_divide
+        if can_divide:
+            alone = page_ranges(first, sql.Identifier("public", "t"), 1, 2**20)
+            assert len(alone.conditions) > 1
+            assert 1 < alone.range_s < 6, "2 MiB, or a little more, of each partition"
+        else:
+            with pytest.raises(PgsluiceError, match="from PostgreSQL 14 on"):
+                page_ranges(first, sql.Identifier("public", "t"), 1, 2**20)
         ids = pa.array(range(1, rows + 1), pa.int32())
         target = pa.table({"id": ids, "v": pa.repeat("v" * 200, rows)})
         assert compare(first, "public.t", ArrowRows(target), helpers=helpers).equal
         found = compare(first, "public.t", ArrowRows(target.slice(1)), helpers=helpers)
         assert found.missing_keys == (("1",),)
         assert (found.source_rows, found.target_rows) == (rows, rows - 1)
+        half = Extent(sample=0.5)
+        some = compare(first, "public.t", ArrowRows(target), helpers=helpers, extent=half)
+        assert some.equal
+        assert 0 < some.source_rows < rows
+        other = target.set_column(1, "v", pa.repeat("w", rows))
+        some = compare(first, "public.t", ArrowRows(other), extent=half, max_keys=rows)
+        assert len(some.differing_keys) == some.source_rows == some.target_rows < rows
+        stopped = Extent(rate=2**20, is_stopping=lambda: True)
+        if can_divide:
+            with pytest.raises(PgsluiceError, match="asked to stop"):
+                compare(first, "public.t", ArrowRows(target), extent=stopped)

@@ -247,6 +247,12 @@ def _copy_words(copy: TableCopyStatus) -> str:
     return "; ".join(parts)
 
 
+def _verified(subscription: SubscriptionStatus, table: TableRecord) -> str:
+    """The last position at which a table was found equal to its source, and when."""
+    verified = subscription.verified.get(table.target_name)
+    return "-" if verified is None else f"{verified.position}, {utc(verified.at)}"
+
+
 def _tables(subscription: SubscriptionStatus) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("  table")
@@ -254,6 +260,8 @@ def _tables(subscription: SubscriptionStatus) -> Table:
     table.add_column("applied through", justify="right")
     table.add_column("lag", justify="right")
     table.add_column("rows", justify="right")
+    if subscription.verified:
+        table.add_column("verified through")
     for row in subscription.tables:
         state = subscription.state_of(row, row.shown_state)
         words = state_words(state, row.incomplete)
@@ -267,6 +275,7 @@ def _tables(subscription: SubscriptionStatus) -> Table:
             str(row.applied_through),
             format_seconds(subscription.lag_of(row).seconds),
             format_count(row.rows if amount is None else amount.rows),
+            *([_verified(subscription, row)] if subscription.verified else []),
         )
     for namespace, name in sorted(subscription.former):
         table.add_row(

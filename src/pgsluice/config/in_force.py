@@ -30,6 +30,7 @@ TAKEN_OVER = frozenset(
         "cut_retention_s",
         "publications",
         "sink",
+        "verify",
     }
 )
 """Settings of a subscription that a run takes over, as well as the statements of [publications]."""

@@ -22,6 +22,7 @@ from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink, TablePath
+from pgsluice.config.verify import VerifyConfig
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace
@@ -300,6 +301,8 @@ class SubscriptionConfig(Section):
         change_column_prefix: what the names of the columns begin with that a change log or a
             history has beside those of the table.
         deleted_column: deleted rows stay, with the time of their delete in this column.
+        verify: compare tables with their targets on a schedule, as ``{ every = "24h", rate =
+            "20MiB" }``, and repair those that differ; default: only if the source gives a reason.
     """
 
     name: Annotated[str, After(_folder)]
@@ -334,6 +337,7 @@ class SubscriptionConfig(Section):
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
     deleted_column: Identifier | None = None
+    verify: VerifyConfig | None = None
 
     @_model_validator(mode="after")
     def _keys_fit_each_other(self) -> SubscriptionConfig:
@@ -352,6 +356,12 @@ class SubscriptionConfig(Section):
             )
         if self.mode != "current" and (self.adopt or self.deleted_column):
             raise ValueError('"adopt" and "deleted_column" need mode = "current"')
+        if self.mode != "current" and self.verify is not None:
+            raise ValueError(
+                '"verify" needs mode = "current": `pgsluice verify CONFIG` compares other targets'
+            )
+        if self.verify is not None and self.sink.type != "delta":
+            raise ValueError('"verify" needs a sink of the type "delta"')
         if self.rejects is not None and self.sink.type != "delta":
             raise ValueError('"rejects" needs a sink of the type "delta"')
         if self.adopt and self.deleted_column:

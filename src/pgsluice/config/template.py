@@ -55,6 +55,7 @@ sink = {{ type = "delta", path = {target} }}
 # For batches that rewrite no file, add merge = "on_read" to the sink (docs/delta.md: who reads it)
 # apply_interval_s = 0       # seconds between two writes to a table, at least; 10 in object stores
 # numeric = "string"         # numeric without precision: "string", "double", "decimal(38,10)"
+# verify = {{ every = "24h", rate = "20 MiB" }}   # compare tables on a schedule, repair them
 # key = {{ "public.t" = ["a", "b"] }}   # for a table without a key
 
 [spark]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -75,6 +75,8 @@ def sentences(error: ValidationError, model: type[BaseModel], place: str) -> lis
 def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
     loc = details["loc"]
     key = str(loc[0]) if loc else ""
+    if len(loc) > 1 and (inner := _inner_model(model, key)) is not None:
+        return _sentence({**details, "loc": loc[1:]}, inner, f"{place} {key}")
     kind = details["type"]
     context = details.get("ctx", {})
     match kind:
@@ -98,6 +100,13 @@ def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
         case _:
             message = str(details["msg"])
             return f'{place}: "{key}": {message[:1].lower()}{message[1:]}'
+
+
+def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    """The model of a key that is a table with fixed keys; None: it is another kind of value."""
+    field = model.model_fields.get(key)
+    kinds = () if field is None else get_args(field.annotation)
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def choices(known: Iterable[str]) -> str:

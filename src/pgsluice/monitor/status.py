@@ -41,6 +41,7 @@ from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
+from pgsluice.spool.verified import Verified, read_verified
 from pgsluice.subscription.batches.lacking import LackingChanges
 
 _POLL_S = 0.1
@@ -62,6 +63,7 @@ class SubscriptionStatus:
         copies: the progress of the copies.
         lags: how far each table is behind, by its target's name.
         behind: the tables that lack changes from before the subscription's position.
+        verified: the last verification of each table since its copy.
     """
 
     name: str
@@ -80,6 +82,7 @@ class SubscriptionStatus:
     lags: Mapping[TargetName, TableLag] = field(default_factory=dict)
     behind: frozenset[TargetName] = frozenset()
     is_running: bool | None = None
+    verified: Mapping[TargetName, Verified] = field(default_factory=dict)
 
     def state_of(self, table: TableRecord, state: TableState) -> str:
         """A table's state in PostgreSQL's terms (pg_subscription_rel.srsubstate).
@@ -116,9 +119,12 @@ class SubscriptionStatus:
                     "advice": self.advice.get(table.title),
                     "catalog_problem": self.unregistered.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
+                    "verified_through": _text(None if verified is None else verified.position),
+                    "verified_at": None if verified is None else verified.at,
                 }
                 for table in self.tables
                 for copy in [self.copies.tables.get(table.target_name)]
+                for verified in [self.verified.get(table.target_name)]
             ],
             "copies": self.copies.to_json(),
             "former_targets": [
@@ -317,6 +323,12 @@ def _started(
         copies=read_copies(reader, record),
         lags={record.tables[oid].target_name: each for oid, each in lag.tables.items()},
         behind=frozenset(record.tables[oid].target_name for oid in lag.behind),
+        verified={
+            record.tables[oid].target_name: each
+            for oid, each in read_verified(
+                reader.spool.place.folder, record.name, record.tables
+            ).items()
+        },
     )
 
 

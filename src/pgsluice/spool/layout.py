@@ -17,7 +17,7 @@
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
                                  copies.snapshot  copies.journal  copies.json
-                                 settings.json  catalog.json  rejects/
+                                 settings.json  catalog.json  verified.json  rejects/
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
 A spool in an object store has ``identity.json`` to ``released.json``, ``segments``, ``parts`` and
@@ -82,7 +82,7 @@ one."""
 BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier.answer.json"
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two belong to the first copy run: see :func:`copy_files`."""
-RUN_SETTINGS, CATALOG_PROBLEMS = "settings.json", "catalog.json"
+RUN_SETTINGS, CATALOG_PROBLEMS, VERIFIED = "settings.json", "catalog.json", "verified.json"
 SNAPSHOT_ROWS, SNAPSHOT_COMPLETE = "snapshot", "complete.json"
 
 _LSN = "([0-7][0-9A-F]{15})"

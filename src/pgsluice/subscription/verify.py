@@ -28,13 +28,14 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
+from pgsluice.spool.verified import Verified, keep_verified
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verifying.standing import standing
-from pgsluice.verification import Comparison, DeltaRows
+from pgsluice.verification import EVERYTHING, Comparison, DeltaRows, Extent
 
 _POLL_S = 0.05
 
@@ -79,11 +80,13 @@ class Verification:
     Attributes:
         titles: ``schema.table`` of the tables to compare; empty: all.
         sessions: how many connections read the source; each table has one, and the last tables
-            share idle ones.
+            share idle ones. At a rate, it is one.
         max_keys: how many keys of each kind to list for a table.
         timeout_s: how long another verification may last, and how long the run may take to
             reach the position.
         report: receives the events of a run within this process.
+        stop: ends the verification soon after it is set.
+        extent: how much of each table is compared, and how fast.
     """
 
     titles: Collection[str] = ()
@@ -92,6 +95,7 @@ class Verification:
     timeout_s: float = 3600.0
     report: Callable[[MetricsEvent], None] | None = None
     stop: threading.Event | None = None
+    extent: Extent = EVERYTHING
 
 
 def verify(
@@ -125,7 +129,7 @@ def verify(
                 config.source.conninfo,
                 barrier,
                 lambda position: _await_answer(config, subscription, options, barrier, position),
-                sessions=options.sessions,
+                sessions=1 if options.extent.rate is not None else options.sessions,
                 is_stopping=is_stopping,
             )
         )
@@ -140,7 +144,7 @@ def verify(
             {table.facts.oid: table for table in published},
             table_options(subscription),
             subscription.sink.reading_options(),
-            options.max_keys,
+            options,
             rejects_place(config, subscription, spool.identity.spool_id),
         )
         idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
@@ -151,6 +155,13 @@ def verify(
 
         with ThreadPoolExecutor(len(stand.sessions)) as threads:
             results = list(threads.map(one, stand.answer.tables.items()))
+        at, is_whole = time.time(), options.extent.sample >= 1
+        equal = {
+            result.oid: Verified(result.position, at)
+            for result in results
+            if result.comparison is not None and result.comparison.equal and is_whole
+        }
+        keep_verified(config.spool.folder, subscription.name, equal)
         return sorted(results, key=lambda result: result.title)
 
 
@@ -265,7 +276,7 @@ class _Comparer:
     published: Mapping[int, ReplicatedTable]
     options: TableOptions
     reading: Mapping[str, str] = field(repr=False)
-    max_keys: int
+    asked: Verification
     rejects: RejectsPlace | None
 
     def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
@@ -281,11 +292,12 @@ class _Comparer:
                     source,
                     DeltaRows(table.target, table.version, self.reading),
                     self.options,
-                    max_keys=self.max_keys,
+                    max_keys=self.asked.max_keys,
                     helpers=sessions[1:],
                     rejects=()
                     if self.rejects is None
                     else self.rejects.table().open_at(oid, self.position),
+                    extent=self.asked.extent,
                 )
             except Exception as error:  # one table's failure is no other's
                 reason = failure_reason(error)

@@ -21,6 +21,7 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digest, Digests, Int64s, Key, Mask, Side
+from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.masked_text import give_secrets
 from pgsluice.verification.postgres_text import TextForm
@@ -53,6 +54,7 @@ class Comparison:
         has_more: more keys differ than are listed.
         has_key: the keys are the table's; otherwise they are hashes of rows.
         ranges: the ranges of keys that differ, if they were asked for and are few.
+        sampled: the part of the ranges of keys that was compared; the digests have only these.
     """
 
     table: str
@@ -64,6 +66,7 @@ class Comparison:
     has_more: bool = False
     has_key: bool = True
     ranges: KeyRanges | None = None
+    sampled: float = 1.0
 
     @property
     def equal(self) -> bool:
@@ -106,6 +109,7 @@ def compare(
     most_in_ranges: float = 0.0,
     helpers: Sequence[psycopg.Connection[Any]] = (),
     rejected: Rejected = MappingProxyType({}),
+    extent: Extent = EVERYTHING,
 ) -> Comparison:
     """Compare one table with its target.
 
@@ -127,6 +131,7 @@ def compare(
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
             ``connection``.
         rejected: see :class:`pgsluice.verification.target.TargetSide`.
+        extent: how much is read, and how fast.
 
     Raises:
         PgsluiceError: no such table, target or column.
@@ -153,10 +158,10 @@ def compare(
         sessions = (connection, *helpers)
         for session in sessions:
             give_secrets(session, facts.masks.values())
-        ours = SourceSide(sessions, facts, rows.schema, names, key_names)
+        ours = SourceSide(sessions, facts, rows.schema, names, key_names, extent)
         theirs = TargetSide(rows, names, key_names, forms, rejected)
         # The server works while the target's rows are hashed here.
-        buckets = _side_by_side(ours, theirs, BUCKETS)
+        buckets = _side_by_side(ours, theirs, BUCKETS, extent.chosen(BUCKETS))
         differences = _differences(ours, theirs, *buckets, max_keys)
         ranges = None
         # Other sessions use the condition, and have no secrets of masks.
@@ -164,7 +169,10 @@ def compare(
             form_of_key = [(name, forms[name]) for name in key_names]
             ranges = _differing_ranges(ours, theirs, buckets, most_in_ranges, form_of_key)
         source, target_digest = (side.total() for side in buckets)
-        return Comparison(facts.title, source, target_digest, *differences, bool(key_names), ranges)
+        has_key, sampled = bool(key_names), extent.sample
+        return Comparison(
+            facts.title, source, target_digest, *differences, has_key, ranges, sampled
+        )
 
 
 def _side_by_side(

@@ -4,13 +4,17 @@ time.
 Each range is a condition on ``ctid``, with which PostgreSQL 14 and newer read only the pages of the
 range. For a partitioned table, a range has the same pages of each partition. The last range has no
 end, so that together they have every page.
+
+With a rate, ranges are small, and a pause follows each one that was read faster.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -19,12 +23,17 @@ from typing import Any, cast
 import psycopg
 from psycopg import sql
 
+from pgsluice.errors import PgsluiceError
+from pgsluice.verification.extent import EVERYTHING, Extent
+
 _FIRST_WITH_RANGES = 140000
 _LEAST_PAGES = 256
 """The minimum number of pages in a range: 2 MB of default-sized pages."""
 _RANGES_A_SESSION = 4
 """The number of ranges for each session, so that no session waits long for another at the end."""
 _ROWS_AT_ONCE = 8192
+_RANGE_S = 2
+"""With a rate: about how long reading a range takes, in seconds."""
 
 Connection = psycopg.Connection[Any]
 
@@ -35,35 +44,74 @@ WITH RECURSIVE below(oid) AS (
     SELECT i.inhrelid FROM below b JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
 )
-SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint)
+SELECT max(pg_catalog.pg_relation_size(oid) / pg_catalog.current_setting('block_size')::bigint),
+       sum(pg_catalog.pg_relation_size(oid))
 FROM below WHERE pg_catalog.has_column_privilege(%s::regclass, 'ctid', 'SELECT')
 """
 """Whether the role may read ctid; privileges on single columns rarely include it."""
 
 
-def page_ranges(connection: Connection, table: sql.Identifier, sessions: int) -> list[sql.Composed]:
-    """Conditions that divide a table among sessions; a single condition that is always true if the
-    table is small, the server cannot read ranges, or the role may not read ctid.
+@dataclass(frozen=True, slots=True)
+class PageRanges:
+    """The ranges of a table.
+
+    Attributes:
+        conditions: one for each range; a single one that is always true: the whole table.
+        range_s: how long reading a range has to take at least, in seconds; 0.0: no time.
+    """
+
+    conditions: tuple[sql.Composed, ...]
+    range_s: float = 0.0
+
+
+def page_ranges(
+    connection: Connection, table: sql.Identifier, sessions: int, rate: int | None = None
+) -> PageRanges:
+    """Divide a table among sessions; one range if the table is small, the server cannot read
+    ranges, or the role may not read ctid.
 
     Args:
         connection: a connection to the source.
         table: its qualified name.
         sessions: the number of sessions.
+        rate: how much all sessions may read, in bytes per second; None: no limit.
+
+    Raises:
+        PgsluiceError: the table is not small, and cannot be read at a rate.
     """
-    whole = sql.SQL("true").format()
-    if sessions == 1 or connection.info.server_version < _FIRST_WITH_RANGES:
-        return [whole]
+    whole = PageRanges((sql.SQL("true").format(),))
+    can_read_ranges = connection.info.server_version >= _FIRST_WITH_RANGES
+    if rate is None and (sessions == 1 or not can_read_ranges):
+        return whole
     name = table.as_string(connection)
-    ((pages,),) = connection.execute(_PAGES, [name, name]).fetchall()
-    count = min(sessions * _RANGES_A_SESSION, int(pages or 0) // _LEAST_PAGES)
+    ((pages, size),) = connection.execute(_PAGES, [name, name]).fetchall()
+    wanted = sessions * _RANGES_A_SESSION if sessions > 1 else 1
+    if rate is not None:
+        _refuse_rate(can_read_ranges=can_read_ranges, has_pages=pages is not None, name=name)
+        wanted = max(wanted, int(size) // (rate * _RANGE_S))
+    count = min(wanted, int(pages or 0) // _LEAST_PAGES)
     if count < 2:
-        return [whole]
+        return whole
     starts = [int(pages) * number // count for number in range(count)]
     ranges = [
         sql.SQL("ctid >= {} AND ctid < {}").format(_first_row(start), _first_row(end))
         for start, end in pairwise(starts)
     ]
-    return [*ranges, sql.SQL("ctid >= {}").format(_first_row(starts[-1]))]
+    last = sql.SQL("ctid >= {}").format(_first_row(starts[-1]))
+    range_s = 0.0 if rate is None else int(size) * sessions / count / rate
+    return PageRanges((*ranges, last), range_s)
+
+
+def _refuse_rate(*, can_read_ranges: bool, has_pages: bool, name: str) -> None:
+    if not can_read_ranges:
+        raise PgsluiceError(
+            "a table is read at a rate from PostgreSQL 14 on", hint="verify it without a rate"
+        )
+    if not has_pages:
+        raise PgsluiceError(
+            f"to be read at a rate, {name} needs the privilege to read its column ctid",
+            hint="grant SELECT on the table, or verify it without a rate",
+        )
 
 
 def _first_row(page: int) -> sql.Composed:
@@ -72,9 +120,10 @@ def _first_row(page: int) -> sql.Composed:
 
 def read_ranges(
     connections: Sequence[Connection],
-    ranges: Sequence[sql.Composed],
+    ranges: PageRanges,
     query: Callable[[sql.Composed], sql.Composed],
     take: Callable[[Sequence[tuple[Any, ...]]], object],
+    extent: Extent = EVERYTHING,
 ) -> None:
     """Read the rows of a query over all ranges, in any order, some thousand at a time.
 
@@ -83,23 +132,27 @@ def read_ranges(
         ranges: of :func:`page_ranges`.
         query: makes the query of a range.
         take: is called with rows, by one thread at a time.
+        extent: says when to stop.
 
     Raises:
         psycopg.Error: of the first query that failed; the others end with their range.
+        PgsluiceError: asked to stop.
     """
     waiting, taking = SimpleQueue[sql.Composed](), Lock()
-    for condition in ranges:
+    for condition in ranges.conditions:
         waiting.put(condition)
 
     def read(connection: Connection) -> None:
         with suppress(Empty):
             while True:
                 try:
-                    rows = connection.cursor().stream(query(waiting.get_nowait()))
+                    condition, began_at = waiting.get_nowait(), time.monotonic()
+                    rows = connection.cursor().stream(query(condition))
                     with closing(cast("Generator[tuple[Any, ...]]", rows)):  # as it is documented
                         while some := [*islice(rows, _ROWS_AT_ONCE)]:
                             with taking:
                                 take(some)
+                    extent.pause_until(began_at + ranges.range_s)
                 except BaseException:
                     _empty(waiting)
                     raise

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digests, Key, Mask
+from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.masked_text import SourceMask, masked_text
 from pgsluice.verification.page_ranges import page_ranges, read_ranges
 
@@ -197,6 +198,7 @@ class SourceSide:
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
+        extent: how fast it is read.
     """
 
     def __init__(
@@ -206,10 +208,12 @@ class SourceSide:
         target_schema: pa.Schema,
         columns: Sequence[str],
         key: Sequence[str],
+        extent: Extent = EVERYTHING,
     ) -> None:
         self._connections = connections
         name = sql.Identifier(table.namespace, table.name)
-        self._ranges = page_ranges(connections[0], name, len(connections))
+        self._ranges = page_ranges(connections[0], name, len(connections), extent.rate)
+        self._extent = extent
         self._texts = _Texts(table, target_schema)
         self._columns = tuple(columns)
         self._key = tuple(key)
@@ -252,7 +256,7 @@ class SourceSide:
         def of_pages(pages: sql.Composed) -> sql.Composed:
             return query.format(first, others, self._hashes(pages, chosen))
 
-        read_ranges(self._connections, self._ranges, of_pages, take)
+        read_ranges(self._connections, self._ranges, of_pages, take, self._extent)
 
     def _hashes(self, pages: sql.Composed, chosen: Mask | None) -> sql.Composable:
         """The subquery (hash, key, key_hash) of the rows of some pages and buckets."""

@@ -15,7 +15,9 @@ from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
+from pgsluice.config.quantities import parse_size
 from pgsluice.config.table_names import table_named
+from pgsluice.config.verify import LEAST_RATE
 from pgsluice.errors import ConfigError, ExitCode
 from pgsluice.shown import shown
 
@@ -39,6 +41,13 @@ def verify(
     keys: Annotated[
         int, typer.Option("--keys", min=1, help="differing keys of each kind to list for a table")
     ] = 10,
+    sample: Annotated[
+        float, typer.Option("--sample", min=0.0001, max=1, help="the part of the keys to compare")
+    ] = 1.0,
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", help="read so much a second, such as 20MiB", show_default=False),
+    ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="read the rows again that differ, and replace them")
     ] = False,
@@ -49,12 +58,16 @@ def verify(
     from pgsluice.cli.repairs import repair_tables
     from pgsluice.subscription.verify import Verification
     from pgsluice.subscription.verify import verify as verify_subscription
+    from pgsluice.verification import Extent
 
-    loaded = load_config(config)
+    loaded, most = load_config(config), _rate(rate)
     results: list[VerifiedTable] = []
     with stop_on_signals() as request:
         for chosen, own in chosen_tables(loaded, subscription, tables or []):
-            options = Verification(own, sessions=jobs, max_keys=keys, stop=request.event)
+            extent = Extent(sample, most, request.event.is_set)
+            options = Verification(
+                own, sessions=jobs, max_keys=keys, stop=request.event, extent=extent
+            )
             compared = verify_subscription(loaded, chosen, options)
             if repair and not request.exit_code:
                 compared = repair_tables(loaded, chosen, compared, request.event)
@@ -68,6 +81,23 @@ def verify(
             say(_line(result, len(loaded.subscriptions) > 1))
     if any(result.is_failure for result in results):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _rate(text: str | None) -> int | None:
+    """The bytes per second that an option gives.
+
+    Raises:
+        ConfigError: it is not a size, or too small.
+    """
+    if text is None:
+        return None
+    try:
+        rate = parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"--rate {error}") from None
+    if rate < LEAST_RATE:
+        raise ConfigError("--rate has to be 1 MiB or more")
+    return rate
 
 
 def chosen_tables(
@@ -112,6 +142,8 @@ def _line(result: VerifiedTable, has_subscription: bool) -> str:
     if result.comparison.equal:
         rows = result.comparison.source_rows
         count = "1 row" if rows == 1 else f"{rows} rows"
+        if (sampled := result.comparison.sampled) < 1:
+            count += f" of a sample of {sampled:.2%}"
         return f"{prefix}{result.title}: equal at {result.position}, {count}"
     text = f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
     if result.repaired_at is not None:
@@ -138,6 +170,7 @@ def _to_json(result: VerifiedTable) -> dict[str, Any]:
             "extra_keys": comparison.extra_keys,
             "differing_keys": comparison.differing_keys,
             "has_more": comparison.has_more,
+            "sampled": comparison.sampled,
             "repaired_at": None if result.repaired_at is None else str(result.repaired_at),
             "not_repaired": result.not_repaired,
         }

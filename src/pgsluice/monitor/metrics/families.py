@@ -173,6 +173,11 @@ TABLES = (
     _gauge("table_copy_bytes", "Bytes of the source read by the copy that runs.", *_TABLE),
     _gauge("table_copy_expected_bytes", "Bytes of the source that it reads in all.", *_TABLE),
     _counter("table_changes", "Changes applied to the target since its first copy.", *_TABLE),
+    _gauge(
+        "table_verified_timestamp_seconds",
+        "When the target was last found equal to its source, in seconds since 1970.",
+        *_TABLE,
+    ),
     _counter("table_skipped_rows", "Rows of changes that the target lacked.", *_TABLE),
     _counter(
         "table_rows",

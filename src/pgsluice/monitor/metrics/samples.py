@@ -181,6 +181,8 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
     yield Sample("pgsluice_table_changes_total", table.rows, labels)
     yield Sample("pgsluice_table_skipped_rows_total", table.rows_skipped, labels)
     yield Sample("pgsluice_table_last_merge_seconds", table.merge_s or None, labels)
+    if (verified := subscription.verified.get(table.target_name)) is not None:
+        yield Sample("pgsluice_table_verified_timestamp_seconds", verified.at, labels)
     if copy is not None and copy.amount is not None:
         yield Sample("pgsluice_table_copy_rows", copy.amount.rows, labels)
         yield Sample("pgsluice_table_copy_bytes", copy.amount.bytes, labels)

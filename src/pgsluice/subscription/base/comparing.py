@@ -18,8 +18,10 @@ from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.verification import (
+    EVERYTHING,
     ComparedTable,
     Comparison,
+    Extent,
     LogRows,
     TargetRows,
     UndeletedRows,
@@ -44,6 +46,7 @@ def compare_standing(
     most_in_ranges: float = 0.0,
     helpers: Sequence[Session] = (),
     rejects: Iterable[Reject] = (),
+    extent: Extent = EVERYTHING,
 ) -> Comparison:
     """Compare a table with its target, which is at the snapshot's position.
 
@@ -55,6 +58,7 @@ def compare_standing(
         max_keys, most_in_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
         rejects: those of the table that are open at the position.
+        extent: how much is compared, and how fast.
 
     Raises:
         SourceRefused: the table was renamed, or rewritten after the snapshot, so that the snapshot
@@ -92,6 +96,7 @@ def compare_standing(
             most_in_ranges=most_in_ranges,
             helpers=helpers,
             rejected=_rejected(rejects, target.key),
+            extent=extent,
         )
 
 

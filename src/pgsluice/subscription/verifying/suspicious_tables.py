@@ -1,5 +1,5 @@
-"""Verifies the tables that a catalog refresh marked as suspicious, and requests copies of those
-that differ.
+"""Verifies the tables that a catalog refresh marked as suspicious, and those that are due by the
+schedule, and requests copies of those that differ.
 
 A difference in the catalog that may have changed rows without changes in the stream marks the table
 in its record. The run then compares the table with its target at one position, while everything
@@ -11,6 +11,8 @@ else continues:
   the table cannot be compared, it is copied.
 - Only a comparison or a copy clears a mark, so after a crash the comparison is repeated.
 - While ``pgsluice verify`` has the barrier, marked tables wait.
+- A scheduled verification reads at its rate. If rows differ, they are repaired, where that is
+  possible; else the table is copied. A table that cannot be compared is left as it is.
 """
 
 from __future__ import annotations
@@ -39,15 +41,17 @@ from pgsluice.subscription.base.comparing import Session, compare_standing, fail
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
-from pgsluice.subscription.lifecycle.table_events import CopyNeeded
+from pgsluice.subscription.lifecycle.table_events import CopyNeeded, RepairNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.verifying.schedule import VerificationSchedule
 from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.system.threads import WorkThread
-from pgsluice.verification import DeltaRows
+from pgsluice.verification import Comparison, DeltaRows, Extent
 
 ROUND_S = 600.0
 """How long comparisons may start in one snapshot, in seconds: a held snapshot delays vacuum."""
 _WHY_COPIED = "its target differs from the source, or could not be compared"
+_WHY_COPIED_ON_SCHEDULE = "a scheduled verification found that its target differs"
 _ANSWER_S = 600.0
 _RETRY_S = 30.0
 """The pause after a round that left tables marked, in seconds."""
@@ -78,6 +82,7 @@ class SuspiciousTables:
         self._round: _Round | None = None
         self._thread: WorkThread | None = None
         self._retry_at = 0.0
+        self._schedule = VerificationSchedule(config.spool.folder, subscription.name)
 
     def marked(self) -> dict[int, TableRecord]:
         """The tables to verify now; a parked table is copied first anyway."""
@@ -98,9 +103,12 @@ class SuspiciousTables:
         ended, self._thread = self._thread, None
         if ended is not None:
             ended.raise_error()
-        if time.monotonic() < self._retry_at or not self.marked():
+        if time.monotonic() < self._retry_at:
             return
-        self._round = _Round()
+        due = self._schedule.due(self.subscription.verify, self._tables.durable)
+        if not due and not self.marked():
+            return
+        self._round = _Round(tuple(due))
         self._thread = WorkThread("pgsluice verification", partial(self._run, self._round))
         self._thread.start()
 
@@ -157,9 +165,17 @@ class SuspiciousTables:
     def _verify(
         self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
     ) -> None:
+        due = {
+            oid: table
+            for oid in round_.due
+            if (table := self._tables.durable.tables.get(oid)) is not None and table.is_active
+        }
         marked = self.marked()
+        compared = {**marked, **due}
+        if not compared:
+            return
         spool = Spool.open(self._config.spool.place)
-        titles = [table.title for table in marked.values()]
+        titles = [table.title for table in compared.values()]
         folder = spool.subscription_folder(self.subscription.name)
         with (
             BarrierOwner(folder, titles) as barrier,
@@ -176,48 +192,56 @@ class SuspiciousTables:
                     stand.sessions[0], spool.identity.publications, self._rules, only=marked
                 )
             by_oid = {table.facts.oid: table for table in published}
-            self._compare_all(round_, stand, marked, by_oid)
+            self._compare_all(round_, stand, compared, by_oid)
 
     def _compare_all(
         self,
         round_: _Round,
         stand: Standing,
-        marked: Mapping[int, TableRecord],
+        compared: Mapping[int, TableRecord],
         published: Mapping[int, ReplicatedTable],
     ) -> None:
         ends_by = time.monotonic() + ROUND_S
-        for oid, table in stand.answer.tables.items():
+        for oid, record in compared.items():
             if round_.is_stopped() or time.monotonic() > ends_by:
                 return
-            source = published.get(oid)
-            if oid not in marked or source is None or table.reason is not None:
+            source, table = published.get(oid), stand.answer.tables.get(oid)
+            if source is None or table is None or table.reason is not None:
                 continue
             with round_.reading(stand.sessions[0]) as session:
-                is_equal = self._is_equal(round_, session, source, table, stand.position)
-            if is_equal is not None:
+                outcome = self._compare(round_, session, source, table, stand.position)
+            if outcome is not None:
                 failpoint("verification.compared")
-                self._conclude(oid, marked[oid], is_equal=is_equal)
+                self._conclude(oid, record, outcome, stand.position)
 
-    def _is_equal(
+    def _compare(
         self,
         round_: _Round,
         session: Session,
         source: ReplicatedTable,
         table: StandingTable,
         position: Lsn,
-    ) -> bool | None:
-        """Whether rows are equal; None: unknown, a later round compares again."""
+    ) -> Comparison | Exception | None:
+        """Compare a table; None: a later round compares again.
+
+        Returns:
+            the error if the table cannot be compared.
+        """
+        oid, setting = source.facts.oid, self.subscription.verify
+        is_scheduled = oid in round_.due and oid not in self.marked()
+        rate = setting.rate if setting is not None and is_scheduled else None
         try:
             options = self.subscription.sink.reading_options()
             target = DeltaRows(table.target, table.version, options)
             rows = _InterruptibleRows(target, round_)
-            comparison = compare_standing(
+            return compare_standing(
                 session,
                 source,
                 rows,
                 table_options(self.subscription),
                 max_keys=0,
-                rejects=self._rejects(source.facts.oid, position),
+                rejects=self._rejects(oid, position),
+                extent=Extent(rate=rate, is_stopping=round_.is_stopped),
             )
         except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
             # Rewritten since (the next look marks it again), locked, or the server went away.
@@ -227,8 +251,7 @@ class SuspiciousTables:
             if round_.is_stopped():
                 return None
             self._log(f"{table.title} cannot be compared: {failure_reason(error)}")
-            return False
-        return comparison.equal
+            return error
 
     def _rejects(self, oid: int, position: Lsn) -> Sequence[Reject]:
         known, config = self._tables.get(oid), self._config
@@ -238,16 +261,43 @@ class SuspiciousTables:
         place = rejects_place(config, self.subscription, spool_id)
         return () if place is None else place.table().open_at(oid, position)
 
-    def _conclude(self, oid: int, marked: TableRecord, *, is_equal: bool) -> None:
+    def _conclude(
+        self, oid: int, known: TableRecord, outcome: Comparison | Exception, position: Lsn
+    ) -> None:
+        """Record the outcome of a comparison.
+
+        Args:
+            known: the table's record before the position was taken.
+        """
+        is_marked, setting = bool(known.pending.verification), self.subscription.verify
+        comparison = outcome if isinstance(outcome, Comparison) else None
         with self._tables.changing():
             table = self._tables.get(oid)
-            if table is None or table.copy_number != marked.copy_number:
+            if table is None or table.copy_number != known.copy_number:
                 return  # copied meanwhile
-            if is_equal:
-                self._tables.apply(oid, VerifiedEqual(marked.verification_number))
-            else:
-                self._log(f"{marked.title} differs from the source and is copied again")
-                self._tables.apply(oid, CopyNeeded(_WHY_COPIED))
+            if comparison is not None and comparison.equal:
+                self._schedule.equal(oid, position)
+                if is_marked:
+                    self._tables.apply(oid, VerifiedEqual(known.verification_number))
+                return
+            if setting is not None:
+                self._schedule.put_off(oid, setting)
+            if is_marked:
+                self._request(known, oid, CopyNeeded(_WHY_COPIED))
+            elif comparison is not None and self._can_repair(table, comparison):
+                self._request(known, oid, RepairNeeded())
+            elif comparison is not None:
+                self._request(known, oid, CopyNeeded(_WHY_COPIED_ON_SCHEDULE))
+
+    def _request(self, table: TableRecord, oid: int, event: CopyNeeded | RepairNeeded) -> None:
+        what = "is repaired" if isinstance(event, RepairNeeded) else "is copied again"
+        self._log(f"{table.title} differs from the source and {what}")
+        self._tables.apply(oid, event)
+
+    def _can_repair(self, table: TableRecord, comparison: Comparison) -> bool:
+        """Whether single rows of the target can be replaced."""
+        is_plain = self.subscription.mode == "current" and self.subscription.deleted_column is None
+        return is_plain and comparison.has_key and not table.rejects
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
         """Wait for the answer of the run's own loop."""
@@ -258,8 +308,13 @@ class SuspiciousTables:
 
 @dataclass(slots=True)
 class _Round:
-    """One round, which another thread can stop."""
+    """One round, which another thread can stop.
 
+    Attributes:
+        due: tables that are due by the schedule.
+    """
+
+    due: tuple[int, ...] = ()
     _stopped: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _session: Session | None = None
