@@ -189,7 +189,7 @@ class SuspiciousTables:
         ):
             with source_errors("looking for the published tables"):
                 published = source_tables(
-                    stand.sessions[0], spool.identity.publications, self._rules, only=marked
+                    stand.sessions[0], spool.identity.publications, self._rules, only=compared
                 )
             by_oid = {table.facts.oid: table for table in published}
             self._compare_all(round_, stand, compared, by_oid)
