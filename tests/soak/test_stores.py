@@ -248,8 +248,12 @@ def kill_while_copying(one: Pipeline, dice: random.Random) -> list[str]:
 
 
 @pytest.mark.usefixtures("local_spark")
-@pytest.mark.parametrize("merge", ["on_write"])
+@pytest.mark.parametrize(
+    ("kind", "merge"),
+    [("ministack", "on_read"), ("ministack", "on_write"), ("versitygw", "on_read")],
+)
 def test_spark_writes_in_turns(
+    kind: str,
     merge: str,
     database: MakeDatabase,
     pipeline: MakePipeline,
@@ -262,12 +266,11 @@ def test_spark_writes_in_turns(
     """Spark checks a commit's name, then we commit, then Spark writes. A run notices each of it."""
     monkeypatch.setattr(DeltaSinkConfig, "confirms_after_s", 1.0)
     with (
-        report.row(f"Spark and pgsluice write in turns, {merge}, tables in ministack", seed) as row,
-        ministack() as store,
+        report.row(f"Spark and pgsluice write in turns, {merge}, tables in {kind}", seed) as row,
+        running(kind, tmp_path) as (store, _),
         store_proxy(store.endpoint) as proxy,
         delta_spark(tmp_path, store.at(proxy.endpoint)) as spark,
     ):
-        store.make_bucket(BUCKET)
         one = pipeline(shop := database())
         one.sink_options = f', merge = "{merge}"'
         one.have_store(store)
