@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -120,6 +121,23 @@ def test_only_ranges_that_differ_are_read_again(
     assert table.copied.position > Lsn.parse(last)
     shop.execute("UPDATE t SET amount = 3 WHERE id < 20")
     dropped.once()
+    dropped.assert_equal("t")
+
+
+def test_a_table_merged_on_write_is_compared_by_small_ranges(
+    dropped: Pipeline,
+    shop: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each file with a row of the ranges is rewritten: of a large range, these are all files."""
+    comparing = import_module("pgsluice.verification.compare")
+    monkeypatch.setattr(comparing, "BUCKETS", 64)
+    monkeypatch.setattr(comparing, "SMALL_BUCKETS", 8192)
+    shop.execute("UPDATE t SET word = 'changed' WHERE id = 2000")
+    with caplog.at_level(logging.INFO):
+        dropped.once()
+    assert "1 of 8192 ranges of keys differed" in caplog.text
     dropped.assert_equal("t")
 
 

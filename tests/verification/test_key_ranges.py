@@ -50,7 +50,9 @@ def target_of(source: Database) -> pa.Table:
     return pa.table(arrays, names=list(TYPES))
 
 
-def ranges_of(source: Database, target: pa.Table, most: float = 0.25) -> KeyRanges | None:
+def ranges_of(
+    source: Database, target: pa.Table, most: float = 0.25, *, has_small: bool = False
+) -> KeyRanges | None:
     with connect_sql(source.dsn) as session, connect_sql(source.dsn) as helper:
         exported = session.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()"
@@ -62,7 +64,13 @@ def ranges_of(source: Database, target: pa.Table, most: float = 0.25) -> KeyRang
         )
         rows = ArrowRows(target)
         return compare(
-            session, "public.t", rows, max_keys=0, most_in_ranges=most, helpers=[helper]
+            session,
+            "public.t",
+            rows,
+            max_keys=0,
+            most_in_ranges=most,
+            has_small_ranges=has_small,
+            helpers=[helper],
         ).ranges
 
 
@@ -90,6 +98,22 @@ def test_one_row_is_in_one_range(source: Database) -> None:
     assert chosen == at_target(target, ranges)
     assert 17 in chosen
     assert len(chosen) == ranges.rows < 20
+
+
+@pytest.mark.parametrize(("has_small", "count"), [(True, 8192), (False, 64)])
+def test_ranges_of_many_rows_are_divided_if_asked(
+    source: Database, monkeypatch: pytest.MonkeyPatch, has_small: bool, count: int
+) -> None:
+    monkeypatch.setattr(MODULE, "BUCKETS", 64)
+    monkeypatch.setattr(MODULE, "SMALL_BUCKETS", 8192)
+    target = target_of(source)
+    source.execute("UPDATE t SET note = 'another' WHERE a = 17")
+    ranges = ranges_of(source, target, has_small=has_small)
+    assert str(ranges) == f"1 of {count} ranges of keys"
+    assert ranges is not None
+    chosen = at_source(source, ranges)
+    assert chosen == at_target(target, ranges)
+    assert 17 in chosen
 
 
 def test_missing_and_extra_rows_have_ranges(source: Database) -> None:

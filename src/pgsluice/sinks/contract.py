@@ -201,11 +201,13 @@ class TargetContent:
         marker: the marker of our newest commit up to this version; None without one.
         schema: the columns, as in :meth:`TableHandle.schema`.
         rows: all rows with these columns; they are read during iteration, once.
+        rewrites_files: a change of a row rewrites the file that has it.
     """
 
     marker: CommitMarker | None
     schema: pa.Schema
     rows: Iterable[pa.RecordBatch]
+    rewrites_files: bool = False
 
 
 class Overtaken(PgsluiceError):

@@ -35,6 +35,8 @@ SMALL_BUCKETS = 128 * BUCKETS
 _ROWS_A_PASS = 200_000
 _ROWS_OF_RANGES = 200_000
 """If ranges that differ have more rows, or too many to be returned, smaller ones are looked for."""
+_ROWS_OF_A_SMALL_RANGE = 16
+"""Rows of a range are in as many files of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def compare(
     columns: Sequence[str] | None = None,
     max_keys: int = 10,
     most_in_ranges: float = 0.0,
+    has_small_ranges: bool = False,
     helpers: Sequence[psycopg.Connection[Any]] = (),
     rejected: Rejected = MappingProxyType({}),
     extent: Extent = EVERYTHING,
@@ -128,6 +131,8 @@ def compare(
             sides are read only once.
         most_in_ranges: the ranges of keys that differ are found, if they have at most this part of
             the table's rows; 0.0: they are not looked for.
+        has_small_ranges: if ranges that differ have many rows each, both sides are read once more,
+            for smaller ranges.
         helpers: more sessions to read the source with, each in a transaction with the snapshot of
             ``connection``.
         rejected: see :class:`pgsluice.verification.target.TargetSide`.
@@ -167,7 +172,10 @@ def compare(
         # Other sessions use the condition, and have no secrets of masks.
         if most_in_ranges and key_names and not facts.masks.keys() & {*key_names}:
             form_of_key = [(name, forms[name]) for name in key_names]
-            ranges = _differing_ranges(ours, theirs, buckets, most_in_ranges, form_of_key)
+            most_in_each = _ROWS_OF_A_SMALL_RANGE if has_small_ranges else None
+            ranges = _differing_ranges(
+                ours, theirs, buckets, most_in_ranges, most_in_each, form_of_key
+            )
         source, target_digest = (side.total() for side in buckets)
         has_key, sampled = bool(key_names), extent.sample
         return Comparison(
@@ -190,11 +198,13 @@ def _differing_ranges(
     target: TargetSide,
     digests: tuple[Digests, Digests],
     most: float,
+    most_in_each: int | None,
     key: Sequence[tuple[str, TextForm]],
 ) -> KeyRanges | None:
     """The ranges of keys that differ; None: they have a larger part of the rows than ``most``.
 
-    Where many rows differ, some in each range, both sides are read once more by smaller ranges.
+    Where many rows differ, some in each range, both sides are read once more by smaller ranges;
+    also where ranges have more than ``most_in_each`` rows on average.
     """
     total = max(int(side.rows.sum()) for side in digests)
 
@@ -204,7 +214,10 @@ def _differing_ranges(
     differing = digests[0].differs_from(digests[1])
     rows = rows_of(*digests, differing)
     at_least = int(np.abs(digests[0].rows - digests[1].rows).sum())
-    if rows > min(_ROWS_OF_RANGES, most * total) and at_least <= most * total:
+    enough = min(_ROWS_OF_RANGES, most * total)
+    if most_in_each is not None:
+        enough = min(enough, most_in_each * int(differing.sum()))
+    if rows > enough and at_least <= most * total:
         digests = _side_by_side(source, target, SMALL_BUCKETS, differing)
         differing = digests[0].differs_from(digests[1])
         rows = rows_of(*digests, differing)

@@ -120,7 +120,8 @@ class DeltaHandle(TableHandle):
         return commit_marker.read_marker(self._snapshot, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
-        return content_of(self._snapshot.folder, version, self._identity)
+        rewrites = not self._is_merged_on_read
+        return content_of(self._snapshot.folder, version, self._identity, rewrites)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         snapshot = self._snapshot
@@ -318,8 +319,7 @@ class DeltaHandle(TableHandle):
 
     @attempt()
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        before = self.version
-        if before < 0:
+        if (before := self.version) < 0:
             return False
         if not self._is_merged_on_read and was_merged_on_read(self._snapshot.configuration):
             with suppress(Overtaken):  # another commit came first; the next maintenance does it

@@ -134,8 +134,14 @@ def no_table(folder: Folder) -> DeltaSnapshot:
     )
 
 
-def content_of(folder: Folder, version: int, identity: TargetIdentity) -> TargetContent | None:
-    """A table at a version; None if it cannot be read (any more)."""
+def content_of(
+    folder: Folder, version: int, identity: TargetIdentity, rewrites_files: bool
+) -> TargetContent | None:
+    """A table at a version; None if it cannot be read (any more).
+
+    Args:
+        rewrites_files: see :class:`.TargetContent`.
+    """
     try:
         options = folder.storage_options() or None
         delta = DeltaTable(folder.uri, version=version, storage_options=options)
@@ -143,4 +149,4 @@ def content_of(folder: Folder, version: int, identity: TargetIdentity) -> Target
         return None
     schema = columns.existing_schema(delta)
     marker = commit_marker.read_marker(delta, identity)
-    return TargetContent(marker, schema, columns.rows(delta, schema))
+    return TargetContent(marker, schema, columns.rows(delta, schema), rewrites_files)

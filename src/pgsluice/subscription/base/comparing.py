@@ -44,6 +44,7 @@ def compare_standing(
     *,
     max_keys: int,
     most_in_ranges: float = 0.0,
+    has_small_ranges: bool = False,
     helpers: Sequence[Session] = (),
     rejects: Iterable[Reject] = (),
     extent: Extent = EVERYTHING,
@@ -55,7 +56,7 @@ def compare_standing(
         source: the table, as the snapshot sees it.
         rows: the rows of the target; of a change log, all of them.
         options: the subscription's options for tables.
-        max_keys, most_in_ranges: see :func:`pgsluice.verification.compare`.
+        max_keys, most_in_ranges, has_small_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
         rejects: those of the table that are open at the position.
         extent: how much is compared, and how fast.
@@ -94,6 +95,7 @@ def compare_standing(
             columns=target.schema.names,
             max_keys=max_keys,
             most_in_ranges=most_in_ranges,
+            has_small_ranges=has_small_ranges,
             helpers=helpers,
             rejected=_rejected(rejects, target.key),
             extent=extent,

@@ -216,6 +216,7 @@ class Adoption:
                 table_options(self._subscription),
                 max_keys=0,
                 most_in_ranges=_MOST_DIFFERING if writer.can_stage_changes() else 0.0,
+                has_small_ranges=content.rewrites_files,
                 helpers=helpers,
             )
         rows, ranges = comparison.source_rows, comparison.ranges
