@@ -160,7 +160,13 @@ def test_random_changes_of_few_different_rows(
     run_random(one, random.Random(merge), 2, 30)
 
 
-@pytest.mark.parametrize("change", ["UPDATE bag SET b = 3 WHERE a = 1", "DELETE FROM bag"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE bag SET b = 3 WHERE a = 1",
+        pytest.param("DELETE FROM bag", marks=pytest.mark.soak),
+    ],
+)
 def test_rows_that_the_target_lacks_have_it_verified(
     database: MakeDatabase, pipeline: MakePipeline, change: str
 ) -> None:

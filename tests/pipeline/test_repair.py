@@ -82,6 +82,7 @@ def killed(config: str, failpoint: str) -> None:
     run_command(["verify", config, "--repair"])
 
 
+@pytest.mark.soak
 def test_killed_before_its_commit_and_after_it(tampered: Pipeline, shop: Database) -> None:
     version = tampered.delta("t").version()
     for failpoint, commits in (("copy.ranges_staged", 0), ("copy.adopted", 1)):
@@ -94,6 +95,7 @@ def test_killed_before_its_commit_and_after_it(tampered: Pipeline, shop: Databas
     assert DeltaTable(tampered.lake / "public" / "t").version() == version + 2
 
 
+@pytest.mark.soak
 def test_beside_a_run(tampered: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     with tampered.live():
         code, results = verify(tampered, capsys, "--repair")
@@ -103,20 +105,37 @@ def test_beside_a_run(tampered: Pipeline, capsys: pytest.CaptureFixture[str]) ->
     tampered.assert_equal("t")
 
 
+MODES = {
+    "": "a table without a key is not repaired",
+    'mode = "history"': 'targets of mode = "history" are not repaired',
+    'deleted_column = "gone"': "targets with a deleted_column are not repaired",
+    "copy_data = false": "a table that does not get all rows and changes is not repaired",
+}
+
+
+@pytest.mark.parametrize(
+    "setting", [pytest.param(each, marks=pytest.mark.soak if each else ()) for each in MODES]
+)
 def test_what_cannot_be_repaired_is_named(
-    database: MakeDatabase, pipeline: MakePipeline, capsys: pytest.CaptureFixture[str]
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    capsys: pytest.CaptureFixture[str],
+    setting: str,
 ) -> None:
     shop = database()
-    shop.execute("CREATE TABLE bag (v int)", "INSERT INTO bag VALUES (1), (2)")
-    one = pipeline(shop)
+    key = "PRIMARY KEY" if setting else ""
+    shop.execute(f"CREATE TABLE t (v int {key})", "INSERT INTO t VALUES (1), (2)")
+    one = pipeline(shop, extra=setting)
     one.once()
-    one.delta("bag").delete("v = 1")
+    shop.execute("INSERT INTO t VALUES (3)")
+    one.once()
+    one.delta("t").delete("v = 3")
     code, results = verify(one, capsys, "--repair")
     assert code == 1
-    assert results["public.bag"]["not_repaired"].startswith("a table without a key is not repaired")
-    assert "pgsluice copy" in results["public.bag"]["not_repaired"]
+    assert results["public.t"]["not_repaired"].startswith(MODES[setting])
+    assert "pgsluice copy" in results["public.t"]["not_repaired"]
     assert run_command(["verify", str(one.path), "--repair"]) == 1
-    assert "not repaired: a table without a key" in capsys.readouterr().out
+    assert f"not repaired: {MODES[setting]}" in capsys.readouterr().out
 
 
 def verified(one: Pipeline, name: str = "t") -> Verified | None:
@@ -132,7 +151,11 @@ def verified(one: Pipeline, name: str = "t") -> Verified | None:
 def test_on_a_schedule_tables_are_verified_and_repaired(
     shop: Database, pipeline: MakePipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop.execute("CREATE TABLE bag (v int)", "INSERT INTO bag VALUES (1), (2)")
+    shop.execute(
+        "CREATE TABLE bag (v int)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag VALUES (1), (2)",
+    )
     one = pipeline(shop, extra='verify = { every = "1s", rate = "100 MiB" }')
     with caplog.at_level(logging.INFO), one.live():
         await_that(lambda: bool(verified(one) and verified(one, "bag")), "the first verification")

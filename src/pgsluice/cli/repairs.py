@@ -69,6 +69,8 @@ def _why_not(
         return "a table without a key is not repaired"
     if table is None or not table.is_active:
         return "it is not replicating now"
+    if table.incomplete or not table.copied.position:
+        return "a table that does not get all rows and changes is not repaired"
     return "a table with rejects is not repaired" if table.rejects else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pgsluice.config.verify import VerifyConfig
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SubscriptionRecord
+from pgsluice.spool import SubscriptionRecord, TableRecord
 from pgsluice.spool.verified import Verified, keep_verified, read_verified
 
 _MOST_POLL_S = 30.0
@@ -43,7 +43,7 @@ class VerificationSchedule:
         ages = {
             oid: verified[oid].at if oid in verified else 0.0
             for oid, table in record.tables.items()
-            if table.is_active and table.is_published and now >= self._not_before.get(oid, 0.0)
+            if _is_whole(table) and now >= self._not_before.get(oid, 0.0)
         }
         # A clock that was set back must not stop the schedule.
         due = [oid for oid, at in ages.items() if not before < at <= time.time()]
@@ -56,3 +56,9 @@ class VerificationSchedule:
     def equal(self, oid: int, position: Lsn) -> None:
         """A table equals its source at a position; the caller holds the barrier."""
         keep_verified(self._spool_path, self._name, {oid: Verified(position, time.time())})
+
+
+def _is_whole(table: TableRecord) -> bool:
+    """Whether a target is meant to equal its source."""
+    is_copied = table.is_active and table.copied.position > 0
+    return is_copied and table.is_published and not table.incomplete

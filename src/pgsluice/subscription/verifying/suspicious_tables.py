@@ -158,7 +158,7 @@ class SuspiciousTables:
                     self._tables.apply(oid, CopyNeeded(_WHY_COPIED))
         except PgsluiceError as error:
             if not round_.is_stopped():
-                self._log(f"suspicious tables are verified later: {error}")
+                self._log(f"tables are verified later: {error}")
         else:
             self._log(None)
 
@@ -230,6 +230,10 @@ class SuspiciousTables:
         oid, setting = source.facts.oid, self.subscription.verify
         is_scheduled = oid in round_.due and oid not in self.marked()
         rate = setting.rate if setting is not None and is_scheduled else None
+
+        def is_stopping() -> bool:  # a marked table does not wait for a slow comparison
+            return round_.is_stopped() or (is_scheduled and bool(self.marked()))
+
         try:
             options = self.subscription.sink.reading_options()
             target = DeltaRows(table.target, table.version, options)
@@ -241,14 +245,14 @@ class SuspiciousTables:
                 table_options(self.subscription),
                 max_keys=0,
                 rejects=self._rejects(oid, position),
-                extent=Extent(rate=rate, is_stopping=round_.is_stopped),
+                extent=Extent(rate=rate, is_stopping=is_stopping),
             )
         except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
             # Rewritten since (the next look marks it again), locked, or the server went away.
             self._log(f"{table.title} is verified later: {failure_reason(error)}")
             return None
         except Exception as error:
-            if round_.is_stopped():
+            if is_stopping():
                 return None
             self._log(f"{table.title} cannot be compared: {failure_reason(error)}")
             return error
