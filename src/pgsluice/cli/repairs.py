@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pgsluice.cli.copy_request import ask_for_copy
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.errors import PgsluiceError, TableError, TablesUnfinished
+from pgsluice.errors import TableError, TablesUnfinished
 from pgsluice.hints import copy_again, with_config
 from pgsluice.monitor.followed_copy import follow_copy
 from pgsluice.spool import SubscriptionRecord, find_record
@@ -87,5 +87,5 @@ def _repaired(config: Config, result: VerifiedTable, *, is_of_run: bool) -> Veri
         why = "it is no longer published" if table is None else table.error
         return replace(result, not_repaired=why or "asked to stop; the next run repairs it")
     if table.copied.position < result.position:
-        raise PgsluiceError(f"{result.title} was not repaired", hint="verify it again")
+        return replace(result, not_repaired="its state has changed meanwhile; verify it again")
     return replace(result, repaired_at=table.copied.position)

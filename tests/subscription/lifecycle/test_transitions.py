@@ -62,6 +62,7 @@ from pgsluice.subscription.lifecycle.table_events import (
     CopySuperseded,
     CopyWaits,
     HoldReleased,
+    RepairNeeded,
     TimePassed,
 )
 from pgsluice.subscription.lifecycle.transitions import (
@@ -110,7 +111,10 @@ EXPECTED: dict[Event, tuple[str, list[TableEvent | tuple[TableEvent, Attempts]]]
     Event.UNPUBLISHED: ("- - u u u u u", [Unpublished()]),
     Event.PUBLISHED_AGAIN: ("- i . . i i .", [PublishedAgain()]),
     Event.COPY_DEMANDED: ("- - i i i i i", [CopyRequested(), HoldReleased()]),
-    Event.COPY_NEEDED: ("- . . . i i .", [CopyNeeded("why"), batch_failed(Remedy.COPY)]),
+    Event.COPY_NEEDED: (
+        "- . . . i i .",
+        [CopyNeeded("why"), RepairNeeded(), batch_failed(Remedy.COPY)],
+    ),
     Event.PARTITIONS_NEEDED: (
         "- . . . d d .",
         [LookedLeaves("new", leaves=frozenset({7})), batch_failed(Remedy.COPY, rows=ROWS)],
@@ -364,6 +368,22 @@ def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
     assert after(again, VerifiedEqual(2)).pending.verification == ""
     copied = after(marked, CopyNeeded("it differs"), CopyBegun(Lsn(9)), CopyPlanned("newest"))
     assert copied.pending.verification == ""
+
+
+def test_a_repair_is_given_up_for_a_copy_that_a_user_asked_for() -> None:
+    ready = table(TableState.READY)
+    repaired = next_state(ready.state, ready, NONE, RepairNeeded()).table
+    begun = next_state(repaired.state, repaired, NONE, CopyBegun(Lsn(9))).table
+    assert begun.claim.repairs
+    assert "is repaired" in begun.copy_words
+    asked = next_state(begun.state, begun, NONE, CopyRequested()).table
+    assert (asked.claim.repairs, asked.claim.any_source) == (False, True)
+    ready = table(TableState.READY)
+    kept = BatchApplied(Lsn(9), TaskResult(Lsn(9), rows_skipped=1, has_key=False))
+    without_copy = next_state(ready.state, ready, NONE, kept).table
+    assert not without_copy.pending.verification
+    copied = replace(ready, copied=Copied(position=Lsn(3)))
+    assert next_state(copied.state, copied, NONE, kept).table.pending.verification
 
 
 def test_a_copy_stands_where_its_snapshot_was() -> None:

@@ -6,6 +6,8 @@ and replace those of the target. One commit has them, the new spool's marker and
 position. It succeeds only at the version that was compared: if another program commits in between,
 the comparison begins again. A table of which too much differs, or that cannot be compared, is
 copied. After a kill before the commit, the next run compares again.
+
+A repair of a table that differs from the source begins in the same way.
 """
 
 from __future__ import annotations
@@ -201,6 +203,8 @@ class Adoption:
     def _compared(self, copy: TableCopy, source: ReplicatedTable) -> ComparedTarget | None:
         title, position = _title(copy), self._task.snapshot.position
         writer = self._task.writer(copy.work)
+        if not copy.work.may_replace_foreign_target:  # a repair
+            writer.refuse_foreign_target()
         content = writer.adoptable()
         if content is None:
             if writer.version() >= 0:

@@ -227,7 +227,7 @@ class Renamed:
             namespace=namespace,
             name=name,
             target=self.target,
-            claim=replace(table.claim, predecessor_oids=self.predecessor_oids),
+            claim=replace(table.claim, predecessor_oids=self.predecessor_oids, repairs=False),
         )
         match self.kind(attempts):
             case Event.DESCRIBED:

@@ -96,7 +96,8 @@ class CopyRequested(SimpleEvent):
     why = "a user asked for it"
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, claim=replace(table.claim, any_source=True), error=None)
+        claim = replace(table.claim, any_source=True, repairs=False)
+        return replace(table, claim=claim, error=None)
 
 
 @dataclass(frozen=True)
