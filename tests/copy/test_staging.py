@@ -70,17 +70,29 @@ def rows(results: list[StagedRows | Failure | None]) -> list[int | Remedy | None
     ]
 
 
-def test_the_portions_of_a_table_share_a_session(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sessions = []
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """For which tables sessions were opened."""
+    opened = []
 
     def connect(dsn: str, **options: Any) -> Any:
-        sessions.append(options["application"])
+        opened.append(options["application"])
         return connect_sql(dsn, **options)
 
-    monkeypatch.setattr("pgsluice.snapshots.reader.connect_sql", connect)
+    monkeypatch.setattr("pgsluice.snapshots.read_session.connect_sql", connect)
+    return opened
+
+
+def test_the_tables_of_a_task_share_a_session(stage: Stage, sessions: list[str]) -> None:
     assert rows(stage("first", "second")) == [10] * 8
+    assert sessions == ["copy public.first"]
+
+
+def test_after_a_failure_the_next_table_has_another_session(
+    shop: Database, stage: Stage, sessions: list[str]
+) -> None:
+    shop.execute("UPDATE first SET day = DATE '5874897-12-31' WHERE id = 15")
+    assert rows(stage("first", "second"))[4:] == [10] * 4
     assert sessions == ["copy public.first", "copy public.second"]
 
 

@@ -48,13 +48,15 @@ def run_until(config: Path, failpoint: str) -> None:
     keep_small_copies(patch)
     journal = load_config(config).spool.path / "subscriptions" / "lake" / copy_files(0)[1]
 
-    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion]) -> Any:
+    def read(
+        dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion], **options: Any
+    ) -> Any:
         ((first, *_), *_) = portions
         is_first = query.facts.name == "big" and first.condition.startswith("ctid <")
         if not is_first:
             while not journal.exists():
                 time.sleep(0.01)
-        return table_reader(dsn, snapshot, query, portions)
+        return table_reader(dsn, snapshot, query, portions, **options)
 
     patch.setattr("pgsluice.snapshots.table_reader", read)
     name, _, times = failpoint.partition("@")
@@ -111,11 +113,13 @@ def run_held(config: Path) -> None:
     """The process that is killed while the last portions of large tables are being read."""
     keep_small_copies(pytest.MonkeyPatch())
 
-    def read(dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion]) -> Any:
+    def read(
+        dsn: str, snapshot: Snapshot, query: TableQuery, portions: list[Portion], **options: Any
+    ) -> Any:
         *_, portion = portions
         if "ctid >=" in portion[-1].condition and is_last(dsn, query, portion):
             threading.Event().wait()
-        return table_reader(dsn, snapshot, query, portions)
+        return table_reader(dsn, snapshot, query, portions, **options)
 
     patch = pytest.MonkeyPatch()
     patch.setattr("pgsluice.snapshots.table_reader", read)

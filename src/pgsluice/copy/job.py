@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 
 if TYPE_CHECKING:
-    from pgsluice.snapshots import Snapshot, TableQuery, TableReader
+    from pgsluice.snapshots import ReadSession, Snapshot, TableQuery, TableReader
     from pgsluice.verification import KeyRanges
 
 _TABLE_S = 2.0
@@ -143,14 +144,18 @@ class CopyTables:
             # The threads that a sink's library keeps have to begin before: batches use them, too.
             attempt(self.can_stage, portions[0][0])
             return stand_back(self.stage_all, portions)
+        from pgsluice.snapshots import ReadSession
+
         results: list[StagedRows | Failure | None] = []
-        for _, of_table in groupby(portions, lambda one: one[0].facts.oid):
-            (work, first), *more = of_table
-            results += self._stage_table(work, [first, *(portion for _, portion in more)])
+        with closing(ReadSession(self.dsn)) as session:
+            for _, of_table in groupby(portions, lambda one: one[0].facts.oid):
+                (work, first), *more = of_table
+                of_work = [first, *(portion for _, portion in more)]
+                results += self._stage_table(session, work, of_work)
         return results
 
     def _stage_table(
-        self, work: CopyWork, portions: Sequence[Portion]
+        self, session: ReadSession, work: CopyWork, portions: Sequence[Portion]
     ) -> list[StagedRows | Failure | None]:
         from pgsluice.snapshots import table_reader
 
@@ -164,7 +169,7 @@ class CopyTables:
                 refuse_deleted_column(table, self.options.mode.deleted_column)
             _refuse_without_columns(work, table)
             query = self._query(work, table)
-            with table_reader(self.dsn, self.snapshot, query, portions) as reader:
+            with table_reader(self.dsn, self.snapshot, query, portions, session=session) as reader:
                 for portion in portions:
                     if not results or time.monotonic() < ends_at:
                         results.append(self._stage(work, table, reader, portion))

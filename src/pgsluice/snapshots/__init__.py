@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pgsluice.snapshots.keeper import SnapshotFile, StartedKeeper, keep_for_readers
     from pgsluice.snapshots.plan import plan_portions
     from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion, Read
+    from pgsluice.snapshots.read_session import ReadSession
     from pgsluice.snapshots.reader import (
         ReadRows,
         TableLocked,
@@ -44,6 +45,7 @@ __all__ = [
     "PublishedContent",
     "Read",
     "ReadRows",
+    "ReadSession",
     "Snapshot",
     "SnapshotFile",
     "SnapshotGone",

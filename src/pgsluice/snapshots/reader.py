@@ -42,9 +42,10 @@ from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.hints import keep_as_text
-from pgsluice.replication import connect_sql, table_errors
+from pgsluice.replication import table_errors
 from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Portion, Read
+from pgsluice.snapshots.read_session import ReadSession
 from pgsluice.snapshots.row_block import RowBlock
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.types import ColumnType, Decoded
@@ -56,13 +57,6 @@ LOCK_TIMEOUT_S = 2
 _TEXT = "CASE pg_catalog.num_nulls({value}) WHEN 0 THEN pg_catalog.concat({value}) END"
 """The output of the type's output function. A cast to text may print something else, for inet, bool
 and char(n). num_nulls counts a row of NULLs as a value, unlike IS NULL."""
-
-_KEEP_MEMORY = """
-SELECT pg_catalog.octet_length(pg_catalog.repeat(pg_catalog.repeat('x', 4096), 512))
-"""
-"""Lets the server's C library free 2 MiB at once. From then on, glibc keeps twice as much freed
-memory. Otherwise it may return the memory of each row to the system and request it again: the
-server then used 22 instead of 6.5 us of CPU for a row of 200 columns, in every other session."""
 
 
 class TableRewritten(TableError):
@@ -235,13 +229,16 @@ def table_reader(
     query: TableQuery,
     portions: Sequence[Portion],
     *,
+    session: ReadSession | None = None,
     lock_timeout_s: int = LOCK_TIMEOUT_S,
 ) -> Iterator[TableReader]:
-    """A session that reads these chunks of a table, which cannot be rewritten until it ends.
+    """A session that reads these chunks of a table, which cannot be rewritten until the block ends.
 
     Args:
+        dsn: the source's connection string.
         snapshot: a snapshot that its exporter still holds.
         portions: chunks of :func:`pgsluice.snapshots.ranges.divide_table`.
+        session: the session, which serves other tables afterwards; None: one of its own.
         lock_timeout_s: how long to wait for locks of other sessions, in seconds.
 
     Raises:
@@ -251,7 +248,11 @@ def table_reader(
         SourceUnreachable: no connection, or it broke.
     """
     reads = tuple(read for portion in portions for read in portion)
-    with query.errors(), connect_sql(dsn, application=f"copy {query.table}") as connection:
+    with (
+        closing(ReadSession(dsn)) as own,
+        query.errors(),
+        (session or own).reading(query.table) as connection,
+    ):
         _import_snapshot(connection, snapshot, query, reads, lock_timeout_s)
         yield TableReader(query, connection)
 
@@ -269,7 +270,7 @@ def _import_snapshot(
         f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{lock_timeout_s}s'"
     )
     # Tasks are parallel already.
-    connection.execute(f"SET LOCAL max_parallel_workers_per_gather = 0; {_KEEP_MEMORY}")
+    connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
     _refuse_without_rights(connection, query, portion)
     _lock(connection, query, portion)
     _refuse_rewritten(connection, query, portion)

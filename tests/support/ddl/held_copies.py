@@ -78,7 +78,12 @@ class HeldCopies:
 
     @contextmanager
     def table_reader(
-        self, dsn: str, snapshot: Snapshot, query: TableQuery, portions: Sequence[Portion]
+        self,
+        dsn: str,
+        snapshot: Snapshot,
+        query: TableQuery,
+        portions: Sequence[Portion],
+        **options: Any,
     ) -> Iterator[reader.TableReader]:
         """In place of the reader's."""
         oid = query.facts.oid
@@ -87,7 +92,7 @@ class HeldCopies:
             assert self._rest.wait(HANGS_S)
         with (
             nullcontext() if has_lock else self._connections,
-            _table_reader(dsn, snapshot, query, portions) as read,
+            _table_reader(dsn, snapshot, query, portions, **options) as read,
         ):
             yield read
 
