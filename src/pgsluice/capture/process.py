@@ -62,7 +62,8 @@ def run_capture(
     report: Callable[[MetricsEvent], None] = _ignore,
     stop: threading.Event | None = None,
 ) -> None:
-    """Receive until ``stop`` is set; with ``once``, up to the server's position at the start.
+    """Receive changes into the spool. Return when ``stop`` is set; with ``once``, also when
+    everything up to the server's position at the start is received.
 
     Args:
         config: source, spool, and the subscriptions that the spool keeps changes for.

@@ -266,7 +266,7 @@ class Shopper:
         return Counter(truncates=1, inserts=filled.rowcount)
 
     def move_rates(self) -> Done:
-        """Update several rows with one statement."""
+        """Update the exchange rates of several currencies with one statement."""
         done = self._connection.execute(
             "UPDATE rates SET rate = rate * %s::numeric, day = day + 1 WHERE currency LIKE %s",
             [f"1.0{self._rng.randrange(10)}", self._rng.choice(["A%", "B%", "%AX"])],

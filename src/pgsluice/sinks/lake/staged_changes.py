@@ -80,12 +80,15 @@ def edit_of(
     *,
     keeps_vectors: bool,
 ) -> Edit:
-    """The edit that adds files, and removes files and rows.
+    """The edit that adds files, removes files, and marks rows of the other files deleted.
 
     Args:
-        gone: files of the version, without live rows.
-        dead: the deleted rows of files of the version, and of new files.
-        keeps_vectors: see :func:`joined_edit`.
+        new: the files to add.
+        gone: names of files to remove from the version, because none of their rows is live.
+        dead: for each other file of the version and each new file with deleted rows: its name ->
+            the numbers of all its deleted rows.
+        keeps_vectors: True: deletion vectors mark the rows; False: the edit replaces such files by
+            new files with only the live rows.
     """
     files = {**snapshot.files, **{file.name: file for file in new}}
     gone = gone | {

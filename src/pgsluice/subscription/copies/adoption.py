@@ -110,7 +110,7 @@ class Adoption:
         self._counts = counts
         self._is_stopping = is_stopping
 
-    def left(
+    def take_over(
         self,
         copies: Sequence[TableCopy],
         published: Mapping[int, ReplicatedTable],
@@ -118,7 +118,8 @@ class Adoption:
         waits_for: Callable[[CopyWork, Snapshot], bool],
         finish: Callable[[CopyTables, TableCopy, CopyResult | None], object],
     ) -> list[TableCopy]:
-        """Take over targets; the copies that have to be made.
+        """Take over the targets that already have their table's rows, and return the copies that
+        are still needed.
 
         A copy gets a failure if the source or the target was away: a later run compares again.
 

@@ -219,7 +219,7 @@ class CopyRun:
         planned = plan_copies(site, source, task, self._oids)
         adoption = Adoption(site.config, self._settings, task, site.counts, self._stop.is_set)
         is_wanted_now = partial(is_wanted, site)
-        copies = adoption.left(planned, source.now, site.tables, is_wanted_now, self._finish)
+        copies = adoption.take_over(planned, source.now, site.tables, is_wanted_now, self._finish)
         waiting = next((copy.failure for copy in planned if copy.failure is not None), None)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):

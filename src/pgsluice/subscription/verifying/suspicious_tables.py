@@ -58,12 +58,16 @@ _RETRY_S = 30.0
 
 
 class SuspiciousTables:
-    """The marked tables of a subscription.
+    """Compares a subscription's suspicious tables with the source, beside the batches.
+
+    A table is suspicious if its rows may have changed without changes in the stream. A table that
+    is equal is no longer marked; a table that differs is copied again, or repaired.
 
     Args:
-        rules: the rules of pgsluice's own publications; None: everything that the server sends is
-            applied.
-        log: logs once why tables cannot be verified; gets None when they can.
+        rules: the rules of pgsluice's own publications; None: the subscription applies everything
+            that the server sends.
+        log: called with the reason why tables cannot be compared at the moment, and with None as
+            soon as they can; logs each reason once.
     """
 
     def __init__(
