@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.soak.report import ROOT
+from tests.support.prometheus import RULES, prometheus_program
 
 from pgsluice.config import parse_config
 
@@ -18,8 +19,6 @@ pytestmark = pytest.mark.soak
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = DEPLOY / "kubernetes" / "pgsluice.yaml"
-_BUILT = "github.com/prometheus/prometheus/cmd/promtool"
-_PROMTOOL = f"{_BUILT}@v0.305.0"
 
 
 def _run(*command: str | Path, **environment: str) -> str:
@@ -67,29 +66,7 @@ def test_the_configuration_in_the_manifests_is_one() -> None:
 
 
 def test_promtool_accepts_the_alerts() -> None:
-    go, folder = _need("go"), ROOT / ".cache" / "go"
-    promtool = folder / "promtool"
-    folder.mkdir(parents=True, exist_ok=True)
-    # A module of its own: the module of promtool replaces some of its dependencies, and so
-    # `go install` refuses it.
-    for command in (
-        ["mod", "init", "promtool"],
-        ["get", _PROMTOOL],
-        ["build", "-o", promtool, _BUILT],
-    ):
-        if promtool.exists() or (command[1] == "init" and (folder / "go.mod").exists()):
-            continue
-        done = subprocess.run(
-            [go, *map(str, command)],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "GOTOOLCHAIN": "local"},
-        )
-        if done.returncode:
-            pytest.skip(f"promtool cannot be built: {done.stderr.strip().splitlines()[-1][:200]}")
-    _run(promtool, "check", "rules", DEPLOY / "prometheus" / "pgsluice.rules.yml")
+    _run(prometheus_program("promtool"), "check", "rules", RULES)
 
 
 def test_a_container_is_built_and_says_its_version() -> None:
