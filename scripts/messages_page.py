@@ -33,8 +33,10 @@ command that it ends. In a run, an error of one table pauses (*parks*) that tabl
 tables continue. `scripts/messages_page.py` writes the page from the code.
 """
 _DEPTH = 4
-_PLACEHOLDER = re.compile(r"\{[a-z ]*\}")
+_PLACEHOLDER = re.compile(r"\{[a-zA-Z ]*\}")
 _FINDINGS = {"error": "error", "warning": "warning"}
+_WORDS = {"strerror": "reason", "oid": "OID", "pid": "process id", "uid": "user id"}
+"""Attributes of other libraries and abbreviations -> words of a placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,15 @@ def _placeholder(node: ast.expr) -> str:
     """The name of a value, in braces."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return "{" + name.strip("_").replace("_", " ").lower() + "}"
+            return "{" + _WORDS.get(name, name.strip("_").replace("_", " ").lower()) + "}"
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key))]):
+            return "{" + key + "}"
+        case ast.Call(func=ast.Name(id="map"), args=[_, values]):
+            return _placeholder(values)
+        case ast.GeneratorExp(generators=[each, *_]):
+            return _placeholder(each.iter)
+        case ast.BoolOp(values=[first, *_]):
+            return _placeholder(first)
         case ast.Call(args=[first, *_]) if not isinstance(first, ast.Constant):
             return _placeholder(first)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
@@ -271,7 +281,8 @@ def _placeholder(node: ast.expr) -> str:
 
 def _cell(text: str) -> str:
     """A text as a cell of a Markdown table."""
-    text = re.sub(r"\{([a-z][^{}]*)\}", r"\0\1\0", " ".join(text.split()))
+    text = re.sub(r"(?<=[^:;.?])\n", "; ", text.strip())
+    text = re.sub(r"\{([a-zA-Z][^{}]*)\}", r"\0\1\0", " ".join(text.split()))
     text = text.replace("*", "\\*").replace("<", "&lt;").replace("|", "\\|")
     return re.sub(r"\0([^\0]*)\0", r"*\1*", text)
 

@@ -15,8 +15,8 @@ from pgsluice.shown import shown, shown_json
 
 CONFIG = "CONFIG"
 COPY_ALL_AGAIN = (
-    f"`pgsluice drop {CONFIG}`, move the targets' tables away, then start again: pgsluice copies "
-    "every table"
+    f"run `pgsluice drop {CONFIG}`, move the target tables away, then start pgsluice again, which "
+    "copies every table"
 )
 """The hint for lost changes: start a new spool, which needs new target tables."""
 _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
@@ -31,8 +31,8 @@ def keep_as_text(title: str, columns: Iterable[str]) -> str:
     """The hint for columns with values that their target types cannot hold: copy them as text."""
     types = ", ".join(f'{shown_json(f"{title}.{column}")} = "string"' for column in columns)
     return (
-        f"keep PostgreSQL's text of them, types = {{ {types} }} in the subscription, then copy the "
-        f"table: {copy_again(title)}"
+        f"set types = {{ {types} }} in the subscription, which keeps PostgreSQL's text of the "
+        f"values, then copy the table: {copy_again(title)}"
     )
 
 

@@ -32,6 +32,17 @@ def shown_lines(text: str) -> str:
     return "\n".join([shown(first), *(f"{indent}{shown(line)}" for line in others)])
 
 
+def without_table(text: str, title: str) -> str:
+    """Shorten a text about a table for a line that begins with the table's name.
+
+    ``table t: …`` becomes ``…``, and ``table t has …`` becomes ``the table has …``.
+    """
+    start, rest = f"table {title}", text.removeprefix(f"table {title}")
+    if text.startswith(f"{start}: "):
+        return rest.removeprefix(": ")
+    return f"the table{rest}" if text.startswith(f"{start} ") else text
+
+
 def one_line(text: str) -> str:
     """Turn a message of another library into one line, without line breaks and colours."""
     return shown(" ".join(_COLOUR.sub("", text).split()))

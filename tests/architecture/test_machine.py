@@ -25,7 +25,10 @@ def test_an_executor_that_does_not_see_the_spool_says_so(tmp_path: Path) -> None
     begin_task("the-driver")
     with pytest.raises(SpoolError) as caught:
         Spool.open(tmp_path)
-    assert caught.value.what == f"the executor on {HERE} does not see the spool {tmp_path}"
+    assert (
+        caught.value.what
+        == f"the executor on {HERE} does not see the folder of the spool {tmp_path}"
+    )
     assert Failure.of(caught.value).message.count(HERE) == 1
     begin_task(HERE)
     with pytest.raises(SpoolError, match="is not a spool"):

@@ -296,11 +296,14 @@ def test_a_spool_that_is_ahead_is_refused(synchronised, tmp_path, capsys) -> Non
         f'[source]\ndsn = "{pair.dsn}"\nslot = "shop"\n[spool]\npath = "{config.spool.path}"\n'
     )
     assert run_command(["check", str(file)]) == 1
-    assert "error   timeline: the server is on timeline 2" in capsys.readouterr().out
+    assert (
+        "error   timeline: the server lacks changes that pgsluice has replicated"
+        in capsys.readouterr().out
+    )
     assert run_command(["capture", str(file), "--once"]) == 3
     message = capsys.readouterr().err
-    assert "the lake has data that this server lacks" in message
-    assert "pgsluice copies every table" in message
+    assert "the server lacks changes that pgsluice has replicated" in message
+    assert "then start pgsluice again, which copies every table" in message
     assert "Traceback" not in message
     assert inserted(config) == numbers(1, 20)
     assert timeline(config) == 1
@@ -446,7 +449,7 @@ def test_a_slot_that_is_not_there_yet_is_waited_for_until_the_promotion(pair, tm
             await_that(lambda: phase(config) == "streaming")
             pair.await_replay()
             pair.crash()
-            await_that(lambda: "is not on it (yet)" in said(config))
+            await_that(lambda: "a standby that does not have slot" in said(config))
             pair.standby.promote()
             thread.join(HANGS_S)
 

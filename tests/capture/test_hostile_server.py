@@ -234,10 +234,12 @@ class Case(NamedTuple):
 NO_ROW = "IDENTIFY_SYSTEM: "
 CASES: dict[str, Case] = {
     # Connections
-    "connect: closed at once": Case(Connecting(CLOSE), "cannot be reached"),
-    "connect: reset": Case(Connecting(RESET), "cannot be reached"),
-    "connect: no answer": Case(Connecting(SILENCE), "cannot be reached: .*timeout", connect_s=2),
-    "connect: a web server": Case(Connecting(b"HTTP/1.1 400 Bad Request\r\n", CLOSE), "reached"),
+    "connect: closed at once": Case(Connecting(CLOSE), "cannot reach"),
+    "connect: reset": Case(Connecting(RESET), "cannot reach"),
+    "connect: no answer": Case(Connecting(SILENCE), "cannot reach .*timeout", connect_s=2),
+    "connect: a web server": Case(
+        Connecting(b"HTTP/1.1 400 Bad Request\r\n", CLOSE), "cannot reach the server"
+    ),
     "connect: an error without a code": Case(Connecting(message(b"E", b"Mno\0\0"), CLOSE), ": no"),
     "connect: shutting down": Case(
         Connecting(error("57P03", "the database system is shutting down", "FATAL"), CLOSE),
@@ -258,14 +260,14 @@ CASES: dict[str, Case] = {
     ),
     "identity: no database": Case(identity(("1", "1", "0/1", None)), "has no dbname"),
     "identity: only a command's end": Case(Asked("IDENTIFY", done("IDENTIFY_SYSTEM")), "0 rows"),
-    "identity: another system": Case(identity(("1", "1", "0/1", "d")), "not pgoutput's of d"),
+    "identity: another system": Case(identity(("1", "1", "0/1", "d")), "use it for database d"),
     "identity: an error": Case(Asked("IDENTIFY", error("XX000", "no"), READY), NO_ROW + "no"),
     "identity: CopyOut": Case(Asked("IDENTIFY", COPY_OUT), "answered with COPY_OUT"),
     "identity: CopyBoth": Case(Asked("IDENTIFY", COPY_BOTH), "answered with COPY_BOTH"),
     "identity: a row of no description": Case(Asked("IDENTIFY", data_row(["1"]), READY), NO_ROW),
-    "identity: no answer": Case(Asked("IDENTIFY", SILENCE), "did not answer in 1 s", 1),
+    "identity: no answer": Case(Asked("IDENTIFY", SILENCE), "did not answer within 1 s", 1),
     "identity: closed": Case(Asked("IDENTIFY", CLOSE), NO_ROW),
-    "settings: no answer": Case(Asked("SET", SILENCE), "did not answer in 1 s", 1),
+    "settings: no answer": Case(Asked("SET", SILENCE), "did not answer within 1 s", 1),
     # START_REPLICATION
     "start: CopyOut": Case(Asked("START_REPL", COPY_OUT), "answered with COPY_OUT"),
     "start: CopyIn": Case(Asked("START_REPL", COPY_IN), "answered with COPY_IN"),
@@ -276,10 +278,10 @@ CASES: dict[str, Case] = {
         Asked("START_REPL", error("XX000", "no"), SILENCE), "did not answer", 1
     ),
     "start: nothing": Case(Asked("START_REPL", READY), "answered with"),
-    "start: no answer": Case(Asked("START_REPL", SILENCE), "did not answer in 1 s", 1),
+    "start: no answer": Case(Asked("START_REPL", SILENCE), "did not answer within 1 s", 1),
     "start: closed": Case(Asked("START_REPL", CLOSE), "starting replication"),
     "catalog: no answer": Case(
-        Asked("SELECT", SILENCE, is_walsender=False), "did not answer in 1 s", 1
+        Asked("SELECT", SILENCE, is_walsender=False), "did not answer within 1 s", 1
     ),
     "catalog: CopyOut": Case(Asked("SELECT", COPY_OUT, is_walsender=False), "reading the catalog"),
     "catalog: closed": Case(Asked("SELECT", CLOSE, is_walsender=False), "reading the catalog"),

@@ -237,7 +237,7 @@ def test_an_empty_prepared_transaction_may_come_again(tmp_path):
 
 
 def test_a_commit_of_what_was_never_prepared_here_is_an_error(tmp_path):
-    with pytest.raises(SpoolError, match="whose PREPARE is not in the spool"):
+    with pytest.raises(SpoolError, match="does not have the changes of that prepared"):
         receive(tmp_path / "spool", [commit_prepared(7, "g", 2100)])
 
 

@@ -116,7 +116,7 @@ def test_a_second_capture_is_refused_by_name_and_disturbs_nobody(
         db.execute(insert(1, 10))
         await_that(lambda: received(config) == numbers(1, 10))
         epoch = folder_of(config.spool.place).read("epoch.json")
-        with pytest.raises(SlotInUse, match=f"slot '{db.name}' is in use by process"):
+        with pytest.raises(SlotInUse, match=f"slot '{db.name}' is in use by the server's process"):
             run_capture(on_another_machine(config))
         assert folder_of(config.spool.place).read("epoch.json") == epoch
         db.execute(insert(11, 20))

@@ -70,7 +70,7 @@ def test_it_goes_on_where_both_have_the_same(what, spool, server, start) -> None
     ],
 )  # fmt: skip
 def test_what_the_server_lacks_is_refused(what, spool, server, switch_point) -> None:
-    with pytest.raises(ForeignSource, match="the lake has data that this server lacks") as caught:
+    with pytest.raises(ForeignSource, match="the server lacks changes that pgsluice") as caught:
         start_on(spool, server)
     assert caught.value.exit_code == 3, what
     assert caught.value.facts == {

@@ -214,14 +214,14 @@ def test_an_old_key_fills_an_absent_key() -> None:
 
 @pytest.mark.parametrize("before", [[], [update(1, 1, "seen"), delete(1)], [update(1), truncate]])
 def test_an_inserted_row_without_the_value_has_no_source(before: list[Change]) -> None:
-    with pytest.raises(TableError, match="have no value of column 'big'") as caught:
+    with pytest.raises(TableError, match="lack the value of column 'big'") as caught:
         net(made(*before, insert(1, 2, ABSENT)))
     assert "REPLICA IDENTITY FULL" in str(caught.value)
     assert caught.value.count == 1
 
 
 def test_two_rows_of_one_key_are_refused() -> None:
-    with pytest.raises(TableError, match=r"two rows of public.t have the same key"):
+    with pytest.raises(TableError, match=r"two rows of table public.t have the same"):
         net(made(insert(1), insert(2), update(2, old=1)))
 
 
@@ -311,7 +311,7 @@ class TestRuns:
     def test_a_changed_type_is_refused(self) -> None:
         t = ChangesBuilder(SCHEMA.set(1, pa.field("a", pa.int64())))
         t.insert(row(1))
-        with pytest.raises(TableError, match=r"'a' of public.t changed its type"):
+        with pytest.raises(TableError, match=r"'a' of table public.t changed its type"):
             net(t)
 
     def test_long_text_is_text(self) -> None:
@@ -332,13 +332,15 @@ class TestKeys:
     def test_a_null_key_is_refused(self) -> None:
         t = ChangesBuilder(SCHEMA)
         t.insert({"id": None})
-        with pytest.raises(TableError, match=r"key column 'id' of public.t is NULL in 1 row"):
+        with pytest.raises(
+            TableError, match=r"key column 'id' of table public.t is NULL in 1 changed row"
+        ):
             net(t)
 
     def test_a_key_that_old_tuples_do_not_carry_is_refused(self) -> None:
         t = ChangesBuilder(SCHEMA, ("a",))
         t.update(row(1))
-        with pytest.raises(TableError, match="not part of its replica identity"):
+        with pytest.raises(TableError, match="not part of the table's replica identity"):
             net(t)
 
     def test_but_inserts_alone_are_fine(self) -> None:
@@ -436,7 +438,7 @@ class TestWithoutKey:
         """As NULL, they would make different rows equal."""
         t = ChangesBuilder(SCHEMA, (), identity=ReplicaIdentity.FULL)
         t.insert(row(1, 1, UNFIT)) if action == "insert" else t.delete(row(1, 1, UNFIT))
-        with pytest.raises(TableError, match=r"'big' of public.t do not fit"):
+        with pytest.raises(TableError, match=r"'big' of table public.t do not fit"):
             net_changes([t.build()], schema=SCHEMA, key=())
 
 
@@ -444,14 +446,14 @@ def test_a_value_that_does_not_fit_is_counted_and_not_shown() -> None:
     t = ChangesBuilder(SCHEMA)
     t.insert(row(1, 1, UNFIT))
     t.insert(row(2, 1, UNFIT))
-    with pytest.raises(TableError, match=r"2 value\(s\) of column 'big' of public.t do not fit"):
+    with pytest.raises(TableError, match=r"2 value\(s\) of column 'big' of table public.t do not"):
         net(t)
 
 
 def test_what_to_do_about_a_partitions_values_names_the_table_that_is_copied() -> None:
     t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=LEAF)
     t.insert(row(1, 1, UNFIT))
-    with pytest.raises(TableError, match=r"column 'big' of public.t_1 do not fit") as caught:
+    with pytest.raises(TableError, match=r"column 'big' of table public.t_1 do not fit") as caught:
         net(t)
     hint = str(caught.value.hint)
     assert 'types = { "public.t.big" = "string" }' in hint

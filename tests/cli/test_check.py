@@ -70,8 +70,9 @@ def test_a_source_that_is_ready(
     assert outcome.code == 0, outcome.out
     lines = outcome.out.splitlines()
     assert any(line.startswith("ok      wal_level: logical") for line in lines)
+    inserts_only = "sends only the inserts of these tables, which have no replica identity: "
     assert any("the first run creates it" in line for line in lines)
-    assert any("only inserts of these tables are sent: public.log" in line for line in lines)
+    assert any(f"{inserts_only}public.log" in line for line in lines)
     assert "error   " not in outcome.out
 
 
@@ -81,7 +82,7 @@ def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: W
         database.execute("CREATE TABLE t (id int PRIMARY KEY)")
         path = write_config(database.dsn)
         outcome = pgsluice("check", path)
-        assert "warning idle_replication_slot_timeout: 1.00 s: the slot is lost" in outcome.out
+        assert "drops a slot that nobody uses for 1.00 s" in outcome.out
         database.execute("SELECT pg_create_logical_replication_slot('pgsluice', 'pgoutput')")
         is_lost = "SELECT invalidation_reason = 'idle_timeout' FROM pg_replication_slots"
         while database.execute("CHECKPOINT", is_lost) != [(True,)]:
@@ -89,7 +90,7 @@ def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: W
         outcome = pgsluice("check", path)
     assert outcome.code == 1
     assert "is lost: it was unused for longer than the server's" in outcome.out
-    assert "→ raise that setting, or set it to 0, then `pgsluice drop" in outcome.out
+    assert "→ raise that setting, or set it to 0, then run `pgsluice drop" in outcome.out
     assert "raise max_slot_wal_keep_size" not in outcome.out
 
 
@@ -109,13 +110,13 @@ def test_a_role_without_rights_gets_the_statements_to_run(
     path = write_config(make_conninfo(shop.dsn, user=role))
     outcome = pgsluice("check", path)
     assert outcome.code == 1
-    assert f"error   role: {role} may not replicate" in outcome.out
+    assert f"error   role: role {role} does not have the REPLICATION attribute" in outcome.out
     assert f"→ ALTER ROLE {role} REPLICATION;" in outcome.out
     assert f'→ GRANT USAGE ON SCHEMA "Shop" TO {role};' in outcome.out
     select = f'GRANT SELECT ON "Shop"."Item", public.log, public.t TO {role};'
     assert f"\n{' ' * 11}{select}\n" in outcome.out, "an arrow stands before the first line only"
     assert f"→ ALTER ROLE {role} BYPASSRLS;" in outcome.out
-    assert "only a table's owner may publish it" in outcome.out
+    assert "only their owners may publish these tables" in outcome.out
     assert 'CREATE PUBLICATION "pgsluice" FOR TABLE ' in outcome.out
 
 
@@ -134,8 +135,8 @@ def test_a_role_that_may_have_few_connections(
     path = write_config(make_conninfo(shop.dsn, user=role))
     shop.execute(f"ALTER ROLE {role} CONNECTION LIMIT 3")
     outcome = pgsluice("check", path)
-    words = f"the CONNECTION LIMIT of {role} allows 3, 1 of them in use: a run has up to 12"
-    assert words in outcome.out
+    assert f"the CONNECTION LIMIT of {role} allows 3 connections, and 1 of them" in outcome.out
+    assert "`pgsluice run` opens up to 12" in outcome.out
     shop.execute(f"ALTER ROLE {role} CONNECTION LIMIT 13")
     assert "CONNECTION LIMIT" not in pgsluice("check", path).out
 
@@ -146,7 +147,10 @@ def test_a_role_whose_sessions_may_not_write(
     path = write_config(make_conninfo(shop.dsn, options="-c default_transaction_read_only=on"))
     outcome = pgsluice("check", path)
     assert outcome.code == 1
-    words = "error   publication: pgsluice does not exist, and sessions of postgres may not write"
+    words = (
+        "error   publication: publication pgsluice does not exist, and sessions of role postgres "
+        "may not write"
+    )
     assert words in outcome.out
     statement = f"→ ALTER ROLE postgres IN DATABASE {shop.name} SET default_transaction_read_only"
     assert f"{statement} = off;" in outcome.out
@@ -157,18 +161,18 @@ def test_a_server_with_default_settings(
 ) -> None:
     outcome = pgsluice("check", write_config(replica.dsn()))
     assert outcome.code == 1
-    assert "error   wal_level: replica" in outcome.out
+    assert "error   wal_level: the server's wal_level is replica" in outcome.out
     assert "→ ALTER SYSTEM SET wal_level = logical;" in outcome.out
-    assert "synchronous_standby_names: the server takes pgsluice for a synchronous" in outcome.out
-    assert "error   max_replication_slots: all 0 are in use" in outcome.out
+    assert "synchronous_standby_names: the server treats pgsluice as a" in outcome.out
+    assert "error   max_replication_slots: all 0 of the server's max_repl" in outcome.out
     assert "→ ALTER SYSTEM SET max_replication_slots = 2;" in outcome.out
-    assert "warning max_wal_senders: 1" in outcome.out
+    assert "warning max_wal_senders: the server's max_wal_senders is 1" in outcome.out
 
 
 def test_an_unreachable_server(pgsluice: Command, write_config: WriteConfig) -> None:
     outcome = pgsluice("check", write_config("host=127.0.0.1 port=1 user=x"))
     assert outcome.code == 1
-    assert outcome.out.startswith("error   source: the server cannot be reached")
+    assert outcome.out.startswith("error   source: pgsluice cannot reach the server")
     assert "spool: " in outcome.out  # the local checks run all the same
 
 
@@ -178,9 +182,8 @@ def test_an_updated_table_without_identity_under_a_publication_of_the_users(
     shop.execute("CREATE PUBLICATION pgsluice FOR TABLE t, log")
     outcome = pgsluice("check", write_config(shop.dsn))
     assert outcome.code == 1
-    assert "error   replica identity: public.log has none and its updates are published" in (
-        outcome.out
-    )
+    words = "table public.log has no replica identity, but its updates are published"
+    assert f"error   replica identity: {words}" in outcome.out
     assert "→ ALTER TABLE public.log REPLICA IDENTITY FULL;" in outcome.out
     assert "Item" not in outcome.out
 
@@ -191,7 +194,7 @@ def test_columns_that_differ_only_in_case(
     shop.execute('CREATE TABLE c (id int PRIMARY KEY, "A" int, a int)')
     outcome = pgsluice("check", write_config(shop.dsn))
     assert outcome.code == 1
-    assert "error   column names: public.c: A and a differ only in case" in outcome.out
+    assert "error   column names: table public.c: the columns A and a differ only" in outcome.out
 
 
 def test_a_publication_that_may_be_misspelt(
@@ -200,8 +203,9 @@ def test_a_publication_that_may_be_misspelt(
     shop.execute("CREATE PUBLICATION orders_only FOR TABLE t")
     outcome = pgsluice("check", write_config(shop.dsn, extra='publications = ["order_only"]'))
     assert outcome.code == 0
-    assert "warning publication: order_only does not exist, and orders_only does" in outcome.out
-    assert "→ name orders_only in [source] publications, if that is meant" in outcome.out
+    words = "publication order_only does not exist, but publication orders_only does"
+    assert f"warning publication: {words}" in outcome.out
+    assert "→ if you mean orders_only, set it in [source] publications" in outcome.out
 
 
 def test_settings_that_name_tables_and_columns_which_are_not_sent(
@@ -223,12 +227,12 @@ def test_full_without_a_key(shop: Database, pgsluice: Command, write_config: Wri
     path = write_config(shop.dsn)
     outcome = pgsluice("check", path)
     assert outcome.code == 0
-    assert "FULL without a key" not in outcome.out
+    assert "REPLICA IDENTITY FULL, but no key" not in outcome.out
     path.write_text(f'{path.read_text()}\ndeleted_column = "gone_at"\n')
     outcome = pgsluice("check", path)
     assert outcome.code == 0
-    needs_key = "FULL without a key, in mode history or with deleted_column"
-    parked = f"{needs_key}: the first update or delete parks these tables: public.log"
+    needs_key = "REPLICA IDENTITY FULL, but no key: in mode history or with deleted_column"
+    parked = f"{needs_key}, the first update or delete parks the table: public.log"
     assert parked in outcome.out
 
 
@@ -259,11 +263,11 @@ def test_what_binary_mode_cannot_send_or_read(
         if line.split()[1:2] == ["binary:"]
     }
     assert findings == {
-        ("error   binary", "public.b.many (aclitem[])"),
-        ("error   binary", "public.b.deep (public.pair[])"),
-        ("warning binary", "public.b.r (regtype)"),
-        ("warning binary", "public.b.rs (regtype[])"),
-        ("warning binary", "public.b.c (public.places)"),
+        ("error   binary", "column public.b.many (aclitem[])"),
+        ("error   binary", "column public.b.deep (public.pair[])"),
+        ("warning binary", "column public.b.r (regtype)"),
+        ("warning binary", "column public.b.rs (regtype[])"),
+        ("warning binary", "column public.b.c (public.places)"),
     }
     # Columns that are not sent do not matter.
     shop.execute("CREATE PUBLICATION pgsluice FOR TABLE t, b (id, own, m)")
@@ -297,7 +301,7 @@ def test_messages_in_streams(shop: Database, pgsluice: Command, write_config: Wr
     for streaming, is_warned in (("", False), ('streaming = "on"', True)):
         outcome = pgsluice("check", write_config(shop.dsn, extra=f"messages = true\n{streaming}"))
         assert outcome.code == 0
-        assert ("warning messages: streaming" in outcome.out) == is_warned
+        assert ("warning messages: with streaming" in outcome.out) == is_warned
 
 
 @pytest.mark.parametrize(
@@ -327,8 +331,8 @@ def test_a_slot_of_another_database(
     outcome = pgsluice("check", write_config(shop.dsn, other.name))
     assert outcome.code == 1
     assert (
-        f"of the database {other.name} (plugin pgoutput), not pgoutput's of {shop.name}"
-        in outcome.out
+        f"belongs to database {other.name} (plugin pgoutput), so pgsluice cannot use it for "
+        f"database {shop.name}" in outcome.out
     )
 
 
@@ -388,6 +392,6 @@ def test_generated_columns_that_are_not_sent(
         pytest.skip("generated columns came with 12")
     shop.execute("ALTER TABLE t ADD double int GENERATED ALWAYS AS (id * 2) STORED")
     assert (
-        "public.t: double will not be at the target"
+        "table public.t: the target will lack the generated column(s) double"
         in pgsluice("check", write_config(shop.dsn)).out
     )

@@ -230,7 +230,7 @@ class TestFilesOfASpool:
             command = [sys.executable, "-m", "pgsluice", "decode", "-"]
             done = subprocess.run(command, stdin=stream, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "which cannot be found from stdin" in done.stderr
+        assert "pgsluice cannot find that spool when it reads stdin" in done.stderr
 
         part.unlink()
         outcome = pgsluice("decode", reference)
@@ -333,7 +333,7 @@ class TestFilesOfASpool:
         path.write_bytes(content[: len(content) // 2])
         outcome = pgsluice("decode", path)
         assert outcome.code == 1
-        assert "is not a readable segment" in outcome.err
+        assert f"{path} is not a readable file of a spool" in outcome.err
 
 
 COMMIT = "\\x43" + "00" * 25
@@ -359,7 +359,7 @@ class TestWrongInput:
             (b"B" + bytes(9), "byte 9: Begin message ('B'), offset 9"),
             (b"S\0\0\0\1\1\nI\0\0\0\1\0\0\0\1N\0\1x\n",
              "byte 19: Insert message ('I'), offset 12: expected the kind of column 0"),
-            (b"ARROW1 and nothing else", "is not a readable segment"),
+            (b"ARROW1 and nothing else", "is not a readable file of a spool"),
         ],
     )  # fmt: skip
     def test_names_its_byte(

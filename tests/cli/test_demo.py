@@ -111,7 +111,7 @@ def test_without_java_the_error_is_one_sentence(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     outcome = pgsluice("demo", "--dir", tmp_path / "shop")
     assert outcome.code == 2
-    assert "Spark needs Java 17 or newer and none was found" in outcome.err
+    assert "Spark needs Java 17 or newer, but pgsluice found no Java" in outcome.err
     assert not (tmp_path / "shop").exists()
 
 

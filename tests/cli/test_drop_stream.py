@@ -63,7 +63,7 @@ def test_what_is_in_use_or_of_others_is_kept(
     other = database(pg16)
     for arguments, why in (
         (("--stream", tmp_path, "--dsn", shop.dsn), "is not a spool"),
-        (("--stream", spool, "--dsn", other.dsn), "the spool belongs to"),
+        (("--stream", spool, "--dsn", other.dsn), "the spool was filled from"),
         (("--stream", spool), "--stream needs --dsn"),
         ((), "name the configuration, or --stream"),
     ):
@@ -80,5 +80,5 @@ def test_the_spool_of_a_configuration_is_refused(
 ) -> None:
     streamed(shop, tmp_path / "spool", Owner.CONFIG)
     outcome = pgsluice("drop", "--stream", tmp_path / "spool", "--dsn", shop.dsn, "--yes")
-    assert "belongs to a configuration" in outcome.err
+    assert "was created by a configuration of `pgsluice run`" in outcome.err
     assert left(shop) == (1, 2)

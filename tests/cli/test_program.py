@@ -39,7 +39,7 @@ def test_without_a_command_it_lists_all_commands(pgsluice: Command) -> None:
         (["nope"], "no such command 'nope'"),
         (["check"], "missing argument 'CONFIG'"),
         (["status", "c.toml", "--jso"], "no such option: --jso"),
-        (["run", "/not/there.toml"], "there is no configuration /not/there.toml"),
+        (["run", "/not/there.toml"], "the configuration /not/there.toml does not exist"),
     ],
 )
 def test_usage_is_exit_code_2(pgsluice: Command, arguments: list[str], message: str) -> None:
@@ -57,7 +57,7 @@ def test_debug_shows_the_traceback(pgsluice: Command, place: str) -> None:
     outcome = pgsluice(*arguments)
     assert outcome.code == 2
     assert "Traceback" in outcome.err
-    assert "pgsluice: there is no configuration" in outcome.err
+    assert "pgsluice: the configuration /not/there.toml does not exist" in outcome.err
 
 
 def test_an_unreachable_host_is_exit_code_1(pgsluice: Command, write_config: WriteConfig) -> None:
@@ -97,7 +97,9 @@ def test_without_java_nothing_is_started(
     path = write_config("host=127.0.0.1 port=1")
     outcome = pgsluice("run", path)
     assert outcome.code == 2
-    assert outcome.err.startswith("pgsluice: Spark needs Java 17 or newer and none was found")
+    assert outcome.err.startswith(
+        "pgsluice: Spark needs Java 17 or newer, but pgsluice found no Java"
+    )
     assert not (tmp_path / "spool").exists()
 
 

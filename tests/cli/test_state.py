@@ -464,6 +464,6 @@ class TestDrop:
 def test_copying_an_unknown_table(pgsluice: Command, captured: Path) -> None:
     outcome = pgsluice("copy", captured, "public.nope")
     assert outcome.code == 2
-    assert "there are: public.bad, public.t" in outcome.err
+    assert "the tables are: public.bad, public.t" in outcome.err
     outcome = pgsluice("copy", captured, "bda")
     assert "did you mean public.bad?" in outcome.err

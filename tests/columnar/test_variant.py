@@ -106,7 +106,7 @@ def test_no_rows() -> None:
 
 
 def test_a_type_without_a_variant_form_is_refused() -> None:
-    with pytest.raises(TableError, match='column "c" of Arrow type'):
+    with pytest.raises(TableError, match='column "c", of the Arrow type'):
         objects({"c": pa.array([1], pa.uint64())})
 
 

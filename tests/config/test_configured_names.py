@@ -39,14 +39,14 @@ def test_names_that_tables_have_are_not_mentioned() -> None:
 def test_each_setting_with_names_says_which_are_unknown() -> None:
     config = configured(
         'key = { "public.ordrs" = ["id"], "public.orders" = ["idd"] }\n'
-        'types = { "public.orders.total" = "double", "elsewhere.x.c" = "double" }',
+        'types = { "public.orders.total" = "double", "else.x.c" = "double" }',
         ', merge_tables = { "public.order" = "on_read" }',
     )
     assert said(config, {title: TABLES[title] for title in ("public.orders", "a.b")}) == [
         '"key" names the table public.ordrs, which is not sent\n  → did you mean public.orders?',
         '"key" names idd, which is no column of public.orders\n  → did you mean id?',
         '"types" names total, which is no column of public.orders\n  → did you mean Total?',
-        '"types" names the table elsewhere.x, which is not sent\n  → there are: a.b, public.orders',
+        '"types" names the table else.x, which is not sent\n  → the tables are: a.b, public.orders',
         '"sink" names the table public.order, which is not sent\n  → did you mean public.orders?',
     ]
 

@@ -56,10 +56,10 @@ def test_a_name_is_one_table(given: str, table: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("same", "same is not one table\n  → there are: a.same, b.same"),
+        ("same", "the name same matches several tables\n  → write the name of one of them: a.same"),
         ("oders", "none\n  → did you mean public.orders?"),
         ('"ORDERS"', "none\n  → did you mean public.orders?"),
-        ("", "none\n  → there are: "),
+        ("", "none\n  → the tables are: "),
     ],
 )
 def test_no_table_or_several(given: str, said: str) -> None:

@@ -12,8 +12,11 @@ def test_the_page_is_that_of_the_code() -> None:
 
 def test_texts_of_each_form_are_found() -> None:
     found = {(each.kind, each.what): each.action for each in messages()}
-    assert found["ConfigError", "pyspark is not installed"].startswith("pip install 'pgsluice")
-    assert found["SpoolError", "*path* is missing"].startswith("restore the file"), "a constant"
+    not_installed = found["ConfigError", "the Python package pyspark is not installed"]
+    assert not_installed.startswith("pip install 'pgsluice[spark]'")
+    assert found["SpoolError", "the spool's file *path* is missing"].startswith(
+        "restore the file"
+    ), "a constant"
     assert any("pgsluice copy CONFIG *title*" in action for action in found.values()), "a function"
     assert any(kind == "check" for kind, _ in found)
     assert any(kind == "log" for kind, _ in found)

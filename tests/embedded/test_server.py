@@ -206,5 +206,5 @@ def test_programs_are_kept_where_the_next_process_looks_for_them(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
 def test_a_named_folder_that_the_account_may_not_enter_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    with pytest.raises(ConfigError, match="cannot be entered"):
+    with pytest.raises(ConfigError, match="cannot enter the folder"):
         EmbeddedServer(directory=tmp_path / "server")

@@ -89,11 +89,11 @@ def test_progress_is_shown_until_the_table_is_copied(run: Run) -> None:
 def test_a_table_that_is_parked_ends_it_with_the_reason(run: Run) -> None:
     with pytest.raises(TableError) as error:
         follow(run, lambda: run.save(TableState.PARKED, "the key is gone\n  → add one"))
-    assert str(error.value) == "public.orders is parked: the key is gone\n  → add one"
+    assert str(error.value) == "table public.orders is parked: the key is gone\n  → add one"
 
 
 def test_a_run_that_ends_before_ends_it_too(run: Run) -> None:
-    with pytest.raises(PgsluiceError, match=r"ended before public\.orders was copied"):
+    with pytest.raises(PgsluiceError, match=r"ended before it had copied table public\.orders"):
         follow(run, run.lock.release)
 
 

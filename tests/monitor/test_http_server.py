@@ -107,5 +107,5 @@ def test_a_port_in_use_is_named(port: int) -> None:
     with pytest.raises(ConfigError) as caught:
         MonitorServer(("127.0.0.1", port), _PAGES)
     assert caught.value.what == (
-        f"[monitor] listen: 127.0.0.1:{port} cannot be used: address already in use"
+        f"[monitor] listen: pgsluice cannot listen at 127.0.0.1:{port}: address already in use"
     )

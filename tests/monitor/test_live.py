@@ -245,7 +245,7 @@ def test_the_reason_of_a_parked_table_is_printed_once(lines: Lines) -> None:
 
 
 def test_why_a_table_is_copied_again_is_printed_once(lines: Lines) -> None:
-    why = "public.t has another key"
+    why = "table public.t has another key"
     table = TableRecord("public", "t", TableState.INITIALISE, copied=Copied(reason=why))
     again, loaded = (
         table.copy_words,
@@ -257,8 +257,8 @@ def test_why_a_table_is_copied_again_is_printed_once(lines: Lines) -> None:
         TableStateChanged("lake", "public", "t", "f"),
         TableStateChanged("lake", "public", "t", "d", copy_words=loaded.copy_words),
     ) == [
-        "lake: public.t is copied again: has another key",
-        "lake: public.t rows of partitions are replaced: has another key",
+        "lake: public.t: pgsluice copies it again: the table has another key",
+        "lake: public.t: pgsluice replaces rows of partitions: the table has another key",
     ]
     assert replace(table, state=TableState.READY).copy_words == ""
     assert replace(table, copied=Copied()).copy_words == ""

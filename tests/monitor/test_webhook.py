@@ -137,10 +137,10 @@ def test_messages_arrive_in_order_at_a_webhook_that_fails_first_and_after_a_rest
         "at": 0,
     }
     said = [record.getMessage() for record in caplog.records if "webhook" in record.getMessage()]
-    failed = "alerts: the webhook at 127.0.0.1 accepts no message: it answers with status 500"
+    failed = "the webhook at 127.0.0.1 does not accept alerts: it answers with status 500"
     assert [text.partition("\n")[0] for text in said] == [
         failed,
-        "alerts: the webhook at 127.0.0.1 accepts messages again",
+        "the webhook at 127.0.0.1 accepts alerts again",
     ]
     assert "s3cret" not in caplog.text
     status[0] = with_capture(is_running=False, phase=None)

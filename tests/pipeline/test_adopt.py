@@ -322,7 +322,7 @@ def test_a_table_that_pgsluice_did_not_write_is_refused(
     folder = one.lake / "public" / "t"
     folder.mkdir(parents=True)
     write_deltalake(folder, rows)
-    with pytest.raises(TablesUnfinished, match="that pgsluice did not make"):
+    with pytest.raises(TablesUnfinished, match="that pgsluice did not create"):
         one.once()
     assert one.delta("t").version() == 0
 

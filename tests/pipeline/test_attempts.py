@@ -79,7 +79,7 @@ def test_attempted_twice_at_once_and_once_more_late(
             # A loser either finds the work done, or is asked to look again.
             if isinstance(result, Failure):
                 assert result.remedy is Remedy.RETRY, result
-                assert "try again" in result.message
+                assert "pgsluice retries the changes" in result.message
         assert any(isinstance(result, TaskResult) for result in results)
         assert one.delta("t").version() == version + expected
         one.assert_equal("t")

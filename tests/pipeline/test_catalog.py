@@ -120,12 +120,15 @@ def test_targets_are_registered_compared_and_taken_out(
     )
 
     said = _run_once(one)
-    assert "the catalog has something else as lake_public.taken: parquet at file:" in said
+    assert (
+        "the catalog already has another table with the name lake_public.taken: parquet at file:"
+        in said
+    )
     one.assert_equal("t", "taken")
     (subscription,) = one.status()["subscriptions"]
     problems = {table["table"]: table["catalog_problem"] for table in subscription["tables"]}
     assert problems["t"] is None
-    assert "choose another register in the sink" in problems["taken"]
+    assert "set register in the sink to another name" in problems["taken"]
     assert one.delta("t").version() == 0  # registering makes no commit
 
     others = _sql(
@@ -141,5 +144,5 @@ def test_targets_are_registered_compared_and_taken_out(
     assert described[:2] == [["id", "int", None], ["word", "string", "a word's text"]]
     assert ["Comment", "what words mean", ""] in described
     assert "the catalog has no lake_public.t of ours" in others.out
-    assert "lake_public.taken is kept: the catalog has something else" in others.out
+    assert "lake_public.taken is kept: the catalog already has another table" in others.out
     one.assert_equal("t", "taken")  # the files stay

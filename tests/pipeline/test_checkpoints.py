@@ -98,7 +98,7 @@ def test_at_prints_the_versions_of_a_position_or_a_time(
     shop.execute('CREATE TABLE "<b>" (id int PRIMARY KEY)', 'INSERT INTO "<b>" VALUES (1)')
     one = pipeline(shop)
     began = dt.datetime.now(dt.UTC)
-    with pytest.raises(PgsluiceError, match="there is no consistent checkpoint yet"):
+    with pytest.raises(PgsluiceError, match="has no consistent checkpoint yet"):
         _find(one)
     checkpoints = []
     for number in (2, 3):

@@ -84,7 +84,7 @@ def test_partitions_that_come_during_the_snapshot(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    words = "changed during each of 10 snapshots\n  → the tables stay as they are"
+    words = "partitions of the tables changed during each\n  → pgsluice retries the copy"
     has_said, number, take = says(caplog, words), 1, snapshots.new_snapshot
 
     def disturbed(*arguments: Any) -> Any:
@@ -108,7 +108,7 @@ def test_capture_that_does_not_receive(
 ) -> None:
     usual_s = received._RECEIVE_S
     monkeypatch.setattr(received, "_RECEIVE_S", 0.5)
-    words = "capture has not received what was committed before a copy, after 0.5 s"
+    words = "has not received the changes that were committed before a copy, within 0.5 s"
     with copied(one):
         one.wait_until(lambda: read_health(one.spool) is not None, why="capture says what it does")
         health = read_health(one.spool)
@@ -143,7 +143,7 @@ def test_a_connection_that_does_not_end(
         attach(one.database, 1)
         try:
             one.wait_until(lambda: bool(pids), why="the connection is to end")
-            words = f"the server's process {pids[0]}, which sends the stream, was asked to end"
+            words = f"asked the server's process {pids[0]}, which sends the stream, to end"
             one.wait_until(says(caplog, words), why="it gives up for now")
             assert one.table("root").partitions.load, "the table stays as it is"
             monkeypatch.setattr(received, "_END_S", usual_s)

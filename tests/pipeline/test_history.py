@@ -90,8 +90,8 @@ def test_changed_tables_have_whole_histories(
     one = pipeline(shop, extra=HISTORY)
     with pytest.raises(Exception, match=r"bag|named"):
         one.once()
-    assert "a key that a unique index proves" in str(one.table("bag").error)
-    assert "the name of a column of its history" in str(one.table("named").error)
+    assert "no key with a unique index, which a history needs" in str(one.table("bag").error)
+    assert "adds a column with this name to the table's history" in str(one.table("named").error)
     shop.execute("DROP TABLE bag", "DROP TABLE named")
     source, parts = History(shop, "t"), History(shop, "p")
     source.note()

@@ -69,12 +69,12 @@ def _delete_twins(one: Pipeline, text: str) -> None:
 
 
 def _rename(one: Pipeline, text: str) -> None:
-    assert "rename one at the source" in text
+    assert "rename one of them in PostgreSQL" in text
     one.database.execute('ALTER TABLE cased RENAME "V" TO w')
 
 
 def _change_row(one: Pipeline, text: str) -> None:
-    assert "change the filter, or the row at the source" in text
+    assert "change the row filter, or the row in PostgreSQL" in text
     one.database.execute("UPDATE filtered SET v = 5 WHERE v = 0")
 
 

@@ -26,7 +26,7 @@ _NEAREST = re.compile(r'did you mean "(\w+)"')
 _SLOT = re.compile(r'(slot = "\w+")')
 _MEGABYTE = """INSERT INTO t (v) SELECT string_agg(md5(random()::text), '')
     FROM generate_series(1, 32 * 1000) n GROUP BY n % 1000"""
-_DROP = re.compile(r"`pgsluice (drop .*?)`, move the targets' tables away, then start again")
+_DROP = re.compile(r"`pgsluice (drop .*?)`, move the target tables away, then start pgsluice again")
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def _give_the_spool_more_room(one: Pipeline, pgsluice: Command) -> None:
                 return "its rollback frees it; if it is to commit" in texts[-1]
 
             one.wait_until(is_full, why="the spool is full")
-        key = find(re.compile(r"raise spool\.(\w+) and start again"), texts[-1])
+        key = find(re.compile(r"raise spool\.(\w+) and start pgsluice again"), texts[-1])
         writer.execute("COMMIT")
     _replace(one, f'{key} = "1 MiB"', f'{key} = "1 GiB"')
     outcome = pgsluice("run", one.path, "--once")

@@ -109,7 +109,10 @@ def test_capture_and_run_on_different_machines(
         assert not {"capture", "run"} & {*problems}
         for command in (["copy", str(there), "t"], ["verify", str(there)]):
             assert run_command(command) == 1
-            assert f"is run on {socket.gethostname()}, with the state" in capsys.readouterr().err
+            assert (
+                f"`pgsluice run` on host {socket.gethostname()}, with the state"
+                in capsys.readouterr().err
+            )
     one.assert_equal("t")
 
 

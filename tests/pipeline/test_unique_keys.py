@@ -101,6 +101,6 @@ def test_a_key_that_rows_share_deletes_nothing(
     shop.execute("ANALYZE shared")
     assert run_command(["check", str(one.path)]) == 1
     said = capsys.readouterr().out
-    assert "public.later (device) is unique by index later_device_idx" in said
-    assert "public.parts (id) is not proved to be unique" in said
-    assert "public.shared (device) is not unique: the statistics" in said
+    assert "(device) of table public.later is unique by index later_device_idx" in said
+    assert "(id) of table public.parts has no unique index" in said
+    assert "(device) of table public.shared is not unique: the server's statistics" in said

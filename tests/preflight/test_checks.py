@@ -218,7 +218,7 @@ def test_the_wal_level() -> None:
     (finding,) = check_wal_level(_server(wal_level="replica"))
     assert (finding.level, finding.what) == (
         Level.ERROR,
-        "replica: logical replication needs logical",
+        "the server's wal_level is replica, but logical replication needs wal_level = logical",
     )
 
 
@@ -247,9 +247,10 @@ def test_a_run_needs_a_connection_for_each_of_the_copy_workers() -> None:
     (finding,) = check_connections(facts)
     assert finding.level is Level.WARNING
     assert finding.what.startswith(
-        "the limit of app allows 3, 1 of them in use: a run has up to 12"
+        "the limit of app allows 3 connections, and 1 of them are in use: `pgsluice run` opens up "
+        "to 12"
     )
-    assert finding.todo == 'set copy_workers lower, or ALTER ROLE "a{pp" CONNECTION LIMIT 13;'
+    assert finding.todo == 'lower copy_workers, or ALTER ROLE "a{pp" CONNECTION LIMIT 13;'
 
 
 @pytest.mark.parametrize(
@@ -283,14 +284,14 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
     ("slot", "frontier", "level", "text"),
     [
         (None, None, Level.OK, "does not exist yet"),
-        (None, Lsn(200), Level.ERROR, "it is gone"),
+        (None, Lsn(200), Level.ERROR, "the slot no longer exists"),
         (_SLOT, Lsn(200), Level.OK, "holds 100 B"),
-        (replace(_SLOT, active_pid=7), Lsn(200), Level.OK, "in use by process 7"),
+        (replace(_SLOT, active_pid=7), Lsn(200), Level.OK, "in use by the server's process 7"),
         (_SLOT, None, Level.WARNING, "has never used it"),
         (_SLOT, Lsn(199), Level.ERROR, "is at 0/C8, past the spool's end 0/C7"),
-        (replace(_SLOT, plugin=None), None, Level.ERROR, "a physical slot"),
+        (replace(_SLOT, plugin=None), None, Level.ERROR, "is a physical slot"),
         (replace(_SLOT, plugin="wal2json"), None, Level.ERROR, "(plugin wal2json)"),
-        (replace(_SLOT, database="other"), None, Level.ERROR, "of the database other"),
+        (replace(_SLOT, database="other"), None, Level.ERROR, "belongs to database other"),
         (replace(_SLOT, wal_status="lost"), Lsn(200), Level.ERROR, "is lost: its WAL was removed"),
         (
             replace(_SLOT, invalidation_reason="rows_removed"),
@@ -298,7 +299,7 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
             Level.ERROR,
             "is lost: rows_removed",
         ),
-        (replace(_SLOT, wal_status="unreserved"), Lsn(200), Level.WARNING, "may remove it soon"),
+        (replace(_SLOT, wal_status="unreserved"), Lsn(200), Level.WARNING, "may remove this WAL"),
     ],
 )
 def test_a_slot_is_judged_as_capture_does(
@@ -314,7 +315,7 @@ def test_missing_files_of_the_spool_are_named_as_the_cause() -> None:
     without_frontier = replace(_received(Lsn(199)), has_frontier=False)
     (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=without_frontier))
     assert "frontier.json is missing" in finding.what
-    assert "restore the file" in (finding.todo or "")
+    assert "restore the spool's frontier.json if it existed" in (finding.todo or "")
     unreadable = replace(_SPOOL, unreadable="identity.json is missing", way_out="restore the file")
     (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=unreadable))
     assert finding.level is Level.OK, "nothing says that the slot is somebody else's"
@@ -326,7 +327,7 @@ def test_missing_files_of_the_spool_are_named_as_the_cause() -> None:
     ("switch_point", "level", "text"),
     [
         (160, Level.OK, "2: the next run continues there from 0/A0"),
-        (140, Level.ERROR, "the lake has data that this server lacks"),
+        (140, Level.ERROR, "the server lacks changes that pgsluice has replicated"),
     ],
 )
 def test_a_promotion(switch_point: int, level: Level, text: str) -> None:
@@ -346,23 +347,27 @@ def test_publications() -> None:
     (finding,) = check_publications(_server(may_create=False))
     assert finding.todo == "GRANT CREATE ON DATABASE shop TO app;"
     (finding,) = check_publications(_server(is_standby=True))
-    assert finding.todo == "-- on its primary:\nCREATE PUBLICATION p"
+    assert finding.todo == "-- run on the primary:\nCREATE PUBLICATION p"
     foreign = replace(_SOURCE.publications, foreign_tables=("a.b",))
     (finding,) = check_publications(replace(_SOURCE, publications=foreign))
-    assert finding.todo == "-- as a superuser, or as the tables' owner:\nCREATE PUBLICATION p"
+    assert finding.todo == (
+        "-- run as a superuser, or as the owner of the tables:\nCREATE PUBLICATION p"
+    )
 
 
 def test_publications_of_a_role_whose_sessions_may_not_write() -> None:
     read_only = _server(is_read_only=True)
     (finding,) = check_publications(read_only)
     assert finding.level is Level.ERROR
-    assert finding.what.startswith("p does not exist, and sessions of app may not write (default_")
+    assert finding.what.startswith(
+        "publication p does not exist, and sessions of role app may not write (default_"
+    )
     let_write = "ALTER ROLE app IN DATABASE shop SET default_transaction_read_only = off;"
     assert finding.todo == let_write
     ours = PublicationFacts(("p",), (), (), "", ours=("p",))
     _, finding = check_publications(replace(read_only, publications=ours))
     assert (finding.level, finding.todo) == (Level.WARNING, let_write)
-    assert finding.what.endswith("tables that are created later are not added")
+    assert finding.what.startswith("pgsluice cannot add later tables to the publications p, since")
     users_own = PublicationFacts(("p",), (), (), "")
     assert not _not_ok(check_publications(replace(read_only, publications=users_own)))
 
@@ -412,12 +417,12 @@ def test_generated_columns_that_are_not_sent() -> None:
     assert not list(check_generated_columns(_sent(("a", "g"))))
     assert not list(check_generated_columns(_sent(("a",)))), "a list leaves it out on purpose"
     (finding,) = check_generated_columns(_sent(None))
-    assert "public.t: g will not be at the target" in finding.what
+    assert "table public.t: the target will lack the generated column(s) g" in finding.what
     assert "`pgsluice check CONFIG`" in (finding.todo or ""), "there is no publication yet"
     made = replace(_sent(None), publications=PublicationFacts(("p0",), (), (), ""))
     (finding,) = check_generated_columns(made)
     assert finding.todo == (
-        "if you want them:\nALTER PUBLICATION p0 SET (publish_generated_columns = stored);"
+        "to receive these columns:\nALTER PUBLICATION p0 SET (publish_generated_columns = stored);"
     )
     older = replace(made, server=replace(_INFO, version_num=160004))
     (finding,) = check_generated_columns(older)
@@ -481,7 +486,7 @@ def test_replica_identities() -> None:
         section = _SECTION + needs_key + "\n"
         alone = _configured(section.format("a", "a"))
         (finding,) = check_replica_identity(replace(full, config=alone))
-        assert finding.what.endswith("parks these tables: public.t")
+        assert finding.what.endswith("parks the table: public.t")
         keyed = section.format("a", "a") + 'key = { "public.t" = ["a", "b"] }\n'
         assert not list(check_replica_identity(replace(full, config=_configured(keyed))))
         another = _configured(keyed + section.format("b", "b"))
@@ -502,7 +507,7 @@ def test_a_key_is_proposed_that_can_be_one() -> None:
     indexed = replace(inserts, name="u", unique_columns=("a",), unique_index="U")
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(indexed,)))
     assert finding.todo == (
-        "for tables whose updates and deletes you want:\n"
+        "to receive the updates and deletes of a table:\n"
         'ALTER TABLE public.u REPLICA IDENTITY USING INDEX "U";'
     )
 
@@ -511,7 +516,9 @@ def test_configured_keys() -> None:
     key = ConfiguredKey("lake", "public", "t", ("a", "B"), "t_unique", is_shared=False)
     (finding,) = check_keys(replace(_SOURCE, keys=(key,)))
     assert finding.level is Level.OK
-    assert finding.what == '"lake": public.t (a, B) is unique by index t_unique'
+    assert finding.what == (
+        'subscription "lake": the key (a, B) of table public.t is unique by index t_unique'
+    )
     (finding,) = check_keys(replace(_SOURCE, keys=(replace(key, index=None),)))
     assert finding.level is Level.WARNING
     assert finding.todo == (
@@ -520,7 +527,9 @@ def test_configured_keys() -> None:
     )
     of_parts = replace(key, columns=("a",), index=None, lacking=("B",))
     (finding,) = check_keys(replace(_SOURCE, keys=(of_parts,)))
-    assert (finding.todo or "").startswith('name the partition columns in `key`, too: ["a", "B"];')
+    assert (finding.todo or "").startswith(
+        'add the partition columns to `key` in the subscription: ["a", "B"];'
+    )
     assert (finding.todo or "").endswith('CREATE UNIQUE INDEX ON public.t (a, "B");')
     shared = replace(key, index=None, is_shared=True)
     (finding,) = check_keys(replace(_SOURCE, keys=(shared,)))
@@ -529,7 +538,7 @@ def test_configured_keys() -> None:
 
 def test_names_that_differ_only_in_case() -> None:
     (finding,) = check_table_names(replace(_SOURCE, tables=(_TABLE, replace(_TABLE, name="T"))))
-    assert finding.what.startswith("public.t and public.T differ only in case")
+    assert finding.what.startswith("the names of the tables public.t and public.T differ only")
     columns = replace(_TABLE, same_names=("A and a",))
     (finding,) = check_column_names(replace(_SOURCE, tables=(columns,)))
     assert finding.level is Level.ERROR
@@ -576,14 +585,19 @@ def test_binary_forms() -> None:
     [
         ({}, "", Level.OK, "is writable"),
         ({"problem": "read-only"}, "", Level.ERROR, "read-only"),
-        ({"unreadable": "damaged"}, "", Level.ERROR, "cannot be read: damaged"),
+        (
+            {"unreadable": "damaged"},
+            "",
+            Level.ERROR,
+            "cannot read the spool in /var/spool: damaged",
+        ),
         ({"identity": replace(_IDENTITY, slot="x")}, "", Level.ERROR, 'the spool of slot "x"'),
         ({"identity": replace(_IDENTITY, system_identifier="2")}, "", Level.ERROR, "system 2"),
         ({"identity": _IDENTITY}, "", Level.OK, "is writable"),
         ({"file_system": "tmpfs"}, "", Level.WARNING, "in memory"),
         ({"file_system": "nfs4"}, "", Level.WARNING, "another machine"),
         ({"file_system": "nfs4"}, "shared = true\n" + _YARN, Level.OK, "is writable"),
-        ({}, "shared = true\n" + _YARN, Level.WARNING, "have to see it"),
+        ({}, "shared = true\n" + _YARN, Level.WARNING, "need the spool at the same path"),
         ({"free_bytes": 2**20}, "", Level.WARNING, "1.0 MiB left"),
     ],
 )
@@ -599,7 +613,7 @@ def test_targets() -> None:
     (finding,) = check_targets(replace(_LOCAL, targets=(target,)))
     assert finding.level is Level.OK
     (finding,) = check_targets(replace(_LOCAL, targets=(replace(target, problem="full"),)))
-    assert finding.what == 'subscription "lake", /lake: full'
+    assert finding.what == 'subscription "lake", target folder /lake: full'
 
 
 @pytest.mark.parametrize(
@@ -639,7 +653,7 @@ def test_targets_that_do_not_get_everything() -> None:
         "lake", Owner.CONFIG, "current", "", Lsn(1), Lsn(1), {1: table}, former=former
     )
     lacking, standing = check_incomplete_targets(replace(_LOCAL, records=(record,)))
-    assert (lacking.what, lacking.todo) == ('subscription "lake", s.t: it lacks', "do this")
+    assert (lacking.what, lacking.todo) == ('subscription "lake", target s.t: it lacks', "do this")
     assert (standing.level, standing.todo) == (Level.WARNING, "ALTER PUBLICATION")
 
 
@@ -649,10 +663,10 @@ def test_tables_that_wait_or_are_parked() -> None:
     tables = {1: waiting, 2: parked, 3: TableRecord("s", "v", TableState.READY)}
     record = SubscriptionRecord("lake", Owner.CONFIG, "current", "", Lsn(1), Lsn(1), tables)
     waits, stands = check_failing_tables(replace(_LOCAL, records=(record,)))
-    assert waits.what == 'subscription "lake", s.t is not applied: a file cannot be read'
+    assert waits.what == 'subscription "lake", table s.t is not applied: a file cannot be read'
     assert (waits.level, waits.todo) == (Level.WARNING, "restore it")
-    assert stands.what == 'subscription "lake", s.u is parked: no key'
-    assert stands.todo == "then copy it: pgsluice copy CONFIG s.u"
+    assert stands.what == 'subscription "lake", table s.u is parked: no key'
+    assert stands.todo == "end the cause, then copy the table: pgsluice copy CONFIG s.u"
 
 
 def test_what_is_installed() -> None:

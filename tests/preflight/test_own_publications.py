@@ -83,8 +83,8 @@ def test_an_unknown_publication(database: MakeDatabase, check: Check) -> None:
     _, finding = check(shop, "CREATE PUBLICATION q FOR ALL TABLES")
     assert (finding.level, finding.what, finding.todo) == (
         Level.ERROR,
-        'publication "p" does not exist',
-        "name one of: q",
+        'publication "p" does not exist in the configuration',
+        "correct `publications` of the subscription; the publications are: q",
     )
 
 
@@ -114,7 +114,7 @@ def test_a_generated_column_that_is_not_sent(
     shop.execute(T, "CREATE PUBLICATION server FOR TABLE t")
     for statement, use in (
         ("FOR TABLE t WHERE (twice > 5) WITH (publish = 'insert')", "the row filter reads"),
-        ("FOR TABLE t (id, twice)", "our publications publish"),
+        ("FOR TABLE t (id, twice)", "the configuration's publications publish"),
     ):
         _, finding = check(shop, f"CREATE PUBLICATION p {statement}")
         assert finding.level is Level.ERROR
@@ -154,7 +154,9 @@ def test_what_the_server_does_not_send(database: MakeDatabase, check: Check) -> 
     )
     _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, region)")
     assert finding.level is Level.ERROR
-    assert finding.what.startswith("public.t: our publications publish the column 'region', which")
+    assert finding.what.startswith(
+        "table public.t: the configuration's publications publish column 'region', which"
+    )
     _, finding = check(
         shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5) WITH (publish = 'update')"
     )
@@ -163,7 +165,7 @@ def test_what_the_server_does_not_send(database: MakeDatabase, check: Check) -> 
     _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 5), other")
     assert finding.level is Level.WARNING
     assert finding.what.startswith(
-        "public.other is in p, but the server's publications do not send it"
+        "table public.other is in the configuration's publication p, but no publication of the"
     )
     assert len(check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5)")) == 2
 
@@ -177,5 +179,5 @@ def test_a_key_that_is_not_published(database: MakeDatabase, check: Check) -> No
         'key = { "public.t" = ["id", "region"] }',
     )
     assert summary(findings)[1:] == [
-        (Level.ERROR, "public.t: the key's column 'region' is not published")
+        (Level.ERROR, "table public.t: no publication sends the key column 'region'")
     ]

@@ -64,7 +64,7 @@ def test_that_a_connection_failed_is_said_once() -> None:
         for why in ("Connection refused", "fe_sendauth: no password supplied")
     )
     to = 'connection to server at "10.0.0.5", port 5432 failed'
-    assert refused == f"the server cannot be reached: {to}: Connection refused"
+    assert refused == f"pgsluice cannot reach the server: {to}: Connection refused"
     assert no_password == f"{to}: fe_sendauth: no password supplied"
 
 

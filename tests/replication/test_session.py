@@ -152,12 +152,12 @@ def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: refuses
         dsn = f"host=127.0.0.1 port={taken.getsockname()[1]} user=u dbname=d"
-        with pytest.raises(SourceUnreachable, match="cannot be reached"):
+        with pytest.raises(SourceUnreachable, match="cannot reach the server"):
             ReplicationConnection.connect(dsn, timeout_s=2)
 
 
 def test_a_host_that_has_no_address() -> None:
-    with pytest.raises(SourceUnreachable, match="cannot be reached"):
+    with pytest.raises(SourceUnreachable, match="cannot reach the server"):
         connect_sql("host=nowhere.invalid user=u dbname=d", timeout_s=2)
 
 

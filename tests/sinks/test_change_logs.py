@@ -126,5 +126,5 @@ def test_a_log_with_rules_of_others_is_refused(tmp_path: Path) -> None:
     writer(sink).load(batches(row(1)), Lsn(100))
     table = DeltaTable(tmp_path / "t")
     table.alter.set_table_properties({"delta.appendOnly": "true"})
-    with pytest.raises(TableError, match=r"appendOnly, which a change log does not support"):
+    with pytest.raises(TableError, match=r"appendOnly, which pgsluice does not support"):
         append(sink, 2, 110)

@@ -174,10 +174,10 @@ class TestForeignCommits:
                 handle.delete('"id" = 1')
             case "restore":
                 handle.restore(0)
-        with pytest.raises(TableError, match="was changed by others") as caught:
+        with pytest.raises(TableError, match="another program has changed") as caught:
             writer_of(sink).position()
         assert caught.value.remedy is Remedy.PARK
-        with pytest.raises(TableError, match="was changed by others"):
+        with pytest.raises(TableError, match="another program has changed"):
             insert(sink, 3, 120)
 
     def test_foreign_changes_are_kept_if_the_configuration_allows_them(
@@ -200,9 +200,9 @@ class TestForeignCommits:
     def test_a_table_that_pgsluice_did_not_make_is_refused(self, sink: DeltaSink) -> None:
         write_deltalake(location(sink), pa.Table.from_pylist([row(1)], schema=SCHEMA))
         writer = writer_of(sink)
-        with pytest.raises(TableError, match="pgsluice did not make"):
+        with pytest.raises(TableError, match="pgsluice did not create"):
             writer.position()
-        with pytest.raises(TableError, match="pgsluice did not make"):
+        with pytest.raises(TableError, match="pgsluice did not create"):
             load(sink, row(2))
 
 
@@ -318,7 +318,7 @@ def test_a_table_that_is_known_gets_the_commits_of_others(sink: DeltaSink) -> No
     rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id")
     assert rows["a"].to_pylist() == [2, 0]
     DeltaTable(location(sink)).delete("id = 1")
-    with pytest.raises(TableError, match="since our last commit: DELETE"):
+    with pytest.raises(TableError, match="DELETE since pgsluice's last commit"):
         writer_of(sink).position()
 
 
@@ -475,7 +475,9 @@ class TestSchema:
     def test_a_null_in_a_key_is_refused_without_showing_rows(self, sink: DeltaSink) -> None:
         loose = SCHEMA.set(0, pa.field("id", pa.int64()))
         rows = batches({"id": None, "big": "secret"}, schema=loose)
-        with pytest.raises(TableError, match=r"'id' of public.t is NULL in 1 row") as caught:
+        with pytest.raises(
+            TableError, match=r"'id' of table public.t is NULL in 1 copied row"
+        ) as caught:
             writer_of(sink).load(rows, Lsn(100))
         assert "secret" not in str(caught.value)
         assert writer_of(sink).position() is None
@@ -700,7 +702,7 @@ class TestRulesOfOthers:
         writer_of(sink).apply(net(t), Lsn(110))
         t = changes()
         t.update(row(1, 50))
-        with pytest.raises(TableError, match="break a constraint of the Delta table"):
+        with pytest.raises(TableError, match="violate one of its constraints"):
             writer_of(sink).apply(net(t), Lsn(120))
 
 
@@ -829,7 +831,7 @@ def test_a_change_of_a_key_that_two_rows_have_changes_neither(sink: DeltaSink, a
         t.update(row(3, 3), {"id": 1})
     t.update(row(2, 5))
     unproved = net(t, is_key_proved=False)
-    with pytest.raises(TableError, match=r"1 key \(id\) .* at 0/64: the key is not unique"):
+    with pytest.raises(TableError, match=r"the key \(id\) .* is not unique: 1 value .* at 0/64"):
         writer_of(sink).apply(unproved, Lsn(200))
     values = DeltaTable(location(sink)).to_pyarrow_table().column("a").to_pylist()
     assert sorted(values) == [0, 1, 2]

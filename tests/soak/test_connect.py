@@ -63,5 +63,5 @@ def test_the_stream_of_the_readme_over_connect(database: MakeDatabase, tmp_path:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "pyspark.sql.connect" in done.stdout
-    assert "refused: pgsluice run needs jobs of tasks" in done.stdout
+    assert "refused: `pgsluice run` cannot use Spark Connect" in done.stdout
     assert sorted(row["id"] for row in changes(tmp_path)) == [*range(1, 501)]

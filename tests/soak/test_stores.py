@@ -296,7 +296,7 @@ def test_spark_writes_in_turns(
             try:
                 one.once()
             except TablesUnfinished:
-                assert "since our last commit: WRITE" in (one.table("t").error or "")
+                assert "WRITE since pgsluice's last commit" in (one.table("t").error or "")
                 one.copy("t")
                 one.once()
                 return False

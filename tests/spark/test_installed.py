@@ -28,5 +28,5 @@ def test_a_session_of_connect_is_refused_in_one_sentence(
     refuse_connect({"spark.master": "local[2]", "spark.api.mode": "classic"})
     if variable is not None:
         monkeypatch.setenv(*variable)
-    with pytest.raises(ConfigError, match="which a Spark Connect session does not have"):
+    with pytest.raises(ConfigError, match="cannot use Spark Connect"):
         refuse_connect(settings)

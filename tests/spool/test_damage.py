@@ -242,7 +242,7 @@ def test_an_older_version_of_a_state_file_hides_no_changes(spool, kind):
 def test_a_segment_under_the_name_of_another_epoch_is_refused(spool):
     path = the_file(spool, FILES["segment"][0])
     path.rename(path.with_name(path.name.replace("-00000001.", "-00000002.")))
-    with pytest.raises(SpoolError, match=r"another file of this spool: .*-00000001\.arrow"):
+    with pytest.raises(SpoolError, match=r"another file of this spool, .*-00000001\.arrow"):
         read_chain(spool)
 
 

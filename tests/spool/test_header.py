@@ -128,7 +128,7 @@ def test_a_file_of_another_kind_or_format_is_refused(tmp_path):
         write_segment(file, expected("prepared"), None)
     with pa.memory_map(str(path)) as mapped:
         header = read_header(mapped, "file.arrow")
-    with pytest.raises(SpoolError, match=r"file\.arrow is a file of another kind: PreparedHeader"):
+    with pytest.raises(SpoolError, match=r"content of another kind of file: PreparedHeader"):
         expect_kind(header, SegmentHeader, "file.arrow")
     raw = {**GOLDEN[NAMES["segment"]], "format": 4}
     for other in (2, 5):

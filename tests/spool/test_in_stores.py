@@ -113,7 +113,7 @@ def test_a_missing_segment_is_a_hole_that_names_it(place: SpoolPlace) -> None:
             writer.append(segment(end))
     first, _ = folder_of(place).tree(f"{SEGMENTS}/")
     folder_of(place).delete(first.name)
-    with pytest.raises(SpoolHole, match="hole between 0/3E8 and 0/7D0"):
+    with pytest.raises(SpoolHole, match="lacks the changes between 0/3E8 and 0/7D0"):
         SpoolReader(place).segments(BEGINNING)
 
 
@@ -164,9 +164,9 @@ def test_a_writer_ends_when_another_machine_has_opened_the_spool(place: SpoolPla
         with SpoolWriter(Spool.open(elsewhere(place))) as second:
             assert second.epoch == first.epoch + 1
             second.append(segment(3000))
-            with pytest.raises(SpoolTaken, match="another capture, process"):
+            with pytest.raises(SpoolTaken, match="another capture process writes to the spool"):
                 first.check_epoch()
-            with pytest.raises(SpoolTaken, match="another capture, process"):
+            with pytest.raises(SpoolTaken, match="another capture process writes to the spool"):
                 retention.step()
             second.advance_frontier(Lsn(3500))
             with pytest.raises(SpoolTaken, match=r"has replaced .*frontier\.json"):
@@ -353,7 +353,7 @@ def test_commands_learn_where_a_run_is(place: SpoolPlace) -> None:
     there = elsewhere(place)
     with ActiveRun(place, "lake"):
         ActiveRun(place, "lake").refuse_elsewhere()
-        with pytest.raises(SpoolBusy, match=f"is run on .*{place.folder}"):
+        with pytest.raises(SpoolBusy, match=f"`pgsluice run` on host .*{place.folder}"):
             ActiveRun(there, "lake").refuse_elsewhere()
         with ActiveRun(there, "lake"):  # takes it over
             assert ActiveRun(place, "lake").is_elsewhere()

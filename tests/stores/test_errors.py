@@ -99,7 +99,7 @@ def test_a_key_that_the_store_does_not_know(azure_store: ObjectStore) -> None:
         ({"region": "x"}, "storage_options do not fit s3://lake\n  Duplicate key aws_region"),
         (
             {"aws_region": "env:NOT_SET"},
-            "aws_region of storage_options is the environment variable",
+            "the option aws_region in storage_options names the environment variable NOT_SET",
         ),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_profile_has_keys_and_a_region(
     assert by_option.storage_options()["aws_secret_access_key"] == SECRET
     monkeypatch.setenv("AWS_PROFILE", "lake")
     assert folder_at("s3://lake/by_variable", {**options, "timeout": "59s"}).entries() == []
-    for name, what in (("sso", "boto3"), ("nobody", "is not on this machine")):
+    for name, what in (("sso", "boto3"), ("nobody", "the AWS profile nobody does not exist")):
         with pytest.raises(StoreError, match=what):
             folder_at("s3://lake/profiles", {**options, "aws_profile": name}).entries()
 

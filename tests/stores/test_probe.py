@@ -25,8 +25,8 @@ def test_a_store_that_is_fit_is_as_it_was(request: pytest.FixtureRequest, kind: 
 @pytest.mark.parametrize(
     ("header", "does"),
     [
-        ("if-none-match", "creates a name that is taken"),
-        ("if-match", "replaces a file that has changed"),
+        ("if-none-match", "overwrites an existing file in spite of If-None-Match"),
+        ("if-match", "replaces a file that has changed in spite of If-Match"),
     ],
 )
 def test_a_store_that_ignores_conditions_is_refused(
@@ -34,7 +34,7 @@ def test_a_store_that_ignores_conditions_is_refused(
 ) -> None:
     proxy.left_out = frozenset({header})
     why = why_unfit("s3://lake/probe/{table}", s3_store.at(proxy.endpoint))
-    assert (why or "").startswith(f"{proxy.endpoint} ignores the conditions of writes: it {does}")
+    assert (why or "").startswith(f"the store {proxy.endpoint} {does}, so writers")
     assert folder_at("s3://lake/probe", s3_store.options).entries() == []
 
 

@@ -42,7 +42,7 @@ def behind(s3_folder: MakeFolder, proxy: StoreProxy) -> Folder:
 
 @pytest.mark.parametrize(
     ("when", "said"),
-    [("after use", "this process was forked from one that had used"), ("before use", "used it")],
+    [("after use", "this process cannot use the store"), ("before use", "used it")],
 )
 def test_a_child_that_is_forked_after_use_is_refused(
     s3_folder: MakeFolder, when: str, said: str

@@ -149,8 +149,8 @@ def test_names_of_the_target() -> None:
 def test_what_only_a_look_can_say() -> None:
     known = replace(LOOKED, names={1: "id", 2: "a", 3: "b"}, attnums=3, gone={})
     for sent, says in (
-        ("id a b:text x", "'y' of public.orders arrived before"),
-        ("y id c d", "differ from those"),
+        ("id a b:text x", "'y' of table public.orders arrived before"),
+        ("y id c d", "other columns than the catalog"),
     ):
         with pytest.raises(TableError, match=says) as caught:
             names(sent, known)

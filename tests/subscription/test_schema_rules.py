@@ -67,7 +67,7 @@ BEFORE = SourceFingerprint(
 BELOW_NEW = {"filenodes": {7: 100, 8: 100, 9: 1}, "attachments": {7: 5, 8: 5, 9: 9, 10: 9}}
 """A new leaf (9) below a new partitioned table (10)."""
 NEW_FILE = {7: 101, 8: 100}
-ANEW = "public.t has a partition that was attached, and perhaps detached before"
+ANEW = "table public.t has a partition that was attached, and perhaps detached before"
 BOTH_7 = {7: {"b": "7"}, 8: {"b": "7"}}
 
 
@@ -591,7 +591,7 @@ def test_every_rule_says_what_is_the_matter() -> None:
     rules = RULES + SUSPICIONS
     assert len({matter for _, matter in rules}) == len(rules)
     verdict = look(filenodes=NEW_FILE, columns={1: ID, 2: A._replace(type_oid=23)})
-    assert verdict == CopyAgain("public.t was rewritten by an ALTER TABLE")
+    assert verdict == CopyAgain("table public.t was rewritten by an ALTER TABLE")
 
 
 # Targets
@@ -683,7 +683,7 @@ def test_a_filter_reads_the_type_that_it_was_made_for() -> None:
     assert reconcile_filter_column("t", "a", planned_oid=23, type_oid=23) == Same()
     verdict = reconcile_filter_column("t", "a", planned_oid=23, type_oid=20)
     assert isinstance(verdict, Park)
-    assert verdict.why == "t: the column 'a' of the row filter changed its type"
+    assert verdict.why == "column 'a' of table t, which the row filter reads, changed its type"
 
 
 @pytest.mark.parametrize(

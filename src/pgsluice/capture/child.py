@@ -155,7 +155,8 @@ class CaptureProcess:
                     return error_of(facts)
         return PgsluiceError(
             has_ended(Part.CAPTURE, self._process.pid, code),
-            hint="start again; no data is lost. Its output gives the reason",
+            hint="start pgsluice again; no data is lost. The reason is in the output of that "
+            "process",
         )
 
     def close(self) -> None:

@@ -98,7 +98,8 @@ def taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 def no_source(table: str, column: str, count: int) -> TableError:
     """An inserted row has no value of a column."""
     return TableError(
-        f"{count} inserted row(s) of {table} have no value of column {column!r}",
+        f"{count} inserted row(s) of table {table} lack the value of column {column!r}: the server "
+        "did not send this unchanged large value",
         hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, so that the server"
         f" sends large values with every change, then {copied_again(table)}",
         table=table,

@@ -211,10 +211,10 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
         if (run.old_kinds[changed] == WHOLE_ROW).all():
             return
         raise TableError(
-            f"{table} has no key, and its updates and deletes do not carry the whole old row",
+            f"table {table} has no key, and its updates and deletes do not carry the whole old row",
             hint=f"run: ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; or give the table a"
-            " primary key, or name columns in the subscription's `key` that a unique index has and"
-            " that are NOT NULL",
+            " primary key; or set `key` in the subscription to NOT NULL columns that have a unique"
+            " index",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -222,9 +222,9 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
     outside = [name for name in key if name not in carried]
     if outside:
         raise TableError(
-            f"key column {', '.join(map(repr, outside))} of {table} is not part of its replica"
-            " identity, so an update could change it unseen",
-            hint="use the replica identity's columns as the key, or run:"
+            f"the key column {', '.join(map(repr, outside))} of table {table} is not part of the"
+            " table's replica identity, so updates do not have its old value",
+            hint="set `key` in the subscription to the columns of the replica identity, or run:"
             f" ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL",
             table=table,
             remedy=Remedy.COPY,  # for a while only: the table's facts have the key
@@ -246,7 +246,8 @@ def refuse_unfit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
     if count:
         table = run.title
         raise TableError(
-            f"{count} value(s) of column {column!r} of {table} do not fit their target type",
+            f"{count} value(s) of column {column!r} of table {table} do not fit the column's type "
+            "in the target",
             hint=keep_as_text(run.table_title, [column]),
             table=table,
             column=column,
@@ -257,14 +258,15 @@ def refuse_unfit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
 def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask | None) -> None:
     table = run.title
     missing = 0 if absent is None else int(np.count_nonzero(absent))
-    if missing or values.null_count:
-        what = "is not in" if missing else "is NULL in"
+    if count := missing or values.null_count:
+        state = "missing" if missing else "NULL"
         raise TableError(
-            f"key column {column!r} of {table} {what} {missing or values.null_count} row(s)",
-            hint="choose a key of columns that are never NULL and part of the replica identity",
+            f"the key column {column!r} of table {table} is {state} in {count} changed row(s)",
+            hint="set `key` in the subscription to columns that are never NULL and part of the "
+            "replica identity",
             table=table,
             column=column,
-            count=missing or values.null_count,
+            count=count,
         )
 
 

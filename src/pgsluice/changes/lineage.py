@@ -240,9 +240,9 @@ def _walk(
             if action == UPDATE:
                 if holder.get(after) is not None:
                     raise TableError(
-                        f"two rows of {table} have the same key at the same time",
-                        hint="a deferrable constraint cannot be the key: name another one in the"
-                        f" subscription's `key`, then {copied_again(table)}",
+                        f"two rows of table {table} have the same key at the same time",
+                        hint="set `key` in the subscription to columns of a unique index that is"
+                        f" not deferrable, then {copied_again(table)}",
                         table=table,
                     )
                 holder[after] = lineage

@@ -101,13 +101,14 @@ def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn)
     Args:
         position: the position of a change of such a key, or of the snapshot that has them.
     """
-    of = "1 key" if count == 1 else f"{count} keys"
+    values = "1 value" if count == 1 else f"{count} values"
+    verb = "belongs" if count == 1 else "belong"
     columns = ", ".join(map(quote_identifier, key))
     shared = f"SELECT {columns} FROM {quote_title(table)} GROUP BY {columns} HAVING count(*) > 1"  # noqa: S608 - for people
     return TableError(
-        f"{of} ({', '.join(key)}) of {table} {'has' if count == 1 else 'have'} more than one row,"
-        f" for example at {position}: the key is not unique",
-        hint="name columns that identify each row in the subscription's `key`, or remove the "
+        f"the key ({', '.join(key)}) of table {table} is not unique: {values} {verb} to more than "
+        f"one row, for example at {position}",
+        hint="set `key` in the subscription to columns that identify each row, or remove the "
         f"rows that {shared} finds; then {copied_again(table)}",
         table=table,
         count=count,

@@ -147,8 +147,9 @@ def ask_for_copy(config: Config, name: str, oid: int, *, repairs: bool = False) 
     while request.exists():
         if time.monotonic() > deadline:
             raise PgsluiceError(
-                f'the run of subscription "{name}" has not accepted the request yet',
-                hint="the request is saved; pgsluice processes it after the current step",
+                f'`pgsluice run` of subscription "{name}" has not accepted the request for a copy '
+                "yet",
+                hint="the request is saved: the run copies the table after the current step",
             )
         time.sleep(_POLL_S)
     return True

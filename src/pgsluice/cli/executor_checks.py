@@ -62,8 +62,8 @@ def _findings(answers: Sequence[ExecutorAnswer]) -> Iterator[Finding]:
             found = [
                 error(
                     subject,
-                    f"cannot import pgsluice: {answer.lacks}",
-                    "install pgsluice with its extras for the Python that executors start "
+                    f"the executor cannot import pgsluice: {answer.lacks}",
+                    "install pgsluice with its extras for the Python that Spark's executors use "
                     "(docs/clusters.md)",
                 )
             ]

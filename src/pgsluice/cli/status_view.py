@@ -26,7 +26,7 @@ from pgsluice.monitor.wording import (
     state_words,
     tables_of,
 )
-from pgsluice.shown import shown, shown_lines
+from pgsluice.shown import shown, shown_lines, without_table
 from pgsluice.spool import TableRecord
 
 _RECENT_S = 60.0
@@ -72,7 +72,7 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
         if table.error:
             since = subscription.lag_of(table).since
             waits = "" if since is None else f"waiting since {utc(since)}: "
-            error = with_config(table.error, config).removeprefix(f"{table.title}: ")
+            error = without_table(with_config(table.error, config), table.title)
             yield _reason(table.title, waits + error, "red")
         if table.copy_words:
             yield _reason(table.title, with_config(table.copy_words, config), "cyan")
@@ -117,7 +117,7 @@ def _waiting(subscription: SubscriptionStatus) -> Iterator[Text]:
 
 
 def _reason(title: str, why: str, style: str) -> Text:
-    text = why.removeprefix(f"{title}: ").replace("\n", "\n  ")
+    text = without_table(why, title).replace("\n", "\n  ")
     return Text(shown_lines(f"  {title}: {text}"), style=style)
 
 

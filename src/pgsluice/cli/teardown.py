@@ -74,15 +74,17 @@ def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
     """
     if not Spool.exists(path):
         raise ConfigError(
-            f"{path} is not a spool", hint="name the folder of the streams' option spool"
+            f"the folder {path} is not a spool",
+            hint="give the folder that the streaming queries have as their option spool",
         )
     spool = Spool.open(path)
     identity, records = spool.identity, spool.subscriptions()
     for record in records:
         if record.owner is Owner.CONFIG:
             raise ConfigError(
-                f"subscription {record.name} belongs to a configuration of pgsluice",
-                hint="remove the state in this spool with `pgsluice drop CONFIG`",
+                f"subscription {record.name} in this spool was created by a configuration of "
+                "`pgsluice run`, not by a streaming query",
+                hint="remove the spool and its subscriptions with `pgsluice drop CONFIG`",
             )
     config = Config.model_validate(
         {
@@ -204,14 +206,14 @@ def _refuse(slot: SlotInfo | None, database: str) -> None:
         return
     if slot.active_pid is not None:
         raise SlotInUse(
-            f"slot {slot.name} is in use by process {slot.active_pid}",
-            hint="stop that pgsluice first",
+            f"slot {slot.name} is in use by the server's process {slot.active_pid}",
+            hint="stop the pgsluice that receives from this slot first",
         )
     if slot.plugin != "pgoutput" or slot.database != database:
         raise ForeignSource(
-            f"slot {slot.name} belongs to something else: plugin {slot.plugin}, database "
-            f"{slot.database}",
-            hint="[source] names the wrong slot",
+            f"slot {slot.name} does not belong to pgsluice: it has the plugin {slot.plugin} and "
+            f"belongs to database {slot.database}",
+            hint="correct slot in [source]",
         )
 
 

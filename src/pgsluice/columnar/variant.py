@@ -218,8 +218,8 @@ def _fixed_code(kind: pa.DataType, name: str) -> tuple[int, int]:
         if kind == fixed_type:
             return code, kind.bit_width // 8
     raise TableError(
-        f'column "{name}" of Arrow type {kind} has no VARIANT form',
-        hint="read this table with the option table",
+        f'pgsluice cannot write column "{name}", of the Arrow type {kind}, as VARIANT',
+        hint="set the option table to read this table alone, with its own columns",
         column=name,
     )
 

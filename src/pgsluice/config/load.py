@@ -44,12 +44,12 @@ def load_config(path: Path | str) -> Config:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            f"there is no configuration {path}",
-            hint=f"pgsluice init {shlex.quote(str(given))} creates one",
+            f"the configuration {path} does not exist",
+            hint=f"create it with `pgsluice init {shlex.quote(str(given))}`",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{path} cannot be read: {reason}") from error
+        raise ConfigError(f"pgsluice cannot read the configuration {path}: {reason}") from error
     return parse_config(text, path)
 
 

@@ -403,5 +403,6 @@ class Config(Section):
                 return subscription
         names = ", ".join(f'"{known.name}"' for known in self.subscriptions) or "none"
         raise ConfigError(
-            f'there is no subscription "{name}"', hint=f"the configuration has: {names}"
+            f'the configuration has no subscription "{name}"',
+            hint=f"its subscriptions are: {names}",
         )

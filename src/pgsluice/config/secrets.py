@@ -35,8 +35,9 @@ def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) ->
         value = os.environb.get(os.fsencode(name))
         if value is None:
             raise ConfigError(
-                f'"{key}" names the environment variable {name}, which is not set',
-                hint=f"export {name} before you start pgsluice",
+                f'the configuration\'s key "{key}" names the environment variable {name}, which is '
+                "not set",
+                hint=f"set the variable (export {name}=…) before you start pgsluice",
             )
         where = f"the environment variable {name}"
     else:
@@ -46,13 +47,15 @@ def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) ->
             value = path.read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigError(
-                f'"{key}" names {where}, which cannot be read: {error.strerror}',
-                hint="write the secret into it, readable for the user of pgsluice",
+                f'the configuration\'s key "{key}" names the file {path}, which pgsluice cannot '
+                f"read: {error.strerror}",
+                hint="write the secret into this file, and let the user who runs pgsluice read it",
             ) from None
     if len(value) < least_bytes:
         raise ConfigError(
-            f'"{key}": {where} has {len(value)} bytes, and a secret needs at least {least_bytes}',
-            hint="make one: openssl rand -hex 32",
+            f'the secret of the configuration\'s key "{key}", in {where}, has {len(value)} bytes: '
+            f"a secret needs at least {least_bytes}",
+            hint="make a longer secret: openssl rand -hex 32",
         )
     return value
 

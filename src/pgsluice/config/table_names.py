@@ -33,7 +33,10 @@ def table_named(given: str, tables: Collection[TableName], missing: str) -> Tabl
             if len(found) == 1:
                 return found[0]
             titles = ", ".join(map(_title, found))
-            raise ConfigError(f"{given} is not one table", hint=f"there are: {titles}")
+            raise ConfigError(
+                f"the name {given} matches several tables",
+                hint=f"write the name of one of them: {titles}",
+            )
     raise ConfigError(missing, hint=nearest_table(given, [_title(table) for table in tables]))
 
 
@@ -85,7 +88,7 @@ def nearest_table(name: str, titles: Collection[str]) -> str:
     if close := nearest(bare, by_name):
         return f"did you mean {by_name[close]}?"
     if not titles:
-        return "no table is known yet; pgsluice run CONFIG discovers them"
+        return "pgsluice knows no tables yet: `pgsluice run CONFIG` discovers them"
     first = ", ".join(sorted(titles)[:_MOST_NAMES])
     more = len(titles) - _MOST_NAMES
-    return f"there are: {first}" + (f" and {more} more" if more > 0 else "")
+    return f"the tables are: {first}" + (f" and {more} more" if more > 0 else "")

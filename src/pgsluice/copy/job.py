@@ -334,8 +334,8 @@ def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
     """
     if reached is not None and reached > position:
         raise TableError(
-            f"the target of {title} is at {reached}, past the snapshot of its partitions at"
-            f" {position}",
+            f"the target of table {title} is at {reached}, past the snapshot of the table's"
+            f" partitions at {position}",
             hint="pgsluice copies the table again",
             table=title,
             remedy=Remedy.COPY,
@@ -346,8 +346,8 @@ def _refuse_without_columns(work: CopyWork, table: TargetTable) -> None:
     title = f"{work.namespace}.{work.name}"
     if not table.schema.names:
         raise TableError(
-            f"{title} has no columns that are published",
-            hint="add a column, or remove the table from the publication",
+            f"the publication sends no column of table {title}",
+            hint="add a column to the table, or remove the table from the publication",
             table=title,
             reason=ParkReason.COLUMNS,
         )

@@ -70,7 +70,9 @@ def stage_partition_rows(
         TableError: the target does not support it, so the table has to be copied.
     """
     if not table.key or not writer.can_stage_changes():
-        raise _copied_again(table, "the target cannot take rows of a partition alone")
+        raise _copied_again(
+            table, "the target does not support replacing the rows of one partition"
+        )
     if not table.is_key_proved:
         raise _copied_again(
             table, "rows of a partition may have the keys of other partitions' rows"
@@ -131,4 +133,4 @@ def _distinct(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def _copied_again(table: TargetTable, why: str) -> TableError:
-    return TableError(f"{table.title}: {why}", table=table.title, remedy=Remedy.COPY)
+    return TableError(f"table {table.title}: {why}", table=table.title, remedy=Remedy.COPY)

@@ -71,7 +71,7 @@ class Show(Display):
         self._config = self._stage.write_config()
         with self._step_named("pgsluice run starts: capture, Spark, the initial copy"):
             self._stage.start_run()
-            self._wait(self._is_copied, "no copy of every table")
+            self._wait(self._is_copied, "some tables are not copied to Delta yet")
         self._say(f"every table is copied to Delta, {self._took()} after the start")
 
     def send_first_change(self) -> None:
@@ -80,7 +80,10 @@ class Show(Display):
         with self._step_named("a first change travels from PostgreSQL to Delta"):
             self._workload.do_one()
             target = self._flush_lsn()
-            self._wait(lambda status: self._is_caught_up(status, target), "no change in Delta")
+            self._wait(
+                lambda status: self._is_caught_up(status, target),
+                "the first change is not in Delta yet",
+            )
         self._say(f"a first change has arrived after {self._took()}, with the start of the query")
 
     def be_busy(self, seconds: float) -> None:
@@ -105,7 +108,10 @@ class Show(Display):
         """Wait until everything in the source is in the lake, and return the position."""
         target = self._flush_lsn()
         with self._step_named(f"the lake catches up to {target}"):
-            self._wait(lambda status: self._is_caught_up(status, target), f"not at {target}")
+            self._wait(
+                lambda status: self._is_caught_up(status, target),
+                f"the Delta tables have not reached position {target} yet",
+            )
         self._say(f"the lake has caught up to {target} in {self._took()}")
         return target
 
@@ -129,7 +135,7 @@ class Show(Display):
         assert row is not None
         return Lsn.parse(row[0])
 
-    def _wait(self, condition: Callable[[Status], bool], failure: str) -> None:
+    def _wait(self, condition: Callable[[Status], bool], problem: str) -> None:
         """Read the status until the condition holds.
 
         Raises:
@@ -139,8 +145,8 @@ class Show(Display):
             self._stage.check_run()
             if time.monotonic() - self._step_begun > _TIMEOUT_S:
                 raise PgsluiceError(
-                    f"{failure} after {_TIMEOUT_S:.0f} s",
-                    hint=f"the end of its log:\n{self._stage.log_tail()}",
+                    f"the demo has waited for {_TIMEOUT_S:.0f} s: {problem}",
+                    hint=f"the end of the log of `pgsluice run`:\n{self._stage.log_tail()}",
                 )
             time.sleep(_POLL_S)
 

@@ -162,7 +162,7 @@ class Stage:
         if code is not None:
             raise PgsluiceError(
                 f"`pgsluice run` ended with exit code {code}",
-                hint=f"the end of its log:\n{self.log_tail()}",
+                hint=f"the end of the log of `pgsluice run`:\n{self.log_tail()}",
             )
 
     def log_tail(self) -> str:
@@ -202,7 +202,9 @@ def _make_folder(directory: Path | None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         is_used = any(folder.iterdir())
     except OSError as error:
-        raise ConfigError(f"{directory} cannot be used: {error.strerror}") from error
+        raise ConfigError(
+            f"the demo cannot use the folder {directory}: {error.strerror}"
+        ) from error
     if is_used:
-        raise ConfigError(f"{directory} is not empty", hint="name a new folder")
+        raise ConfigError(f"the folder {directory} is not empty", hint="choose a new folder")
     return folder

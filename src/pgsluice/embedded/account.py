@@ -57,8 +57,10 @@ class Account:
             if entry.pw_uid != 0:
                 return cls(entry.pw_uid, entry.pw_gid, is_other=True)
         raise ConfigError(
-            "PostgreSQL does not run as root, and no other account was found to run it",
-            hint=f"create a user ({', '.join(_UNPRIVILEGED)}), or run as an ordinary user",
+            "PostgreSQL refuses to run as root, and pgsluice found no other user of this machine "
+            "to run it",
+            hint=f"create one of the users {', '.join(_UNPRIVILEGED)}, or run pgsluice as an "
+            "ordinary user",
         )
 
     def run_as(self) -> RunAs:
@@ -99,8 +101,8 @@ class Account:
             if not self.is_other or self.can_enter(Path(folder)):
                 return Path(folder)
         raise ConfigError(
-            f"user id {self.uid}, which runs PostgreSQL, may enter no temporary folder",
-            hint="set TMPDIR to a folder that everybody may enter",
+            f"the user with id {self.uid}, who runs PostgreSQL, cannot enter any temporary folder",
+            hint="set the environment variable TMPDIR to a folder that every user can enter",
         )
 
     def can_run(self, program: Path) -> bool:
@@ -133,6 +135,9 @@ def own_folder(path: Path) -> Path:
     path.mkdir(mode=0o755, exist_ok=True)
     status = path.lstat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or path.is_symlink():
-        raise ConfigError(f"{path} belongs to another user", hint="remove it, or set TMPDIR")
+        raise ConfigError(
+            f"the folder {path} belongs to another user, or other users can write to it",
+            hint="remove this folder, or set the environment variable TMPDIR to another folder",
+        )
     path.chmod(0o755)
     return path

@@ -162,9 +162,10 @@ def _program(cache: Path | None) -> Path:
     except (OSError, subprocess.CalledProcessError) as error:
         output = getattr(error, "stderr", None) or b""
         last = output.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = last or str(error)
         raise ConfigError(
-            f"the object store cannot be installed: {last or error}",
-            hint="it is ministack, which pip takes from PyPI or from the index that pip is set to",
+            f"pip could not install the package ministack, the demo's object store: {reason}",
+            hint="give pip access to PyPI, or set pip to an index that has ministack",
         ) from error
     return folder / "bin" / "ministack"
 

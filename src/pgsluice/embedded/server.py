@@ -175,9 +175,10 @@ class EmbeddedServer:
                 time.sleep(0.05)  # backends of a killed postmaster have not ended yet
             else:
                 self._process = None if is_first else self._process
+                log_tail = "\n".join(log.splitlines()[-10:])
                 raise ConfigError(
-                    f"PostgreSQL {self.version} in {self.directory} did not start",
-                    hint="the end of its log:\n" + "\n".join(log.splitlines()[-10:]),
+                    f"PostgreSQL {self.version} in the folder {self.directory} did not start",
+                    hint=f"the end of the server's log:\n{log_tail}",
                 )
 
     def stop(self, mode: StopMode = "fast") -> None:
@@ -246,8 +247,10 @@ class EmbeddedServer:
         self._account.give(folder)
         if not self._account.can_enter(folder):
             raise ConfigError(
-                f"{folder} cannot be entered by user id {self._account.uid}, which runs PostgreSQL",
-                hint="choose a folder whose parents everybody may enter, or name none",
+                f"the user with id {self._account.uid}, who runs PostgreSQL, cannot enter the "
+                f"folder {folder}",
+                hint="choose a folder that every user can enter, or give no folder to use a "
+                "temporary one",
             )
         return folder
 

@@ -47,20 +47,21 @@ def follow_copy(
         table = None if record is None else record.tables.get(oid)
         if record is None or table is None:
             raise TableError(
-                f"the table is not copied: the subscription {name} no longer receives it"
+                f"the table was not copied: subscription {name} no longer receives the table"
             )
         _report_state(name, table, report)
         if not table.is_to_copy:
             break
         if not is_running:
             raise PgsluiceError(
-                f'the run of subscription "{name}" ended before {table.title} was copied',
-                hint="pgsluice run CONFIG resumes the copy",
+                f'`pgsluice run` of subscription "{name}" ended before it had copied table '
+                f"{table.title}",
+                hint="start `pgsluice run CONFIG`, which resumes the copy",
             )
         _report_progress(spool.folder, record, oid, table, report)
         pause()
     if table.state is TableState.PARKED:
-        raise TableError.of_text(f"{table.title} is parked: {table.error}", table=table.title)
+        raise TableError.of_text(f"table {table.title} is parked: {table.error}", table=table.title)
 
 
 def _report_state(name: str, table: TableRecord, report: MetricsCallback) -> None:

@@ -258,7 +258,7 @@ class LiveView(Display):
             row.copy = None
         title = _title(event)
         if is_again:
-            self._of_table(event, Level.INFO, f"{title} {event.copy_words}", "copy_again")
+            self._of_table(event, Level.INFO, f"{title}: {event.copy_words}", "copy_again")
         if is_back:
             self._of_table(event, Level.INFO, f"{title} is applied again", "recovered")
         # A copy prints its own lines about the states that it goes through.

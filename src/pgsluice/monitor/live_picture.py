@@ -33,7 +33,7 @@ from pgsluice.monitor.wording import (
     state_words,
     tables_of,
 )
-from pgsluice.shown import shown, shown_lines
+from pgsluice.shown import shown, shown_lines, without_table
 
 _FEWEST_LINES = 12
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
@@ -132,7 +132,7 @@ def _problems(view: RunView) -> Iterator[RenderableType]:
 
 def _reason(key: TableName, why: str, style: str) -> RenderableType:
     title = shown(f"{key[1]}.{key[2]}")
-    why = why.removeprefix(f"{title}: ")
+    why = without_table(why, title)
     return Padding(Text(shown_lines(f"{title}: {why}"), style=style), (0, 0, 0, 2))
 
 

@@ -26,8 +26,8 @@ _SILENT_S = 60.0
 """The age, in seconds, at which capture's state is too old: it writes its state each second, and
 less often while it connects."""
 _SILENT = (
-    "process {} has reported nothing since {}: it is stopped, or hangs\n"
-    "  → kill it; an active run restarts it"
+    "the capture process {} has reported nothing since {}: the process is stopped, or hangs\n"
+    "  → kill this process; an active `pgsluice run` restarts it"
 )
 
 

@@ -222,7 +222,7 @@ class Webhook:
         self._backoff.succeeded()
         if self._is_failing:
             self._is_failing = False
-            logger.info("alerts: the webhook at %s accepts messages again", self._host)
+            logger.info("the webhook at %s accepts alerts again", self._host)
         return True
 
     def _failed(self, why: str) -> bool:
@@ -230,7 +230,7 @@ class Webhook:
         if not self._is_failing:
             self._is_failing = True
             logger.warning(
-                "alerts: the webhook at %s accepts no message: %s\n  → pgsluice keeps trying",
+                "the webhook at %s does not accept alerts: %s\n  → pgsluice keeps trying",
                 self._host,
                 one_line(why),
             )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 
-_TEXT = "remove binary from [source]: in text form every type is exact"
+_TEXT = "remove binary from [source]: the server then sends text, which is exact for every type"
 
 
 def check_binary(facts: SourceFacts) -> Iterator[Finding]:
@@ -26,15 +26,15 @@ def check_binary(facts: SourceFacts) -> Iterator[Finding]:
     for column_type in unsendable:
         yield error(
             "binary",
-            f"{column_type.shown}: {column_type.type_name} inside another type has no binary "
-            "form. The server's stream stops at the first such row, for all tables",
+            f"column {column_type.shown}: type {column_type.type_name} inside another type has no "
+            "binary form. The server stops sending changes of all tables at the first such row",
             _TEXT,
         )
     for column_type in unreadable:
         yield warning(
             "binary",
-            f"{column_type.shown}: the text of {column_type.type_name} cannot be derived from "
-            "its binary form. The first value parks the table",
+            f"column {column_type.shown}: pgsluice cannot convert the binary form of type "
+            f"{column_type.type_name} to text. The first such value parks the table",
             _TEXT,
         )
     if not unsendable and not unreadable:

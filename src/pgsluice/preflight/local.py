@@ -22,21 +22,21 @@ def check_spool(facts: LocalFacts) -> Iterator[Finding]:
     """Whether the spool's folder is writable, durable, large enough, and belongs to this source."""
     spool, other_source = facts.spool, _other_source(facts)
     if spool.problem is not None:
-        way_out = "name another path in [spool]"
+        way_out = "set path in [spool] to another folder"
         if spool.state is not None:
             way_out += ", or correct its storage_options (or the environment's credentials)"
         yield error("spool", f"{spool.path}: {spool.problem}", way_out)
     elif spool.unreadable is not None:
         yield error(
             "spool",
-            f"{spool.path} has a spool that cannot be read: {spool.unreadable}",
-            spool.way_out or "name another path in [spool]",
+            f"pgsluice cannot read the spool in {spool.path}: {spool.unreadable}",
+            spool.way_out or "set path in [spool] to another folder",
         )
     elif other_source is not None:
         yield error(
             "spool",
-            f"{spool.path} is the spool of {other_source}",
-            "name another path in [spool]: a spool belongs to one slot",
+            f"the folder {spool.path} already has the spool of {other_source}",
+            "set path in [spool] to another folder: a spool belongs to one slot",
         )
     else:
         yield _check_disk(facts)
@@ -70,27 +70,31 @@ def _check_disk(facts: LocalFacts) -> Finding:
     if kind in _IN_MEMORY:
         return warning(
             "spool",
-            f"{spool.path} is in memory ({kind}): a restart of the machine loses it, and with "
-            "it the changes that the slot no longer holds",
-            "put it on a disk",
+            f"the spool {spool.path} is in memory ({kind}): a restart of the machine deletes the "
+            "spool, and with it changes that the server no longer has",
+            "set path in [spool] to a folder on a disk",
         )
     if is_remote and not config.spool.shared:
         return warning(
             "spool",
-            f"{spool.path} is on {kind}: its durability depends on another machine",
-            "put it on a local disk, or set shared = true if executors elsewhere need it",
+            f"the spool {spool.path} is on the network file system {kind}: its durability depends "
+            "on another machine",
+            "set path in [spool] to a folder on a local disk; or set shared = true in [spool], if "
+            "executors on other machines need the spool",
         )
     if not master.startswith("local") and not is_remote:
         return warning(
             "spool",
-            f"{spool.path} is on {kind}, but executors of {master} have to see it at the same path",
-            "mount it on all of them, or use a local master",
+            f"the spool {spool.path} is on the local file system {kind}, but the executors of "
+            f"{master} need the spool at the same path",
+            "mount the spool's folder on all executors, or use a local spark.master",
         )
     if spool.free_bytes < (config.spool.max_bytes or _LOW_DISK_BYTES):
         return warning(
             "spool",
-            f"{spool.path} has {free} left: when it is full, the server keeps the WAL instead",
-            "free some space, or set max_bytes",
+            f"the disk of the spool {spool.path} has {free} left: once this disk is full, changes "
+            "stay in the server's WAL",
+            "free disk space, or set max_bytes in [spool]",
         )
     return ok("spool", f"{spool.path} is writable, {free} free")
 
@@ -130,9 +134,9 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
         if target.problem is not None:
             yield error(
                 "target",
-                f"{title}, {target.folder}: {target.problem}",
-                "name another path, or correct the settings that lead there (for an object store "
-                "its credentials, region and endpoint in storage_options or the environment)",
+                f"{title}, target folder {target.folder}: {target.problem}",
+                "set path in the sink to another folder; or, for an object store, correct its "
+                "credentials, region and endpoint in storage_options or the environment",
             )
         else:
             can = "reaches" if "://" in target.folder else "can write to"
@@ -155,7 +159,9 @@ def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
         sentence = too_many_copy_cores(facts.config, subscription)
         if sentence is not None:
             what = f'subscription "{subscription.name}": {sentence}'
-            yield warning("copies", what, 'set it lower, or give Spark more ("spark.master")')
+            yield warning(
+                "copies", what, 'lower copy_cores, or give Spark more cores ("spark.master")'
+            )
 
 
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
@@ -166,7 +172,7 @@ def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
         for title, why in sorted(reasons):
             sentence, _, hint = why.partition("\n  → ")
             if hint:
-                what = f'subscription "{record.name}", {title}: {sentence}'
+                what = f'subscription "{record.name}", target {title}: {sentence}'
                 yield warning("target", what, hint)
 
 
@@ -176,11 +182,11 @@ def check_failing_tables(facts: LocalFacts) -> Iterator[Finding]:
         for table in sorted(record.tables.values(), key=lambda table: table.title):
             if table.error is not None and (table.is_active or table.is_parked):
                 state = "is parked" if table.is_parked else "is not applied"
-                why, _, hint = table.error.partition("\n  → ")
+                reason, _, hint = table.error.partition("\n  → ")
                 yield warning(
                     "table",
-                    f'subscription "{record.name}", {table.title} {state}: {why}',
-                    hint or f"then copy it: {copy_again(table.title)}",
+                    f'subscription "{record.name}", table {table.title} {state}: {reason}',
+                    hint or f"end the cause, then copy the table: {copy_again(table.title)}",
                 )
 
 
@@ -189,8 +195,9 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     if not facts.config.subscriptions:
         yield warning(
             "subscription",
-            "there is none: received changes are not applied anywhere",
-            "add [[subscription]]",
+            "the configuration has no subscription: pgsluice receives changes, but applies them "
+            "nowhere",
+            "add a [[subscription]] with a sink to the configuration",
         )
         return
     java, pyspark, deltalake = (
@@ -204,12 +211,20 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
     elif java is not None:
         yield ok("java", f"{java.version}, {java.program}")
     if pyspark is None:
-        yield error("pyspark", "not installed", 'pip install "pgsluice[spark]"')
+        yield error(
+            "pyspark", "the Python package is not installed", 'pip install "pgsluice[spark]"'
+        )
     elif SparkVersion.parse(pyspark) < OLDEST:
-        yield error("pyspark", f"{pyspark} is too old", f'pip install "pyspark>={OLDEST}"')
+        yield error(
+            "pyspark",
+            f"version {pyspark} is too old: pgsluice needs {OLDEST} or newer",
+            f'pip install "pyspark>={OLDEST}"',
+        )
     else:
         yield ok("pyspark", pyspark)
     if deltalake is None:
-        yield error("deltalake", "not installed", 'pip install "pgsluice[delta]"')
+        yield error(
+            "deltalake", "the Python package is not installed", 'pip install "pgsluice[delta]"'
+        )
     else:
         yield ok("deltalake", deltalake)

@@ -28,7 +28,10 @@ from pgsluice.publication import (
 )
 from pgsluice.sql import SqlRefused
 
-_SENT_LESS = "let the server's publications send it, or remove it from ours"
+_SENT_LESS = (
+    "add the column to the server's publications, or remove it from the configuration's "
+    "publications"
+)
 _VERBS: tuple[Literal["update", "delete"], ...] = ("update", "delete")
 
 
@@ -44,7 +47,7 @@ def check_own_publications(facts: SourceFacts) -> Iterator[Finding]:
         )
         return
     names = ", ".join(publication.name for publication in publications) or "none"
-    yield ok("publications", f"our own: {names}")
+    yield ok("publications", f"the configuration's own publications: {names}")
     for subscription in facts.config.subscriptions:
         yield from _check_subscription(subscription, publications, facts)
 
@@ -59,8 +62,9 @@ def _check_subscription(
     for name in missing:
         yield error(
             subscription.name,
-            f'publication "{name}" does not exist',
-            f"name one of: {existing or '(there is none)'}",
+            f'publication "{name}" does not exist in the configuration',
+            "correct `publications` of the subscription; the publications are: "
+            f"{existing or 'none'}",
         )
     if missing:
         return
@@ -97,15 +101,17 @@ def _check_relation(
     for column, use in _unsent_columns(publisher, relation, table).items():
         yield error(
             subscription.name,
-            f"{title}: {use} the column {column!r}, which the server's publications do not send",
+            f"table {title}: {use} column {column!r}, which the server's publications do not send",
             _SENT_LESS + _about_generated(table, column),
         )
     if _server_filter_conflicts(publisher, relation):
         yield error(
             subscription.name,
-            f"{title}: the server's publications have a row filter, which turns UPDATEs into "
-            "INSERTs and DELETEs, and ours do not publish all three under one filter",
-            "publish its inserts, updates and deletes alike, or remove the server's filter",
+            f"table {title}: the row filter of the server's publications turns UPDATEs into "
+            "INSERTs and DELETEs, but the configuration's publications do not publish all three "
+            "under one filter",
+            "publish inserts, updates and deletes of the table under one filter in the "
+            "configuration, or remove the row filter from the server's publications",
         )
     for verb in _VERBS:
         if verb in publisher.resolution.published and verb in relation.actions:
@@ -115,7 +121,7 @@ def _check_relation(
                 detail = f": {refusal.detail}" if refusal.detail else ""
                 yield warning(
                     subscription.name,
-                    f"{title}: {refusal.message}{detail}",
+                    f"table {title}: {refusal.message}{detail}",
                     f"the first {verb} parks the table: change the publication, or give the table "
                     "a replica identity that fits (ALTER TABLE ... REPLICA IDENTITY USING INDEX; "
                     "FULL has all columns, and allows no column list)",
@@ -126,8 +132,9 @@ def _check_relation(
         if column not in publisher.resolution.published_columns:
             yield error(
                 subscription.name,
-                f"{title}: the key's column {column!r} is not published",
-                "add it to the column list, or choose another key",
+                f"table {title}: no publication sends the key column {column!r}",
+                "add this column to the publication's column list, or choose another `key` in the "
+                "subscription",
             )
 
 
@@ -141,7 +148,7 @@ def _unsent_columns(
         sent = {name for columns in lists for name in columns or ()}
     needs = dict.fromkeys(publisher.filter_columns, "the row filter reads")
     for name in publisher.resolution.published_columns:
-        needs.setdefault(name, "our publications publish")
+        needs.setdefault(name, "the configuration's publications publish")
     has_list = publisher.resolution.columns is not None
     takes_what_is_sent = not has_list and publisher.resolution.generated_columns == "none"
     return {
@@ -182,7 +189,7 @@ def _unsent_tables(
             if member.oid not in reached:
                 yield warning(
                     subscription.name,
-                    f"{member.namespace}.{member.name} is in {publication.name}, but the server's "
-                    "publications do not send it",
-                    "add it to the server's publications",
+                    f"table {member.namespace}.{member.name} is in the configuration's publication "
+                    f"{publication.name}, but no publication of the server sends this table",
+                    "add this table to one of the server's publications",
                 )

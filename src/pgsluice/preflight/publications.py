@@ -12,8 +12,8 @@ from pgsluice.shown import shown
 from pgsluice.sql import quote_identifier
 
 _READ_ONLY = (
-    "sessions of {} may not write (default_transaction_read_only of the role, the database, the "
-    "server or the dsn's options)"
+    "sessions of role {} may not write (default_transaction_read_only of the role, the database, "
+    "the server or the dsn's options)"
 )
 
 
@@ -23,29 +23,30 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
     for name in publications.existing:
         yield ok("publication", f"{name} exists")
     if publications.problem is not None:
-        yield error("publication", publications.problem, "name others in [source] publications")
+        yield error("publication", publications.problem, "set others in [source] publications")
     elif publications.missing:
         yield _missing(facts)
         for name, near in publications.similar.items():
             yield warning(
                 "publication",
-                f"{shown(name)} does not exist, and {shown(near)} does",
-                f"name {shown(near)} in [source] publications, if that is meant; else the first "
-                f"run creates {shown(name)}, for all tables",
+                f"publication {shown(name)} does not exist, but publication {shown(near)} does",
+                f"if you mean {shown(near)}, set it in [source] publications; else the first run "
+                f"creates publication {shown(name)}, for all tables",
             )
     if publications.ours and server.is_read_only:
         yield warning(
             "publication",
-            f"{list_names(publications.ours)}: {_READ_ONLY.format(server.user)}: tables that are "
-            "created later are not added",
+            "pgsluice cannot add later tables to the publications "
+            f"{list_names(publications.ours)}, since {_READ_ONLY.format(server.user)}",
             server.writable_sql,
         )
     if publications.of_others:
         user = quote_identifier(server.user)
         yield warning(
             "publication",
-            f"{list_names(publications.of_others)}: made by pgsluice, but {server.user} does not "
-            "own it: tables that are created later are not added, and drop cannot remove it",
+            f"pgsluice cannot add later tables to the publications "
+            f"{list_names(publications.of_others)}, and `pgsluice drop` cannot remove them: "
+            f"pgsluice created them, but role {server.user} does not own them",
             "\n".join(
                 f"ALTER PUBLICATION {quote_identifier(name)} OWNER TO {user};"
                 for name in publications.of_others
@@ -54,7 +55,8 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
     if publications.left and not publications.missing:
         yield warning(
             "publication",
-            f"tables are not in our publications, and {server.user} may not add them",
+            f"some tables are not in pgsluice's publications, and role {server.user} may not add "
+            "them",
             "\n".join(f"{statement};" for statement in publications.left),
         )
 
@@ -65,30 +67,31 @@ def _missing(facts: SourceFacts) -> Finding:
     if server.is_standby:
         return error(
             "publication",
-            f"{missing} does not exist, and the server is a standby",
-            f"-- on its primary:\n{publications.statements}",
+            f"publication {missing} does not exist, and the server is a standby, which cannot "
+            "create it",
+            f"-- run on the primary:\n{publications.statements}",
         )
     if publications.foreign_tables:
         return error(
             "publication",
-            f"{missing} does not exist, and only a table's owner may publish it: "
-            f"{list_names(publications.foreign_tables)}",
-            f"-- as a superuser, or as the tables' owner:\n{publications.statements}",
+            f"publication {missing} does not exist, and only their owners may publish these "
+            f"tables: {list_names(publications.foreign_tables)}",
+            f"-- run as a superuser, or as the owner of the tables:\n{publications.statements}",
         )
     if not server.may_create:
         database, user = quote_identifier(server.database), quote_identifier(server.user)
         return error(
             "publication",
-            f"{missing} does not exist, and {server.user} may not create it",
+            f"publication {missing} does not exist, and role {server.user} may not create it",
             f"GRANT CREATE ON DATABASE {database} TO {user};",
         )
     if server.is_read_only:
         return error(
             "publication",
-            f"{missing} does not exist, and {_READ_ONLY.format(server.user)}",
+            f"publication {missing} does not exist, and {_READ_ONLY.format(server.user)}",
             server.writable_sql,
         )
-    return ok("publication", f"{missing} does not exist yet: the first run creates it")
+    return ok("publication", f"publication {missing} does not exist yet: the first run creates it")
 
 
 def check_column_lists(facts: SourceFacts) -> Iterator[Finding]:
@@ -113,23 +116,26 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
         )
         yield warning(
             "generated columns",
-            f"{title}: {names} will not be at the target: the server does not send "
-            f"{'it' if len(unsent) == 1 else 'them'}",
+            f"table {title}: the target will lack the generated column(s) {names}, which the "
+            "server does not send",
             _send_generated(facts, relation)
             if can_be_sent
-            else "compute what is needed from the other columns",
+            else "compute their values from the other columns, if you need them",
         )
 
 
 def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
     """The statement with which a table's publications send its stored generated columns."""
     if not facts.publications.existing:
-        return "if you want them: `pgsluice check CONFIG` after the first run prints the statement"
+        return (
+            "to receive these columns, run `pgsluice check CONFIG` after the first run, which "
+            "prints the statement"
+        )
     statements = [
         f"ALTER PUBLICATION {quote_identifier(name)} SET (publish_generated_columns = stored);"
         for name in sorted({by.publication for by in relation.by if by.columns is None})
     ]
-    return "\n".join(["if you want them:", *statements])
+    return "\n".join(["to receive these columns:", *statements])
 
 
 def check_messages(facts: SourceFacts) -> Iterator[Finding]:
@@ -138,7 +144,9 @@ def check_messages(facts: SourceFacts) -> Iterator[Finding]:
     if source.messages and source.streaming not in (None, "off"):
         yield warning(
             "messages",
-            f'streaming = "{source.streaming}": pgsluice keeps messages of a rolled back savepoint '
-            "in a streamed transaction, since the server does not mark them",
-            'streaming = "off", unless no savepoint around a message is ever rolled back',
+            f'with streaming = "{source.streaming}", pgsluice also keeps logical messages of '
+            "savepoints that were rolled back: in a streamed transaction the server does not mark "
+            "these messages",
+            'set streaming = "off" in [source], unless your application never rolls back a '
+            "savepoint with a message",
         )

@@ -25,9 +25,9 @@ def check_connection(facts: SourceFacts) -> Iterator[Finding]:
     if facts.is_behind_pooler:
         yield warning(
             "connection",
-            "something between this machine and the server, such as a connection pooler, "
-            "answers for the server",
-            "connect to the server directly: replication needs its own connection",
+            "pgsluice is not connected to the server itself, but to a program in between, such as "
+            "a connection pooler",
+            "set dsn in [source] to the server itself: replication needs a direct connection",
         )
 
 
@@ -43,7 +43,8 @@ def check_wal_level(facts: SourceFacts) -> Iterator[Finding]:
     else:
         yield error(
             "wal_level",
-            f"{facts.server.wal_level}: logical replication needs logical",
+            f"the server's wal_level is {facts.server.wal_level}, but logical replication needs "
+            "wal_level = logical",
             "ALTER SYSTEM SET wal_level = logical;  -- then restart the server",
         )
 
@@ -53,9 +54,9 @@ def check_standbys(facts: SourceFacts) -> Iterator[Finding]:
     if facts.is_awaited:
         yield warning(
             "synchronous_standby_names",
-            "the server takes pgsluice for a synchronous standby: commits wait for it, and rows of "
-            "a partition that is made in a transaction that waits may be missing",
-            "name the standbys by their application_name in synchronous_standby_names, not '*'",
+            "the server treats pgsluice as a synchronous standby: commits wait for pgsluice, and "
+            "the target may lack rows of a partition that such a waiting transaction creates",
+            "set synchronous_standby_names to the application_name of each standby, not to '*'",
         )
 
 
@@ -77,8 +78,10 @@ def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Fi
         return ok(setting, f"{limit}, {free} of them free")
     sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"
     if free == needed:
-        return warning(setting, f"{limit}: copying a table again needs one more {noun}", sql)
-    return error(setting, f"all {limit} are in use, and a {noun} is needed", sql)
+        what = f"the server's {setting} is {limit}, and copying a table again needs one more {noun}"
+        return warning(setting, what, sql)
+    what = f"all {limit} of the server's {setting} are in use, and pgsluice needs one more {noun}"
+    return error(setting, what, sql)
 
 
 def check_connections(facts: SourceFacts) -> Iterator[Finding]:
@@ -93,9 +96,9 @@ def check_connections(facts: SourceFacts) -> Iterator[Finding]:
             before, _, after = limit.raise_by.rpartition("{}")
             yield warning(
                 "connections",
-                f"{limit.name} allows {limit.limit}, {limit.used} of them in use: a run has up to "
-                f"{needed}, most of them while it copies tables",
-                f"set copy_workers lower, or {before}{limit.used + needed}{after}",
+                f"{limit.name} allows {limit.limit} connections, and {limit.used} of them are in "
+                f"use: `pgsluice run` opens up to {needed}, most of them while it copies tables",
+                f"lower copy_workers, or {before}{limit.used + needed}{after}",
             )
 
 
@@ -104,30 +107,33 @@ def check_limits(facts: SourceFacts) -> Iterator[Finding]:
     if 0 < facts.wal_sender_timeout_ms < _SHORT_TIMEOUT_MS:
         yield warning(
             "wal_sender_timeout",
-            f"{facts.wal_sender_timeout_ms} ms: a short pause of pgsluice ends the connection",
+            f"the server's wal_sender_timeout is {facts.wal_sender_timeout_ms} ms: the server ends "
+            "the connection after a short pause of pgsluice",
             "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();",
         )
     limit = facts.server.max_slot_wal_keep_bytes
     if facts.server.version_num >= 130000 and limit is None:
         yield warning(
             "max_slot_wal_keep_size",
-            "no limit: while pgsluice is down, its slot keeps WAL until the server's disk is full",
+            "the server has no limit for the WAL of a slot: while pgsluice is down, its slot keeps "
+            "WAL until the server's disk is full",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
             "  -- as much as the disk can spare",
         )
     elif limit is not None and limit < _LOW_WAL_BYTES:
         yield warning(
             "max_slot_wal_keep_size",
-            f"{format_bytes(limit)}: the slot may be lost after a short stop of pgsluice",
-            "raise it to as much as the disk can spare",
+            f"the server keeps at most {format_bytes(limit)} of WAL for a slot: after a short stop "
+            "of pgsluice, the slot may be lost",
+            "raise max_slot_wal_keep_size to as much as the server's disk can spare",
         )
     idle_s = facts.server.idle_slot_timeout_s
     if idle_s is not None and idle_s < _SHORT_IDLE_S:
         yield warning(
             "idle_replication_slot_timeout",
-            f"{format_seconds(idle_s)}: the slot is lost after a longer stop of pgsluice, and all "
-            "tables need a new copy",
-            "raise it to several days, or 0 for no limit",
+            f"the server drops a slot that nobody uses for {format_seconds(idle_s)}: after a "
+            "longer stop of pgsluice, all tables need a new copy",
+            "raise idle_replication_slot_timeout to several days, or set it to 0 for no limit",
         )
 
 
@@ -146,15 +152,15 @@ def check_role(facts: SourceFacts) -> Iterator[Finding]:
     if not facts.server.has_replication:
         yield error(
             "role",
-            f"{user} may not replicate",
+            f"role {user} does not have the REPLICATION attribute",
             f"ALTER ROLE {quote_identifier(user)} REPLICATION;",
         )
     elif problem is not None:
         yield error(
             "role",
-            f"a replication connection was refused: {problem}",
-            f"add a line for {user} and this address to pg_hba.conf, and connect to the server "
-            "directly if a connection pooler is in between",
+            f"the server refused a replication connection: {problem}",
+            f"add a line for role {user} and the address of this machine to pg_hba.conf; if a "
+            "connection pooler is in between, set dsn in [source] to the server itself",
         )
     else:
         yield ok("role", f"{user} may replicate")

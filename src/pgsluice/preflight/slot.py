@@ -14,7 +14,7 @@ from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import SourceFacts, SpoolFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 
-_OTHER_SLOT = "name another slot in [source]"
+_OTHER_SLOT = "choose another slot name in [source]"
 
 
 def check_slot(facts: SourceFacts) -> Iterator[Finding]:
@@ -25,11 +25,12 @@ def check_slot(facts: SourceFacts) -> Iterator[Finding]:
     elif frontier is not None:
         finding = error(
             "slot",
-            f"it is gone, and the spool ends at {frontier}: changes since then are lost",
+            f"the slot no longer exists, but the spool ends at {frontier}: the changes after that "
+            "position are lost",
             COPY_ALL_AGAIN,
         )
     else:
-        finding = ok("slot", "it does not exist yet: the first run creates it")
+        finding = ok("slot", "the slot does not exist yet: the first run creates it")
     yield finding
 
 
@@ -49,15 +50,15 @@ def _unusable(facts: SourceFacts, slot: SlotInfo) -> Finding | None:
 
 
 def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
-    held = f"{slot.name} holds {format_bytes(slot.retained_bytes)} of WAL"
+    held = f"slot {slot.name} holds {format_bytes(slot.retained_bytes)} of WAL"
     if slot.wal_status == "unreserved":
         return warning(
             "slot",
-            f"{held}: more than max_slot_wal_keep_size allows, so the server may remove it soon",
-            "pgsluice run CONFIG receives it, if that happens soon enough",
+            f"{held}, more than max_slot_wal_keep_size allows: the server may remove this WAL soon",
+            "start `pgsluice run CONFIG` at once, so that it receives the changes before that",
         )
     if slot.active_pid is not None and (spool.frontier is not None or spool.unreadable):
-        return ok("slot", f"{held}, in use by process {slot.active_pid}")
+        return ok("slot", f"{held}, in use by the server's process {slot.active_pid}")
     if spool.unreadable is not None:  # which is an error of its own
         return ok("slot", held)
     if spool.frontier is None:
@@ -65,15 +66,16 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
         if slot.active_pid is not None:
             return warning(
                 "slot",
-                f"{slot.name} is in use by process {slot.active_pid}, and this spool has never "
-                "used it: it is another pgsluice's",
+                f"slot {slot.name} is in use by the server's process {slot.active_pid}, but this "
+                "spool has never used the slot: another pgsluice uses it",
                 f"{_OTHER_SLOT}: {setting}",
             )
         return warning(
             "slot",
-            f"{slot.name} exists, but this spool has never used it: maybe another program does",
+            f"slot {slot.name} exists, but this spool has never used it: another program may use "
+            "it",
             f"{_OTHER_SLOT}: {setting}\n"
-            f"or drop it: SELECT pg_drop_replication_slot('{slot.name}');",
+            f"or drop the slot: SELECT pg_drop_replication_slot('{slot.name}');",
         )
     return ok("slot", held)
 

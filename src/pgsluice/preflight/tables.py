@@ -16,13 +16,17 @@ from pgsluice.shown import shown
 from pgsluice.sql import quote_identifier
 
 _SHOWN_TABLES = 5
-_RENAME = "rename one of them at the source"
+_RENAME = "rename one of them in PostgreSQL"
 
 
 def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
     """Whether a copy can read every table."""
     if not facts.tables:
-        yield warning("tables", "no table is published", "add one to the publication")
+        yield warning(
+            "tables",
+            "the publications in [source] have no table",
+            "add tables to one of these publications",
+        )
         return
     unreadable = [table for table in facts.rights if not table.may_read]
     if not unreadable:
@@ -32,7 +36,7 @@ def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
         return
     yield error(
         "privileges",
-        f"{facts.server.user} cannot read tables that have to be copied: "
+        f"role {facts.server.user} cannot read these tables, so pgsluice cannot copy them: "
         f"{_list_rights(unreadable)}",
         "\n".join(grants(replace(table, sees_all_rows=True) for table in unreadable)),
     )
@@ -44,8 +48,8 @@ def check_row_security(facts: SourceFacts) -> Iterator[Finding]:
     if hidden:
         yield error(
             "row level security",
-            f"it hides rows from {facts.server.user}, so these tables cannot be copied: "
-            f"{_list_rights(hidden)}",
+            f"row level security hides rows from role {facts.server.user}, so pgsluice cannot copy "
+            f"these tables: {_list_rights(hidden)}",
             "\n".join(
                 grants(replace(table, may_use_schema=True, may_select=True) for table in hidden)
             ),
@@ -59,15 +63,17 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
         if table.sends_updates:
             yield error(
                 "replica identity",
-                f"{table.shown} has none and its updates are published: "
-                "the server refuses the application's updates and deletes",
-                f"ALTER TABLE {table.sql_name} REPLICA IDENTITY FULL;  -- or give it a primary key",
+                f"table {table.shown} has no replica identity, but its updates are published: the "
+                "server refuses the application's updates and deletes of this table",
+                f"ALTER TABLE {table.sql_name} REPLICA IDENTITY FULL;  -- or give the table a "
+                "primary key",
             )
     insert_only = [table for table in without if not table.sends_updates]
     if insert_only:
         yield warning(
             "replica identity",
-            f"only inserts of these tables are sent: {_list_tables(insert_only)}",
+            "the server sends only the inserts of these tables, which have no replica identity: "
+            f"{_list_tables(insert_only)}",
             "\n".join(_ways_to_an_identity(insert_only)),
         )
     keyless = [
@@ -78,8 +84,9 @@ def check_replica_identity(facts: SourceFacts) -> Iterator[Finding]:
     if keyless:
         yield warning(
             "replica identity",
-            "FULL without a key, in mode history or with deleted_column: the first update or "
-            f"delete parks these tables: {_list_tables(keyless)}",
+            "these tables have REPLICA IDENTITY FULL, but no key: in mode history or with "
+            "deleted_column, the first update or delete parks the table: "
+            f"{_list_tables(keyless)}",
             "\n".join(_ways_to_a_key(keyless)),
         )
 
@@ -88,21 +95,22 @@ def check_keys(facts: SourceFacts) -> Iterator[Finding]:
     """Whether configured keys are proved to be unique."""
     for key in facts.keys:
         what = (
-            f'"{key.subscription}": {shown(f"{key.schema}.{key.name}")} ({", ".join(key.columns)})'
+            f'subscription "{key.subscription}": the key ({", ".join(key.columns)}) of table '
+            f"{shown(f'{key.schema}.{key.name}')}"
         )
         if key.index is not None:
             yield ok("key", f"{what} is unique by index {shown(key.index)}")
         elif key.is_shared:
             yield error(
                 "key",
-                f"{what} is not unique: the statistics of the table show a value that several rows"
-                " have; its copy is refused",
-                "name columns that identify each row in `key`",
+                f"{what} is not unique: the server's statistics show a value that several rows "
+                "have, so pgsluice refuses to copy the table",
+                "set `key` in the subscription to columns that identify each row",
             )
         else:
             yield warning(
                 "key",
-                f"{what} is not proved to be unique: if two rows share a key, the copy or the merge"
+                f"{what} has no unique index: if two rows have the same key, the copy or the merge"
                 " that finds them parks the table",
                 "\n".join(_unique_statements(key)),
             )
@@ -115,7 +123,7 @@ def _unique_statements(key: ConfiguredKey) -> Iterator[str]:
     not_null = ", ".join(f"ALTER {column} SET NOT NULL" for column in columns)
     if key.lacking:
         names = json.dumps([*key.columns, *key.lacking])
-        yield f"name the partition columns in `key`, too: {names}; then"
+        yield f"add the partition columns to `key` in the subscription: {names}; then"
     yield f"ALTER TABLE {table} {not_null};"
     yield f"CREATE UNIQUE INDEX ON {table} ({', '.join(columns)});"
 
@@ -136,7 +144,7 @@ def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
 
 def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
     """Ways to have updates and deletes of tables sent."""
-    yield "for tables whose updates and deletes you want:"
+    yield "to receive the updates and deletes of a table:"
     for table in tables[:_SHOWN_TABLES]:
         if table.unique_index:
             index = quote_identifier(table.unique_index)
@@ -170,8 +178,8 @@ def check_column_names(facts: SourceFacts) -> Iterator[Finding]:
         if table.same_names:
             yield error(
                 "column names",
-                f"{table.shown}: {', '.join(table.same_names)} differ only in case, "
-                "which columns of a lake's table must not",
+                f"table {table.shown}: the columns {', '.join(table.same_names)} differ only in "
+                "upper and lower case, which Delta and Spark do not distinguish",
                 _RENAME,
             )
 
@@ -185,8 +193,8 @@ def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
         if other is not table:
             yield warning(
                 "table names",
-                f"{other.shown} and {table.shown} differ only in case: "
-                "on some file systems they share one folder",
+                f"the names of the tables {other.shown} and {table.shown} differ only in upper and "
+                "lower case: on some file systems both tables would share one folder",
                 _RENAME,
             )
 

@@ -10,8 +10,9 @@ from pgsluice.errors import ProtocolError, SourceUnreachable
 def no_answer(doing: str, silence_s: float) -> SourceUnreachable:
     """The error if the server keeps the connection open but does not answer."""
     return SourceUnreachable(
-        f"{doing}: the server did not answer in {silence_s:g} s",
-        hint="is it stopped, or is there a proxy between pgsluice and the server that has lost it?",
+        f"{doing}: the server did not answer within {silence_s:g} s",
+        hint="check that the server runs, and that a proxy between pgsluice and the server has not "
+        "lost its connection to the server",
     )
 
 

@@ -64,7 +64,7 @@ def _called(command: str) -> str:
     except subprocess.TimeoutExpired:
         raise _failed(f"did not end within {_TIMEOUT_S:g} s") from None
     except OSError as error:
-        raise _failed(f"cannot be started: {error.strerror}") from None
+        raise _failed(f"did not start: {error.strerror}") from None
     if done.returncode != 0:
         raise _failed(f"ended with exit code {done.returncode}")
     password = done.stdout.decode(errors="replace").partition("\n")[0].rstrip("\r")
@@ -73,9 +73,9 @@ def _called(command: str) -> str:
     return password
 
 
-def _failed(how: str) -> SourceUnreachable:
+def _failed(failure: str) -> SourceUnreachable:
     return SourceUnreachable(
-        f'"password_command" {how}',
-        hint="call it as the user of pgsluice; its output is not logged, since it may have the "
-        "password",
+        f"the program of password_command in [source] {failure}",
+        hint="test the program as the user who runs pgsluice; pgsluice does not log its output, "
+        "which may have the password",
     )

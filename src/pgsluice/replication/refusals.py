@@ -107,8 +107,8 @@ def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceE
         what = f"the server refuses the connection for now: {message}"
         return SourceUnreachable(what, hint=_hint(message))
     return SourceUnreachable(
-        f"the server cannot be reached: {message}",
-        hint="check that it runs and that host and port in the dsn are right",
+        f"pgsluice cannot reach the server: {message}",
+        hint="check that the server runs, and that the host and the port in the dsn are right",
     )
 
 

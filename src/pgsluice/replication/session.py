@@ -154,8 +154,8 @@ def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: 
     except psycopg.ProgrammingError:
         # libpq's message may quote the dsn, and with it a password: leave it out.
         raise ConfigError(
-            "the source's dsn is not a connection string",
-            hint="write it as postgresql://user@host:5432/database or host=… dbname=…",
+            "the option dsn of the source is not a valid connection string",
+            hint="write the dsn as postgresql://user@host:5432/database or host=… dbname=…",
         ) from None
     connection = _connect(conninfo) if command is None else _connect_with(conninfo, command)
     if connection.info.server_version < OLDEST_SERVER:

@@ -110,11 +110,12 @@ def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
 
 def refuse_waiting(name: str, doing: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
     """The error if the creation of a slot did not finish in time."""
-    listed = "; ".join(blockers) or "none is open any more"
+    transactions = "; ".join(blockers) or "none is open any more"
     return SourceRefused(
         f"{doing} did not end within {timeout_s:g} s: the server waits for the end of every "
-        f"open writing transaction: {listed}",
-        hint="end them (commit, or pg_terminate_backend(pid), ROLLBACK PREPARED), and try again",
+        f"open writing transaction: {transactions}",
+        hint="end these transactions (COMMIT, ROLLBACK PREPARED, or SELECT "
+        "pg_terminate_backend(pid)), and start pgsluice again",
         slot=name,
         blockers=tuple(blockers),
     )

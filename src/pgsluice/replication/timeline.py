@@ -54,14 +54,15 @@ def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
             raise _unreadable(timeline, number, f"{switch.lsn} is before {before.lsn}")
         switches.append(switch)
     if not switches:
-        raise _unreadable(timeline, 1, "it names no timeline")
+        raise _unreadable(timeline, 1, "the history names no timeline")
     return tuple(switches)
 
 
-def _unreadable(timeline: int, line: int, why: str) -> ProtocolError:
+def _unreadable(timeline: int, line: int, reason: str) -> ProtocolError:
     return ProtocolError(
-        f"the history of timeline {timeline} cannot be read, line {line}: {why}",
-        hint=f"look at {timeline:08X}.history in the server's pg_wal",
+        f"pgsluice cannot read line {line} of the server's history of timeline {timeline}: "
+        f"{reason}",
+        hint=f"check the file {timeline:08X}.history in the server's folder pg_wal",
         timeline=timeline,
         line=line,
     )

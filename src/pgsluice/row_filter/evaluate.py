@@ -174,10 +174,10 @@ class FilterEvaluator:
 def _error(error: SqlError, row: int) -> EvaluationError:
     message = f"the row filter failed: {error.message}"
     if isinstance(error, CannotKnow):
-        message = f"the row filter cannot be computed for a row: {error.message}"
+        message = f"pgsluice cannot compute the row filter for a row: {error.message}"
     return EvaluationError(
         message,
-        hint="change the filter, or the row at the source, and copy the table again",
+        hint="change the row filter, or the row in PostgreSQL, and copy the table again",
         condition=error.condition,
         message=error.message,
         row=row,

@@ -357,7 +357,9 @@ def _partitions_to_replace(look: Look) -> ReplacePartitions | None:
         came -= {*look.came_empty}
     rows = rows_to_replace(look, gone)
     is_sure = are_bounds_known(look, anew)
-    return ReplacePartitions(frozenset(came), rows, "" if is_sure else f"{look.table} {_ANEW}")
+    return ReplacePartitions(
+        frozenset(came), rows, "" if is_sure else f"table {look.table} {_ANEW}"
+    )
 
 
 def reconcile_source(look: Look) -> SourceVerdict:
@@ -366,12 +368,12 @@ def reconcile_source(look: Look) -> SourceVerdict:
         return replaced
     for applies, matter in RULES:
         if applies(look):
-            return CopyAgain(f"{look.table} {matter}")
+            return CopyAgain(f"table {look.table} {matter}")
     added = {
         name: next(iter(_values_of_older_rows(look, name)), None) for name in _new_columns(look)
     }
     for applies, matter in SUSPICIONS:
         if applies(look):
-            why = f"{look.table} {matter}"
+            why = f"table {look.table} {matter}"
             return CopyAgain(f"{why}, and has new columns") if added else Verify(why)
     return ColumnsAdded(added) if added else Same()

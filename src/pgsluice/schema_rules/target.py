@@ -79,7 +79,9 @@ def reconcile_column(
     if target is None:
         if known is None or name in known.types or name in known.added:
             return AddColumns((now,))
-        return LookFirst(f"column {name!r} of {table} arrived before a catalog refresh found it")
+        return LookFirst(
+            f"column {name!r} of table {table} arrived before a catalog refresh found it"
+        )
     if holds(target.type, now.type):
         return Same()
     if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
@@ -88,8 +90,8 @@ def reconcile_column(
     if is_dropped or (known is not None and known.is_gone(name)):
         return LeaveOut()
     return LookFirst(
-        f"column {name!r} of {table} changed its type: the target has {target.type}, the source "
-        f"now {now.type}"
+        f"column {name!r} of table {table} changed its type: it is {target.type} in the target, "
+        f"but {now.type} in the source"
     )
 
 
@@ -111,18 +113,18 @@ def reconcile_target(
             if not holds(have, want):
                 return _park(
                     table,
-                    f"column {name!r} of {table} changed its type: the target has {have}, the "
-                    f"source now {want}",
+                    f"column {name!r} of table {table} changed its type: it is {have} in the "
+                    f"target, but {want} in the source",
                     name,
                 )
         elif name in key:
-            why = f"key column {name!r} of {table} is missing in part of the stream"
+            why = f"the key column {name!r} of table {table} is missing in some changes"
             return Park(why, copied_again(table), name, ParkReason.KEY)
     added = tuple(field for field in now if field.name not in known)
     for field in added:
         if field.name in key:
             return _park(
-                table, f"key column {field.name!r} of {table} is not at the target", field.name
+                table, f"the target of table {table} lacks key column {field.name!r}", field.name
             )
     return AddColumns(added) if added else Same()
 
@@ -132,14 +134,16 @@ def reconcile_name(table: str, now: str) -> Same | LookFirst:
     ``schema.table``."""
     if table == now:
         return Same()
-    return LookFirst(f"{table} is called {now} now")
+    return LookFirst(f"table {table} is now called {now}")
 
 
 def reconcile_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> Same | LookFirst:
     """Whether rows with one key can be applied to a target with another key; None: any key."""
     if before is None or set(before) == set(now):
         return Same()
-    return LookFirst(f"{table}: its key changed from ({', '.join(before)}) to ({', '.join(now)})")
+    return LookFirst(
+        f"the key of table {table} changed from ({', '.join(before)}) to ({', '.join(now)})"
+    )
 
 
 def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> Same | CopyAgain:
@@ -147,7 +151,8 @@ def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> 
     loose = [name for name in key if name in target.names and target.field(name).nullable]
     if loose:
         return CopyAgain(
-            f"key column {', '.join(map(repr, loose))} of the target of {table} allows NULL"
+            f"the target of table {table} allows NULL in the key column "
+            f"{', '.join(map(repr, loose))}"
         )
     return Same()
 
@@ -165,7 +170,7 @@ def reconcile_filter_column(
     """
     if planned_oid == type_oid:
         return Same()
-    why = f"{table}: the column {column!r} of the row filter changed its type"
+    why = f"column {column!r} of table {table}, which the row filter reads, changed its type"
     return _park(table, why, column)
 
 

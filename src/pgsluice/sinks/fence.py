@@ -147,8 +147,9 @@ class TableWriter:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
             raise PgsluiceError(
-                f"{self._table.title}: the target got another commit during the copy",
-                hint="take the copy again",
+                f"table {self._table.title}: another writer committed to the target table during "
+                "the copy",
+                hint="pgsluice retries the copy",
             ) from None
 
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
@@ -274,8 +275,8 @@ class TableWriter:
         if loaded:
             if len(staged) > 1:
                 raise PgsluiceError(
-                    f"{self._table.title} was copied by {len(staged)} tasks, and its sink "
-                    "cannot stage",
+                    f"table {self._table.title} was copied by {len(staged)} tasks, but this sink "
+                    "cannot stage the rows of several tasks",
                     hint="copy the table in one task",
                 )
             return loaded[0]
@@ -373,8 +374,9 @@ class TableWriter:
             version = self.version()
             if any(part.version != version for part in staged):
                 raise PgsluiceError(
-                    f"{self._table.title}: the target got another commit while changes were staged",
-                    hint="try again",
+                    f"table {self._table.title}: another writer committed to the target table "
+                    "while pgsluice staged changes",
+                    hint="pgsluice retries the changes",
                 )
             return self._opened.write(lambda handle: handle.commit_changes(staged, position))
 
@@ -384,9 +386,9 @@ class TableWriter:
         """The changes, if the table has all of their columns."""
         if lacking := self._columns_to_add(changes):
             raise PgsluiceError(
-                f"the target of {self._table.title} lacks the column {lacking[0].name!r} of staged "
-                "changes",
-                hint="try again",
+                f"the target of table {self._table.title} lacks the column {lacking[0].name!r} of "
+                "the staged changes",
+                hint="pgsluice retries the changes",
             )
         return changes
 
@@ -421,8 +423,9 @@ class TableWriter:
                 # By a compaction of others, or by another attempt of this very task.
                 time.sleep(random.uniform(0, 0.02 * 2**number))  # noqa: S311 - parts rivals
         raise PgsluiceError(
-            f"{ATTEMPTS} times in a row another commit came before ours in {self._table.title}",
-            hint="let other writers of this table pause",
+            f"table {self._table.title}: {ATTEMPTS} times in a row another writer committed to "
+            "the target table before pgsluice could commit",
+            hint="pause the other programs that write to the target table",
         )
 
     def _skipped(self, marker: CommitMarker) -> Applied:

@@ -100,9 +100,9 @@ class HistoryWriter(TableWriter):
             reached = self._opened.handle.marker()
             if reached is not None and (reached.position or 0) > position:
                 raise PgsluiceError(
-                    f"the history of {self._table.title} is at {reached.position}, past the copy "
-                    f"at {position}",
-                    hint="take the copy again",
+                    f"the history of table {self._table.title} has changes up to "
+                    f"{reached.position} already, past the copy at {position}",
+                    hint="pgsluice retries the copy",
                 )
             return self._opened.write(
                 lambda handle: self._history_handle(handle).load_versions(schema, staged, position)
@@ -131,8 +131,9 @@ class HistoryWriter(TableWriter):
         had_key = {field.name for field in self._columns.without(existing) if not field.nullable}
         if had_key != {*self._table.key}:
             raise TableError(
-                f"{title}: its history at {handle.location} has the key "
-                f"({', '.join(sorted(had_key))}), and not ({', '.join(self._table.key)})",
+                f"the history of table {title} at {handle.location} has the key "
+                f"({', '.join(sorted(had_key))}), but the table now has the key "
+                f"({', '.join(self._table.key)})",
                 hint=another_target(title),
                 table=title,
                 reason=ParkReason.KEY,
@@ -144,9 +145,9 @@ class HistoryWriter(TableWriter):
     def _history_handle(self, handle: TableHandle) -> HistoryHandle:
         if not isinstance(handle, HistoryHandle):
             raise TableError(
-                f"{self._table.title}: the target cannot be a history",
-                hint="take the table's own rules (constraints, a change data feed …) away, or "
-                'choose mode = "current"',
+                f"the target of table {self._table.title} does not support a history",
+                hint="remove constraints, the change data feed and other rules from the target "
+                'table, or set mode = "current" in the subscription',
                 table=self._table.title,
             )
         return handle
@@ -162,9 +163,9 @@ def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
     columns.refuse_names(table.schema.names, table.title)
     if not table.key or not table.is_key_proved:
         raise TableError(
-            f"{table.title}: a history needs a key that a unique index proves",
-            hint="give the table a primary key, or choose another mode; then copy the table: "
-            + copy_again(table.title),
+            f"table {table.title} has no key with a unique index, which a history needs",
+            hint="give the table a primary key, or set another mode in the subscription; then copy "
+            "the table: " + copy_again(table.title),
             table=table.title,
             reason=ParkReason.KEY,
         )

@@ -33,8 +33,8 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
         other = names.setdefault(field.name.casefold(), field.name)
         if other != field.name:
             raise TableError(
-                f"column {field.name!r} of {title} differs from {other!r} in its target at "
-                f"{location} only by upper and lower case",
+                f"column {field.name!r} of table {title} differs from column {other!r} of the "
+                f"target at {location} only by upper and lower case",
                 hint=another_target(title),
                 table=title,
                 column=field.name,
@@ -45,8 +45,8 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
             continue
         if not _is_wider(field.type, have.type):
             raise TableError(
-                f"column {field.name!r} of {title} is {field.type} now: its target at "
-                f"{location} has {have.type}",
+                f"column {field.name!r} of table {title} now has the type {field.type}, but the "
+                f"type {have.type} in the target at {location}",
                 hint=another_target(title),
                 table=title,
                 column=field.name,
@@ -58,7 +58,10 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
 
 def another_target(title: str) -> str:
     """A hint: begin another target."""
-    return f"move the target away, which keeps its rows, and begin another one: {copy_again(title)}"
+    return (
+        "move the target's folder away, which keeps the rows, then copy the table to a new target: "
+        f"{copy_again(title)}"
+    )
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:

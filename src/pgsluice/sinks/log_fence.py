@@ -161,8 +161,8 @@ class LogWriter(TableWriter):
         handle, title = self._opened.handle, self._table.title
         if not handle.can_append():
             raise TableError(
-                f"{title}: targets of this sink cannot be change logs",
-                hint='choose mode = "current", or another sink',
+                f"the sink of table {title} does not support change logs",
+                hint='set mode = "current" in the subscription, or use another sink',
                 table=title,
             )
         now = handle.target_types(wanted)

@@ -110,9 +110,9 @@ class MarkingWriter(TableWriter):
         title = self._table.title
         if not self._opened.handle.can_keep_deleted():
             raise TableError(
-                f"{title}: the target cannot keep deleted rows",
-                hint="take the table's own rules (constraints, a change data feed …) away, or "
-                "remove deleted_column",
+                f"the target of table {title} does not support deleted_column",
+                hint="remove constraints, the change data feed and other rules from the target "
+                "table, or remove deleted_column from the subscription",
                 table=title,
             )
 
@@ -127,8 +127,9 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
     title, names = table.title, {name.casefold() for name in table.schema.names}
     if column.casefold() in names:
         raise TableError(
-            f"{title}: the table has the column {column!r}, which deleted_column names",
-            hint=f"choose another deleted_column; then copy the table: {copy_again(title)}",
+            f"table {title} already has the column {column!r}, which deleted_column names",
+            hint="set deleted_column in the subscription to another name; then copy the table: "
+            f"{copy_again(title)}",
             table=title,
             column=column,
             reason=ParkReason.COLUMNS,
@@ -140,9 +141,9 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
 def deletes_not_kept(title: str) -> TableError:
     """Why deleted rows of a table cannot be kept."""
     return TableError(
-        f"{title}: deleted rows can be kept only by a key that a unique index proves",
-        hint="give the table a primary key, or remove deleted_column; then copy the table: "
-        + copy_again(title),
+        f"table {title} has no key with a unique index, which deleted_column needs",
+        hint="give the table a primary key, or remove deleted_column from the subscription; then "
+        "copy the table: " + copy_again(title),
         table=title,
         reason=ParkReason.KEY,
     )

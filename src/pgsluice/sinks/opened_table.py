@@ -61,9 +61,9 @@ class OpenedTable:
         if changes.whole_rows is not None and not self.handle.can_change_whole_rows():
             title = self._table.title
             raise TableError(
-                f"{title} has no key, and its target cannot find rows by all of their values",
-                hint="give the table a primary key; or take the target's own rules (constraints, a "
-                f"change data feed …) away, then copy the table: {copy_again(title)}",
+                f"table {title} has no key, and its target does not support tables without a key",
+                hint="give the table a primary key; or remove constraints, the change data feed "
+                f"and other rules from the target table, then copy the table: {copy_again(title)}",
                 table=title,
                 reason=ParkReason.KEY,
             )
@@ -132,8 +132,9 @@ class OpenedTable:
         is_another_copy = marker is not None and marker.copy_number != self._identity.copy_number
         if marker != self._start or is_another_copy:
             raise PgsluiceError(
-                f"{self._table.title}: another attempt has written to the target meanwhile",
-                hint="try again",
+                f"table {self._table.title}: another attempt has written to the target table in "
+                "the meantime",
+                hint="pgsluice retries the changes",
             )
 
     def marker_before_copy(self) -> CommitMarker | None:
@@ -168,19 +169,21 @@ class OpenedTable:
         title = self._table.title
         if marker is None:
             raise TableError(
-                f"there is a table at {handle.location} that pgsluice did not make",
-                hint="choose another path for the sink; or move the table away and copy again: "
-                + copy_again(title),
+                f"{handle.location} already has a table that pgsluice did not create",
+                hint="set path in the sink to another folder; or move the table there away, and "
+                "copy the source's table again: " + copy_again(title),
                 table=title,
                 location=handle.location,
             )
         if marker.owner != self._identity.owner or marker.position is None:
             raise ForeignTarget(
-                f"pgsluice wrote the table at {handle.location} from another spool, for another "
-                "table, or in another mode",
-                hint=f"to replace its rows, which deletes the old ones: {copy_again(title)}\n"
-                "to keep them, move it away before that, or choose another path for the sink\n"
-                "to keep those that are equal to the source's: adopt = true in [[subscription]]",
+                f"the target table at {handle.location} has rows that pgsluice wrote from another "
+                "spool, for another table, or in another mode",
+                hint=f"to delete these rows and copy the table again: {copy_again(title)}\n"
+                "to keep the rows: move that table away before you copy, or set path in the sink "
+                "to another folder\n"
+                "to keep only the rows that are equal to the source's: set adopt = true in "
+                "[[subscription]]",
                 table=title,
                 location=handle.location,
             )

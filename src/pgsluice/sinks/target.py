@@ -118,9 +118,9 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
     missing = [name for name in key if name not in names]
     if missing:
         raise TableError(
-            f"{table}: the configured key names columns that the table does not have: "
+            f"`key` of the subscription names columns that table {table} does not have: "
             + ", ".join(missing),
-            hint=f"correct `key` of the subscription; then copy the table: {copy_again(table)}",
+            hint=f"correct `key` in the subscription; then copy the table: {copy_again(table)}",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -129,8 +129,9 @@ def key_columns(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
     # Without an identity no update or delete is replicated: the server refuses or skips them.
     if hidden and facts.replica_identity != "n" and carried:
         raise TableError(
-            f"{table}: updates and deletes do not carry the key column {', '.join(hidden)}: the "
-            f"replica identity has only {', '.join(facts.identity_key)}",
+            f"updates and deletes of table {table} do not carry the key column "
+            f"{', '.join(hidden)}: the table's replica identity has only "
+            f"{', '.join(facts.identity_key)}",
             hint=f'set key = {{ "{table}" = [{", ".join(map(shown_json, facts.identity_key))}] }} '
             f"in the subscription, or ALTER TABLE {quote_title(table)} REPLICA IDENTITY DEFAULT; "
             f"then copy the table: {copy_again(table)}",
@@ -185,10 +186,11 @@ def check_hidden(facts: RelationFacts, options: TableOptions) -> None:
     hidden = options.masks(facts.root_namespace, facts.root_name)
     if missing := sorted(hidden.keys() - names):
         raise TableError(
-            f"{table}: the subscription masks or excludes the column {missing[0]}, which the table "
-            "does not have",
-            hint="correct `mask` or `exclude` of the subscription, so that no renamed column is "
-            f"copied as it is; restart the run, then copy the table: {copy_again(table)}",
+            f"`mask` or `exclude` of the subscription names column {missing[0]}, which table "
+            f"{table} does not have",
+            hint="correct `mask` or `exclude` in the subscription, since pgsluice would not hide a "
+            "renamed column; restart `pgsluice run CONFIG`, then copy the table: "
+            f"{copy_again(table)}",
             table=table,
             reason=ParkReason.COLUMNS,
             column=missing[0],
@@ -201,10 +203,11 @@ def _check_excluded_key(
     table = f"{facts.root_namespace}.{facts.root_name}"
     if hidden := [name for name in key if name in excluded]:
         raise TableError(
-            f"{table}: the subscription excludes the key column {hidden[0]}, by which rows are "
-            "found",
+            f"the subscription excludes the key column {hidden[0]} of table {table}, but pgsluice "
+            "needs the key to find rows",
             hint=f'set mask = {{ "{table}.{hidden[0]}" = "hash" }} in the subscription instead of '
-            f"the exclusion; restart the run, then copy the table: {copy_again(table)}",
+            "the exclusion; restart `pgsluice run CONFIG`, then copy the table: "
+            f"{copy_again(table)}",
             table=table,
             reason=ParkReason.KEY,
             column=hidden[0],
@@ -218,10 +221,10 @@ def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
         other = seen.setdefault(column.name.casefold(), column.name)
         if other != column.name:
             raise TableError(
-                f"{table}: the columns {other} and {column.name} differ only by upper and lower "
-                "case, which a lake's tables do not distinguish",
-                hint="rename one at the source, or publish only one of them; then copy the table: "
-                f"{copy_again(table)}",
+                f"the columns {other} and {column.name} of table {table} differ only by upper and "
+                "lower case, which Delta and Spark do not distinguish",
+                hint="rename one of them in PostgreSQL, or publish only one of them; then copy the "
+                f"table: {copy_again(table)}",
                 table=table,
                 reason=ParkReason.COLUMNS,
                 column=column.name,
@@ -244,10 +247,10 @@ def _check_choices(
         )
         if double == decimal:
             raise TableError(
-                f"{table}: the type {choice.numeric} is chosen for the column {column.name}, which "
-                f"is {double.name} and not numeric",
-                hint=f'"string" is the only type that can be chosen for {table}.{column.name} in '
-                f"the subscription's `types`; then copy the table: {copy_again(table)}",
+                f"`types` of the subscription has {choice.numeric} for column {column.name} of "
+                f"table {table}, but this column is {double.name}, not numeric",
+                hint=f'in `types` of the subscription, remove "{table}.{column.name}" or set it to '
+                f'"string"; then copy the table: {copy_again(table)}',
                 table=table,
                 column=column.name,
             )
@@ -261,20 +264,20 @@ def _check_key_types(
     for name, kind in types.items():
         if name in masks and not kind.tells_values_apart:
             raise TableError(
-                f'{table}: the mask "{masks[name].kind}" makes different keys equal, and {name} is '
-                "a key column",
-                hint=f'set mask = {{ "{table}.{name}" = "hash" }} in the subscription; restart the '
-                f"run, then copy the table: {copy_again(table)}",
+                f'the mask "{masks[name].kind}" makes different values of column {name} equal, but '
+                f"{name} is a key column of table {table}",
+                hint=f'set mask = {{ "{table}.{name}" = "hash" }} in the subscription; restart '
+                f"`pgsluice run CONFIG`, then copy the table: {copy_again(table)}",
                 table=table,
                 reason=ParkReason.KEY,
                 column=name,
             )
         if not kind.tells_values_apart:
             raise TableError(
-                f"{table}: different values of the key column {name} ({kind.name}) can be equal "
-                f"as {kind.spark_ddl}",
-                hint=f'choose "string" or "decimal(p,s)" for {table}.{name} in the subscription\'s '
-                f"`types`; then copy the table: {copy_again(table)}",
+                f"the key column {name} of table {table} ({kind.name}) is {kind.spark_ddl} in the "
+                "target, which makes some different values equal",
+                hint=f'in `types` of the subscription, set "{table}.{name}" to "string" or '
+                f'"decimal(p,s)"; then copy the table: {copy_again(table)}',
                 table=table,
                 column=name,
             )

@@ -9,7 +9,7 @@ from pgsluice.errors import TargetUnreachable
 def target_trouble(trouble: DiskTrouble, table: str) -> TargetUnreachable:
     """The error, with the table that was being written."""
     return TargetUnreachable(
-        f"{table}: {trouble.what}",
+        f"table {table}: {trouble.what}",
         hint=f"{trouble.hint}; no data is lost, and pgsluice keeps retrying",
         table=table,
     )

@@ -165,8 +165,8 @@ def query_message(command: bytes) -> bytes:
 def unreadable() -> ProtocolError:
     """The error for bytes that are not rows in COPY's binary form."""
     return ProtocolError(
-        "the server does not send rows in COPY's binary form",
-        hint="is there a proxy between pgsluice and the server?",
+        "the server's answer to COPY is not in PostgreSQL's binary format",
+        hint="check whether a proxy between pgsluice and the server changes the rows",
     )
 
 

@@ -404,10 +404,10 @@ def fitting_batch(
             continue
         name, column_type, mask = query.columns[number], query.types[number], rows.unfit(number)
         unfit = int(np.count_nonzero(mask))
+        values, verb = ("1 value", "does") if unfit == 1 else (f"{unfit} values", "do")
         raise TableError(
-            f"{query.table}: {unfit} {'value' if unfit == 1 else 'values'} of column {name} "
-            f"({column_type.name}) {'does' if unfit == 1 else 'do'} not fit "
-            f"{column_type.arrow_type}",
+            f"table {query.table}: {values} of column {name} ({column_type.name}) {verb} not fit "
+            f"the target's type {column_type.arrow_type}",
             hint=keep_as_text(query.table, (query.columns[each] for each in rows.sent)),
             table=query.table,
             column=name,

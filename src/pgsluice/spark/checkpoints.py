@@ -72,7 +72,7 @@ def parse_moment(text: str) -> Moment:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"{text!r} is neither an LSN nor a time",
+            f"the position {text!r} is neither an LSN nor a time",
             hint='give an LSN such as 0/16B3748, or a time such as "2026-11-27 14:05:00+01:00"',
         ) from None
 
@@ -95,16 +95,19 @@ def find_checkpoint(
     cuts = sorted(_cuts(record), key=lambda cut: (cut.lsn, cut.made_at))
     if record is None or not cuts:
         raise PgsluiceError(
-            f"{name}: there is no consistent checkpoint yet",
-            hint="a run makes the first one when it has copied all tables: pgsluice status CONFIG",
+            f'subscription "{name}" has no consistent checkpoint yet',
+            hint="`pgsluice run CONFIG` makes the first one when it has copied all tables; "
+            "`pgsluice status CONFIG` shows the copies",
         )
     fitting = [cut for cut in cuts if at is None or _is_reached(cut, at)]
     if not fitting:
+        oldest, time = cuts[0].lsn, _time(cuts[0])
         raise PgsluiceError(
-            f"{name}: the oldest consistent checkpoint, {cuts[0].lsn} of {_time(cuts[0])}, is newer"
-            f" than {at}",
-            hint=f"the subscription keeps them for cut_retention_s ="
-            f" {subscription.cut_retention_s:g} seconds: use a newer one, or set a longer time",
+            f'subscription "{name}": the oldest consistent checkpoint, {oldest} of {time}, is '
+            f"newer than {at}",
+            hint="choose a newer checkpoint. The subscription keeps checkpoints for "
+            f"cut_retention_s = {subscription.cut_retention_s:g} seconds: raise cut_retention_s to "
+            "keep later ones longer",
         )
     cut = fitting[-1]
     tables = [

@@ -33,8 +33,8 @@ def _version() -> str:
         import pyspark
     except ImportError as error:
         raise ConfigError(
-            "pyspark is not installed",
-            hint="pip install 'pgsluice[spark]', or use the platform's own pyspark, "
+            "the Python package pyspark is not installed",
+            hint="pip install 'pgsluice[spark]', or install the pyspark of your platform, version "
             f"{OLDEST} or newer",
         ) from error
     return str(pyspark.__version__)
@@ -56,8 +56,8 @@ def require_spark() -> None:
     """
     if (found := spark_version()) < OLDEST:
         raise ConfigError(
-            f"pyspark {found} is too old",
-            hint=f"pgsluice needs Spark {OLDEST} or newer",
+            f"the installed pyspark {found} is too old: pgsluice needs Spark {OLDEST} or newer",
+            hint="pip install --upgrade 'pgsluice[spark]'",
         )
 
 
@@ -78,9 +78,9 @@ def refuse_connect(settings: Mapping[str, str]) -> None:
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ  # PySpark sets it with such a session
     ):
         raise ConfigError(
-            "pgsluice run needs jobs of tasks, which a Spark Connect session does not have",
-            hint="use a classic session: unset SPARK_REMOTE, SPARK_API_MODE and spark.remote, and "
-            "name a cluster with spark.master",
+            "`pgsluice run` cannot use Spark Connect, which does not offer the jobs that it needs",
+            hint="use a classic Spark session: unset SPARK_REMOTE, SPARK_API_MODE and "
+            "spark.remote, and name a cluster with spark.master",
         )
 
 
@@ -92,7 +92,7 @@ def require_data_sources() -> None:
     """
     if not (found := spark_version()).has_data_sources:
         raise ConfigError(
-            f'format("pgoutput") needs Spark 4.0 or newer, and this is {found}',
-            hint="`pgsluice run CONFIG` works with it: it keeps Delta tables equal to the source, "
-            "which Spark can read",
+            f'format("pgoutput") needs Spark 4.0 or newer, but this is Spark {found}',
+            hint=f"use Spark 4.0 or newer; or use `pgsluice run CONFIG`, which works with Spark "
+            f"{found} and keeps Delta tables equal to the source's tables",
         )

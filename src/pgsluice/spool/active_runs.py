@@ -76,9 +76,9 @@ class ActiveRun:
         raw = self._elsewhere()
         if raw is not None:
             raise SpoolBusy(
-                f"the subscription {self._name} is run on {raw.get('host')}, with the state folder "
-                f"{raw.get('state')}",
-                hint="run this command there; if that run is gone, start `pgsluice run CONFIG` "
-                "here, which resumes its work",
+                f"subscription {self._name} is in use by `pgsluice run` on host "
+                f"{raw.get('host')}, with the state folder {raw.get('state')}",
+                hint="run this command on that host; if that run no longer exists, start "
+                "`pgsluice run CONFIG` here, which resumes its work",
                 path=str(self._place),
             )

@@ -22,8 +22,8 @@ attribute numbers of dropped columns, and those of a leaf partition's columns in
 it.
 """
 
-RESTORE_OBJECT = "restore the file; without it the tables have to be copied again"
-RESTORE_STATE = f"restore the file; without it, {COPY_ALL_AGAIN}"
+RESTORE_OBJECT = "restore the file from a backup; if there is none, copy the tables again"
+RESTORE_STATE = f"restore the file from a backup; if there is none, {COPY_ALL_AGAIN}"
 _CHECKSUM = b',"crc32":'
 
 
@@ -39,7 +39,7 @@ def damaged(path: str, why: str, hint: str = RESTORE_OBJECT) -> SpoolError:
 
 def missing(path: str) -> SpoolError:
     """The error for a missing state file."""
-    return SpoolError(f"{path} is missing", hint=RESTORE_STATE, path=path)
+    return SpoolError(f"the spool's file {path} is missing", hint=RESTORE_STATE, path=path)
 
 
 def encode_json(raw: Mapping[str, Any]) -> bytes:
@@ -91,8 +91,9 @@ def check_format(
     """
     if not isinstance(written_format, int) or not oldest <= written_format <= newest:
         raise ForeignSpool(
-            f"{path} has format {written_format}; this pgsluice reads {oldest} to {newest}",
-            hint="use the version of pgsluice that wrote it, or a newer one",
+            f"the file {path} has format {written_format}, but this version of pgsluice reads the "
+            f"formats {oldest} to {newest}",
+            hint="use the version of pgsluice that wrote the file, or a newer version",
             path=path,
             format=written_format,
         )

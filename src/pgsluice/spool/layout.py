@@ -188,8 +188,9 @@ def spool_of(path: Path) -> Path:
     file = path.resolve()
     if len(file.parents) < 3 or file.parents[1].name not in (SEGMENTS, PARTS, PREPARED):
         raise SpoolError(
-            f"{path} is not in a spool: <spool>/{SEGMENTS}/<hour>/<name> was expected",
-            hint="give the path of the file in its spool",
+            f"the file {path} is not in a spool: its path does not have the form "
+            f"<spool>/{SEGMENTS}/<hour>/<name>",
+            hint="give the path that the file has inside its spool",
             path=str(path),
         )
     return file.parents[2]

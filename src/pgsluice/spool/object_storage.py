@@ -155,8 +155,8 @@ class ObjectStorage:
             self._folder.create(name, data)
         except NameTaken as error:
             raise SpoolTaken(
-                f"{self._place.named(name)} is already there: another capture has written it",
-                hint="stop one of them: a spool has one capture",
+                f"another capture process has written {self._place.named(name)} to this spool",
+                hint="stop one of the two capture processes: only one can write to a spool",
                 path=self._place.named(name),
             ) from error
         failpoint("spool.after_put")
@@ -182,8 +182,8 @@ class ObjectStorage:
             self._tags[name] = self._folder.replace(name, data, tag)
         except Changed as error:
             raise SpoolTaken(
-                f"another process has replaced {self._place.named(name)}",
-                hint="a spool has one capture: stop one of them",
+                f"another capture process has replaced {self._place.named(name)} in this spool",
+                hint="stop one of the two capture processes: only one can write to a spool",
                 path=self._place.named(name),
             ) from error
         if self._own is not None:

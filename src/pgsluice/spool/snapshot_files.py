@@ -171,9 +171,9 @@ class SnapshotFiles:
         reader = pa.ipc.open_stream(body)
         if reader.schema != schema:
             raise SpoolError(
-                f"{path} has rows with other columns or types than the query",
-                hint="start the query with the options and the table's columns that it had, or "
-                "with another checkpointLocation",
+                f"the rows in the file {path} have other columns or types than the query",
+                hint="start the query with its previous options and the table's previous columns, "
+                "or with another checkpointLocation",
                 path=str(path),
             )
         yield from reader

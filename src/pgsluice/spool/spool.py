@@ -110,15 +110,15 @@ class Spool:
         identity = read_identity(place)
         if identity is None and not place.is_remote and (machine := executor()) is not None:
             raise SpoolError(
-                f"the executor on {machine} does not see the spool {place}",
-                hint="mount the folder at the same path on every executor, which also write there",
+                f"the executor on {machine} does not see the folder of the spool {place}",
+                hint="mount this folder, writable, at the same path on every executor",
                 path=str(place),
             )
         if identity is None:
             raise SpoolError(
-                f"{place} is not a spool",
-                hint="`pgsluice run CONFIG` or `pgsluice capture CONFIG` makes it at the first "
-                "start; check the path",
+                f"{place} is not a spool of pgsluice",
+                hint="correct the path of the spool; `pgsluice run CONFIG` or `pgsluice capture "
+                "CONFIG` creates the spool at the first start",
                 path=str(place),
             )
         return cls(place, identity)
@@ -239,9 +239,9 @@ class Spool:
         raw = {} if data is None else decode_file(data, self.place.named(EPOCH), RESTORE_STATE)
         if raw.get("epoch") != epoch:
             raise SpoolTaken(
-                f"another capture, process {raw.get('pid')} on {raw.get('host')}, writes to the "
-                f"spool {self.place} now",
-                hint="a spool has one capture: stop one of them",
+                f"another capture process writes to the spool {self.place} now: process "
+                f"{raw.get('pid')} on host {raw.get('host')}",
+                hint="stop one of the two capture processes: only one can write to a spool",
                 path=str(self.place),
             )
         self.storage.announcements.still_there()

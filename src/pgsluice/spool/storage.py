@@ -263,9 +263,9 @@ def spool_error(error: OSError, path: Path | str) -> SpoolError:
     """The error of the spool for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SpoolFull(
-            f"no room is left on the disk for {path}",
-            hint="free disk space, or give the spool a larger disk; nothing is lost: the server "
-            "keeps what was not acknowledged",
+            f"the disk has no room left for the file {path}",
+            hint="free disk space, or give the spool a larger disk. No data is lost: the server "
+            "keeps the changes that pgsluice has not acknowledged",
             path=str(path),
         )
     trouble = disk_trouble(error, str(path))

@@ -57,8 +57,9 @@ def profile_of(name: str | None) -> Profile | None:
         if named is None:
             return None
         raise StoreError(
-            f"AWS's profile {profile} is not on this machine",
-            hint="~/.aws/credentials and ~/.aws/config of pgsluice's user have the profiles",
+            f"the AWS profile {profile} does not exist on this machine",
+            hint="add the profile to ~/.aws/credentials or ~/.aws/config of the user who runs "
+            "pgsluice",
         )
     region = values.get("region")
     if "aws_access_key_id" in values and "aws_secret_access_key" in values:
@@ -76,7 +77,8 @@ def _by_boto3(profile: str) -> Any:
         provider = importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider
     except ModuleNotFoundError:
         raise StoreError(
-            f"AWS's profile {profile} gets its keys from elsewhere, for which boto3 is needed",
+            f"the AWS profile {profile} gets its keys from another service or program, and "
+            "pgsluice needs the package boto3 for that",
             hint="pip install boto3",
         ) from None
     return provider(session)

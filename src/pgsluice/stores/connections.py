@@ -66,8 +66,9 @@ def client_of(place: Place) -> Client:
     """
     if _here.has_lost_threads:
         raise StoreError(
-            f"this process was forked from one that had used {place.address.root}, so it cannot",
-            hint="start it in another way, or use the store after the fork only",
+            f"this process cannot use the store {place.address.root}: its parent process used "
+            "the store before it forked this process",
+            hint="start this process without a fork, or use the store only after the fork",
         )
     key = place.address.root, place.options
     with _here.lock:

@@ -39,7 +39,10 @@ from pgsluice.stores.contract import (
 TEMPORARY_FOLDER = "_tmp"
 """The subfolder for files that do not have their final name yet. Readers of lakes skip such
 folders."""
-WHY_NO_LINKS = "its file system refuses hard links, by which the versions of a Delta table are made"
+WHY_NO_LINKS = (
+    "its file system refuses hard links, which pgsluice needs to create each version of a Delta "
+    "table"
+)
 _REFUSALS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without hard links."""
 
@@ -75,8 +78,8 @@ class LocalFolder(Folder):
             if error.errno not in _REFUSALS:
                 raise
             raise LinksRefused(
-                f"{self.root} cannot be written safely: {WHY_NO_LINKS}",
-                hint="choose a path on another file system",
+                f"pgsluice cannot write to the folder {self.root} safely: {WHY_NO_LINKS}",
+                hint="choose a folder on another file system",
             ) from error
         finally:
             written.unlink(missing_ok=True)

@@ -107,8 +107,9 @@ def _value(key: str, value: str) -> str:
         return os.environ[variable]
     except KeyError:
         raise StoreError(
-            f"{key} of storage_options is the environment variable {variable}, which is not set",
-            hint="set it for every process of pgsluice, also on Spark's executors",
+            f"the option {key} in storage_options names the environment variable {variable}, which "
+            "is not set",
+            hint="set the variable for every process of pgsluice, and on Spark's executors",
         ) from None
 
 

@@ -35,7 +35,7 @@ def folder_at(uri: str, options: Mapping[str, str] = MappingProxyType({})) -> Fo
             from pgsluice.stores.remote import RemoteFolder
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"{uri} needs a package that is not installed: {error.name}",
+                f"the path {uri} needs the Python package {error.name}, which is not installed",
                 hint="pip install 'pgsluice[stores]'",
             ) from error
         return RemoteFolder(uri, options)

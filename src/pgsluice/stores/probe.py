@@ -83,16 +83,15 @@ def _refuse_a_store_that_ignores_conditions(folder: Folder, store: str) -> None:
     tag = folder.create("1", b"of the first writer")
     with suppress(NameTaken):
         folder.create("1", b"of the second writer")
-        raise _ignoring(store, "creates a name that is taken (If-None-Match)")
+        raise _ignoring(store, "overwrites an existing file in spite of If-None-Match")
     folder.replace("1", b"of the first writer, again", tag)
     with suppress(Changed):
         folder.replace("1", b"of the second writer, too late", tag)
-        raise _ignoring(store, "replaces a file that has changed (If-Match)")
+        raise _ignoring(store, "replaces a file that has changed in spite of If-Match")
 
 
-def _ignoring(store: str, what: str) -> StoreError:
+def _ignoring(store: str, violation: str) -> StoreError:
     return StoreError(
-        f"{store} ignores the conditions of writes: it {what}, so writers would overwrite each "
-        "other's commits",
-        hint="use another store, or a newer version of this one",
+        f"the store {store} {violation}, so writers would overwrite each other's commits",
+        hint="use another object store, or a newer version of this one",
     )

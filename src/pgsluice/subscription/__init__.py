@@ -41,8 +41,9 @@ class Subscription:
         if name is None:
             if len(names) != 1:
                 raise ConfigError(
-                    f"which subscription? The configuration has {', '.join(names) or 'none'}",
-                    hint="name one: Subscription(config, name)",
+                    "Subscription(config) needs a name, since the configuration does not have "
+                    f"exactly one subscription: it has {', '.join(names) or 'none'}",
+                    hint="give the name: Subscription(config, name)",
                 )
             name = names[0]
         self.name = self.config.subscription(name).name

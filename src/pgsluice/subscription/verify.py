@@ -169,18 +169,18 @@ def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[
     record = find_record(config.spool.place, subscription.name)
     if record is None:
         raise ConfigError(
-            f"nothing was replicated for the subscription {subscription.name} yet",
+            f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
             hint="start `pgsluice run CONFIG` first",
         )
     if subscription.sink.type != "delta":
         raise ConfigError(
-            f'targets of the type "{subscription.sink.type}" cannot be verified',
-            hint="only Delta tables can be read back at a position",
+            f'pgsluice cannot verify targets of the sink type "{subscription.sink.type}"',
+            hint='pgsluice can verify targets of the sink type "delta" only',
         )
     known = {table.title for table in (*record.tables.values(), *record.unpublished.values())}
     if unknown := sorted(set(titles) - known):
         raise ConfigError(
-            f"the subscription {subscription.name} has no table {unknown[0]}",
+            f'subscription "{subscription.name}" has no table {unknown[0]}',
             hint=nearest_table(unknown[0], known),
         )
 
@@ -215,13 +215,14 @@ def _await_answer(
             return
         if barrier.answer() is None:
             raise PgsluiceError(
-                f"{name} did not reach {position}",
+                f'subscription "{name}" did not reach position {position}',
                 hint="`pgsluice status CONFIG` shows why",
             )
 
     late = PgsluiceError(
-        f"{name} has not reached {position} after {options.timeout_s:.0f} s",
-        hint="`pgsluice status CONFIG` shows how far it is",
+        f'subscription "{name}" has not reached position {position} after {options.timeout_s:.0f} '
+        "s",
+        hint="`pgsluice status CONFIG` shows how far the subscription is",
     )
     is_stopping = bool if options.stop is None else options.stop.is_set
     return barrier.await_answer(options.timeout_s, late, is_stopping, be_the_run)

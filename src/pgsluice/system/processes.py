@@ -112,12 +112,11 @@ def has_ended(part: Part, pid: int | None = None, exit_code: int | None = None) 
     Args:
         exit_code: negative for the signal that ended it; None if unknown.
     """
-    which = part if pid is None else f"{part} (process {pid})"
-    how = "" if exit_code is None else f" {_how(exit_code)}"
-    return f"{which} has ended{how}"
+    process = part if pid is None else f"{part} (process {pid})"
+    return f"{process} has ended" + ("" if exit_code is None else f" {_cause(exit_code)}")
 
 
-def _how(exit_code: int) -> str:
+def _cause(exit_code: int) -> str:
     if exit_code >= 0:
         return f"with exit code {exit_code}"
     try:

@@ -252,7 +252,7 @@ class ChangesContract(SinkTests):
         t = ChangesBuilder(other)
         t.insert({"id": 2, "a": "x"})
         table = TargetTable("public", "t", other, ("id",))
-        with pytest.raises(TableError, match=r"'a' of public.t changed its type") as caught:
+        with pytest.raises(TableError, match=r"'a' of table public.t changed its type") as caught:
             self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
         assert caught.value.remedy is Remedy.PARK
 
@@ -261,7 +261,7 @@ class ChangesContract(SinkTests):
         without_key = TargetTable("public", "t", loose, ())
         self.writer(sink, table=without_key).load(batches(row(1), schema=loose), Lsn(100))
         with pytest.raises(
-            TableError, match=r"'id' of the target of public.t allows NULL"
+            TableError, match=r"target of table public.t allows NULL in the key column 'id'"
         ) as caught:
             self.writer(sink).apply(net(inserted(2)), Lsn(110))
         assert caught.value.remedy is Remedy.COPY

@@ -194,7 +194,7 @@ class HistoryContract(SinkTests):
     def test_another_key_or_type_is_refused(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1)), Lsn(100))
         text = pa.schema([SCHEMA.field("id"), ("a", pa.string())])
-        with pytest.raises(TableError, match="its target at") as caught:
+        with pytest.raises(TableError, match="in the target at") as caught:
             self.history(sink, 2, TargetTable("public", "t", text, ("id",))).load([], Lsn(200))
         assert caught.value.remedy is Remedy.PARK
         other = pa.schema([("id", pa.int64()), pa.field("a", pa.int32(), nullable=False)])

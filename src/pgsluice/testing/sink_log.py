@@ -166,7 +166,7 @@ class LogContract(SinkTests):
         self.log(sink).load(batches(row(1)), Lsn(100))
         other = SCHEMA.set(1, pa.field("a", pa.string()))
         table = TargetTable("public", "t", other, ("id",))
-        with pytest.raises(TableError, match=r"'a' of public.t is (large_)?string now"):
+        with pytest.raises(TableError, match=r"'a' .* now has the type (large_)?string"):
             self.log(sink, 2, table).load(batches(row(2, "x"), schema=other), Lsn(200))  # type: ignore[arg-type]
         assert self.kinds(sink) == [(100, "snapshot", None), (100, "insert", 1)]
 
@@ -174,7 +174,7 @@ class LogContract(SinkTests):
         self.log(sink).load(batches(row(1)), Lsn(100))
         other = SCHEMA.set(2, pa.field("BIG", pa.string()))
         table = TargetTable("public", "t", other, ("id",))
-        with pytest.raises(TableError, match=r"'BIG' of public.t differs from 'big'"):
+        with pytest.raises(TableError, match=r"'BIG' of table public.t differs from"):
             self.log(sink, 2, table).load([], Lsn(200))
 
     def test_a_target_of_another_mode_is_refused(self, sink: Sink) -> None:
@@ -187,7 +187,7 @@ class LogContract(SinkTests):
 
     def test_a_column_with_the_name_of_a_change_column_is_refused(self, sink: Sink) -> None:
         schema = SCHEMA.append(pa.field("_ORDINAL", pa.int64()))
-        with pytest.raises(TableError, match="'_ORDINAL' has the name of a change column"):
+        with pytest.raises(TableError, match="'_ORDINAL', but pgsluice adds a column"):
             self.log(sink, table=TargetTable("public", "t", schema, ("id",)))
 
 

@@ -269,7 +269,7 @@ def malformed(type_name: str, row: int, form: str = "text") -> ConversionError:
 def binary_not_supported(type_name: str, row: int) -> ConversionError:
     """The error for a type whose binary form cannot be decoded."""
     return ConversionError(
-        f"the binary form of type {type_name} cannot be read",
+        f"pgsluice cannot read the binary form of type {type_name}",
         hint=_BINARY_HINT,
         type_name=type_name,
         row=row,
@@ -300,8 +300,8 @@ def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Arra
         return values.cast(arrow_type)
     except pa.ArrowInvalid:
         raise ConversionError(
-            f"more than 2 GiB of type {type_name} in one column of a segment",
-            hint="set segment_bytes in [spool] lower",
+            f"a column of type {type_name} has more than 2 GiB in one segment of the spool",
+            hint="lower segment_bytes in [spool]",
             type_name=type_name,
         ) from None
 

@@ -51,6 +51,6 @@ class TypeOptions:
             if 1 <= precision <= MAX_PRECISION and scale <= precision:
                 return precision, scale
         raise ConfigError(
-            f"{self.numeric!r} is not a type that numeric maps to",
-            hint='use "string", "double", or "decimal(p,s)" with p from 1 to 38 and s up to p',
+            f"pgsluice cannot map numeric columns to the type {self.numeric!r}",
+            hint='choose "string", "double", or "decimal(p,s)" with p from 1 to 38 and s up to p',
         )

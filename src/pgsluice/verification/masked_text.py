@@ -51,8 +51,9 @@ def give_secrets(connection: psycopg.Connection[Any], masks: Iterable[SourceMask
         return
     if connection.info.server_version < 110000:
         raise PgsluiceError(
-            'columns with the mask "hash" cannot be compared: PostgreSQL 10 has no SHA-256',
-            hint="compare the table from a server of at least version 11",
+            'pgsluice cannot compare columns with the mask "hash" on PostgreSQL 10, which has no '
+            "SHA-256",
+            hint="verify such columns on PostgreSQL 11 or newer",
         )
     (key,) = keys  # one secret for a subscription
     short = key if len(key) <= _BLOCK_BYTES else hashlib.sha256(key).digest()

@@ -134,7 +134,7 @@ CREATE TABLE other (a int PRIMARY KEY);
 INSERT INTO t DEFAULT VALUES;
 INSERT INTO other VALUES (1);
 -- rows other
--- parked t: has no columns that are published
+-- parked t: the publication sends no column of table
 
 -- scenario 001 a table is added and another action is published
 CREATE TABLE t (a int PRIMARY KEY);

@@ -34,7 +34,7 @@ def test_a_folder_that_a_task_does_not_see_ends_the_run(tmp_path: Path) -> None:
 def test_a_folder_that_the_driver_cannot_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ConfigError, match="cannot be written"),
+        pytest.raises(ConfigError, match="cannot write to the folder"),
         shared_folders([tmp_path / "file" / "lake"]),
     ):
         pass

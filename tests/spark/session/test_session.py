@@ -65,7 +65,7 @@ def test_missing_java_is_a_configuration_error(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(ConfigError, match="none was found") as caught:
+    with pytest.raises(ConfigError, match="found no Java") as caught:
         require_java()
     assert caught.value.exit_code == 2
 
@@ -119,7 +119,7 @@ def test_an_older_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_spark_without_data_sources_is_told_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.8")
     require_spark()
-    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5"):
+    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, but this is Spark 3\.5"):
         require_data_sources()
 
 

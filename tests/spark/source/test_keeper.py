@@ -30,7 +30,7 @@ def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
     RecordStore.create(path, record)
     monkeypatch.setattr(keeper, "_NO_CAPTURE_TIMEOUT_S", 0.2)
     waiting = CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop"))
-    with pytest.raises(SpoolError, match="no capture writes to the spool"):
+    with pytest.raises(SpoolError, match="no process writes changes to the spool"):
         waiting.wait_for_spool()
 
 
@@ -39,12 +39,14 @@ def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: 
     path = tmp_path / "spool"
     identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="shop", slot="shop")
     Spool.create(path, identity)
-    with pytest.raises(ConfigError, match=r"option slot is b; the spool .* belongs to slot shop"):
+    with pytest.raises(
+        ConfigError, match=r"option slot is b, but the spool .* belongs to slot shop"
+    ):
         CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop", slot="b"))
     for text in (
-        "raise it, or `pgsluice drop CONFIG` and start again",
+        "raise it, or run `pgsluice drop CONFIG` and start pgsluice again",
         f"the changes are gone from the server: {COPY_ALL_AGAIN}",
-        "rename it, or choose another name in [source] publications",
+        "rename it, or choose another name instead of it in [source] publications",
     ):
         told = for_query(text, "shop", path)
         assert "CONFIG" not in told

@@ -89,7 +89,7 @@ def test_a_subscription_that_a_newer_spark_has_read_is_refused(spool_maker: Spoo
     end = newer.latestOffset(newer.initialOffset())
     newer.latestOffset(end)  # which commits it
     newer.stop()
-    with pytest.raises(ConfigError, match=r"was read by Spark 4\.2 or newer") as info:
+    with pytest.raises(ConfigError, match=r"Spark 4\.2 or newer has read subscription") as info:
         older(spool_maker).latestOffset()
     assert "continue the query with Spark 4.2" in (info.value.hint or "")
 
@@ -106,7 +106,7 @@ def test_a_newer_spark_continues_and_there_is_no_way_back(spool_maker: SpoolMake
     following = newer.latestOffset(end)
     assert ids(newer, end, following) == [2]
     newer.stop()
-    with pytest.raises(ConfigError, match=r"was read by Spark 4\.2 or newer"):
+    with pytest.raises(ConfigError, match=r"Spark 4\.2 or newer has read subscription"):
         older(spool_maker).latestOffset()
 
 

@@ -71,8 +71,9 @@ def test_an_option_that_differs_from_the_spools_is_refused(name: str) -> None:
     refuse_other_options(options, spool_with())  # no capture has run yet
     with pytest.raises(ConfigError) as caught:
         refuse_other_options(options, spool_with(**{name: "false"}))
-    assert f"option {name} is true; the spool /data/spool is written with {name} = false" in str(
-        caught.value
+    assert caught.value.what == (
+        f"the option {name} is true, but the process that writes the spool /data/spool uses "
+        f"{name} = false"
     )
 
 
@@ -87,12 +88,15 @@ def test_the_slot_and_publications_of_the_spool() -> None:
     refuse_other_options(SourceOptions.parse(right), spool)
     with pytest.raises(ConfigError) as info:
         refuse_other_options(SourceOptions.parse({**right, "slot": "shopp"}), spool)
-    assert info.value.what == "option slot is shopp; the spool /data/spool belongs to slot shop"
+    assert info.value.what == (
+        "the option slot is shopp, but the spool /data/spool belongs to slot shop"
+    )
     assert "configuration" not in info.value.hint
     with pytest.raises(ConfigError) as info:
         refuse_other_options(SourceOptions.parse({**right, "publications": "p"}), spool)
     assert info.value.what == (
-        "option publications is p; the spool /data/spool is written with publications = p, q"
+        "the option publications is p, but the process that writes the spool /data/spool uses "
+        "publications = p, q"
     )
 
 
@@ -112,7 +116,7 @@ def test_table_names_follow_the_rules_of_sql(text: str, namespace: str, name: st
 
 @pytest.mark.parametrize("text", ["orders", "", "a.b.c", '"a.b', "a.", ".b", 'a."b"c'])
 def test_a_malformed_table_name_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not a table's name"):
+    with pytest.raises(ConfigError, match="not the name of a table"):
         TableName.parse(text)
 
 
@@ -122,8 +126,11 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ({}, "option spool is missing"),
         ({"spool": "s", "tabel": "a.b"}, "did you mean table"),
         ({"spool": "s", "colour": "red"}, "unknown option 'colour'"),
-        ({"spool": "s", "publications_sql": "x"}, "not supported by this version"),
-        ({"spool": "s", "json": "variant"}, "not supported by this version"),
+        ({"spool": "s", "publications_sql": "x"}, "does not support the option publications_sql"),
+        (
+            {"spool": "s", "json": "variant"},
+            'does not support the value "variant" of the option json',
+        ),
         ({"spool": "s", "max_rows_per_batch": "0"}, "positive whole number"),
         ({"spool": "s", "max_bytes_per_batch": "1e6"}, "positive whole number"),
         ({"spool": "s", "binary": "perhaps"}, "neither true nor false"),
@@ -136,9 +143,9 @@ def test_a_malformed_table_name_is_refused(text: str) -> None:
         ({"spool": "s", "task_mode": "true"}, "unknown option 'task_mode'"),
         ({"spool": "s", "dsn": ""}, "option dsn is empty"),
         ({"spool": "s", "publications": " , "}, "names nothing"),
-        ({"spool": "s", "table": "a.b", "columns": " , "}, "not a list of columns"),
-        ({"spool": "s", "table": "a.b", "columns": "a, b c"}, "not a list of columns"),
-        ({"spool": "s", "columns": "a"}, "for queries of one table"),
+        ({"spool": "s", "table": "a.b", "columns": " , "}, "not a list of column names"),
+        ({"spool": "s", "table": "a.b", "columns": "a, b c"}, "not a list of column names"),
+        ({"spool": "s", "columns": "a"}, "for queries that read one table"),
     ],
 )
 def test_an_error_names_the_wrong_option(options: dict[str, str], message: str) -> None:

@@ -28,14 +28,14 @@ def test_a_read_and_a_stream_that_begins_with_rows_refuse_a_standby(tmp_path: Pa
             given = {"dsn": dsn, "table": "public.orders", "snapshot": "true"}
             with pytest.raises(SourceRefused, match=_WORDS) as refused:
                 PgoutputDataSource(given).reader(SCHEMA).partitions()
-            assert "set dsn to the primary" in str(refused.value)
+            assert "set the option dsn to the primary" in str(refused.value)
             config = configure(shop, tmp_path / "spool")
             with running(config):  # of the primary
                 await_that(lambda: phase(config) == "streaming")
                 stream = Stream(shop, tmp_path / "spool", dsn=dsn)
                 with pytest.raises(SourceRefused, match=_WORDS) as refused:
                     stream.read(stream.plan())
-                assert "set dsn to the primary" in str(refused.value)
+                assert "set the option dsn to the primary" in str(refused.value)
                 stream.reader.stop()
             assert Database(standby, "postgres").execute(
                 "SELECT count(*) FROM pg_replication_slots"

@@ -66,7 +66,7 @@ def test_a_query_survives_a_failed_first_batch_and_fails_on_a_dropped_start(
     dropped = spool_maker.segment(orders(7))
     spool_maker.segment(orders(8))
     spool_maker.writer.release(dropped)
-    assert f"the spool begins at {dropped}" in query.fails()
+    assert f"the spool starts at {dropped}" in query.fails()
 
 
 def test_what_does_not_belong_together_is_refused(spark: Any, spool_maker: SpoolMaker) -> None:
@@ -74,9 +74,9 @@ def test_what_does_not_belong_together_is_refused(spark: Any, spool_maker: Spool
     query = Query(spark, spool_maker, table="public.orders")
     assert query.run() == [[1]]
     query.checkpoint = query.checkpoint.with_name("another")
-    assert "was read through 0/1100 with another checkpoint" in query.fails()
+    assert "another checkpoint has read subscription q up to 0/1100" in query.fails()
     no_name = Query(spark, spool_maker, table="public.orders", ending_lsn="0/1")
-    assert "option ending_lsn is for spark.read only" in no_name.fails()
+    assert "option ending_lsn works with spark.read only" in no_name.fails()
 
 
 def fail_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

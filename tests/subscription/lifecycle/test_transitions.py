@@ -422,7 +422,7 @@ def test_a_copy_that_did_not_help_is_not_repeated() -> None:
         again = batch_failed(remedy, cause="c1", is_copied_for=True)
         parked = next_state(TableState.READY, table(TableState.READY), attempts, again).table
         assert parked.is_parked
-        assert "a copy did not help" in str(parked.error)
+        assert "pgsluice copied the table again, but the error remains" in str(parked.error)
     waits = batch_failed(Remedy.LOOK, cause="c1", is_copied_for=True)
     assert waits.kind(NONE) is Event.BATCH_AWAITS_LOOK
 
@@ -433,7 +433,7 @@ def test_a_table_that_is_parked_after_its_last_attempt_says_how_it_goes_on(
 ) -> None:
     copied = table(TableState.COPIED)
     assert failed.change(copied, NONE).error == "why"
-    way_out = "solve the cause, then pgsluice copy CONFIG public.t"
+    way_out = "solve the cause, then copy the table: pgsluice copy CONFIG public.t"
     assert failed.change(copied, LAST).error == f"why\n  → {way_out}"
     told = replace(failed, failure=replace(failed.failure, message=f"why\n  → {way_out}"))
     assert told.change(copied, LAST).error == f"why\n  → {way_out}", "once"

@@ -53,21 +53,26 @@ def test_no_usable_identity(replica_identity: str, identity_key: tuple[str, ...]
         FACTS, replica_identity=replica_identity, identity_key=identity_key, primary_key=()
     )
     (why,) = reasons(table(facts, frozenset({"insert", "truncate"})))
-    assert why == "inserts only: its updates and deletes are not sent: it has no replica identity"
+    assert why == (
+        "inserts only: the server does not send the updates and deletes of the table, since the "
+        "table has no replica identity"
+    )
     # The server refuses the application's updates then: nothing is lost.
     assert reasons(table(facts)) == []
 
 
 def test_foreign_partitions() -> None:
     (why,) = reasons(replace(table(), foreign_partitions=("s.far", "s.farther")))
-    assert why.startswith("it does not get the rows of its foreign partitions s.far and s.farther:")
+    assert why.startswith(
+        "the target lacks the rows of the foreign partitions s.far and s.farther:"
+    )
 
 
 def test_full_without_a_key() -> None:
     facts = replace(FACTS, replica_identity="f", identity_key=(), primary_key=())
     assert reasons(table(facts)) == []
     (why,) = reasons(table(facts), needs_key=True)
-    assert "its first update or delete parks it" in why
+    assert "the first update or delete parks the table" in why
     assert reasons(table(facts), needs_key=True, has_key=True) == []
 
 
@@ -82,7 +87,9 @@ def test_leaves_with_other_keys() -> None:
 
 @pytest.mark.parametrize("action", sorted(ALL_ACTIONS))
 def test_an_action_that_the_publications_leave_out(action: str) -> None:
-    expected = [f"its {action}s are not sent: the publications do not send them"]
+    expected = [
+        f"the server does not send the {action}s of the table, since the publications exclude them"
+    ]
     assert reasons(table(actions=ALL_ACTIONS - {action})) == expected
     assert reasons(table(lacking=frozenset({f"7:{action}"}))) == expected, "of one leaf"
 
@@ -96,22 +103,24 @@ def test_why_a_target_stands_still() -> None:
     name = ("s", "users")
     why = why_standing(name, is_there=True, publication="p", has_rules=False)
     assert why == (
-        "the table that is called s.users now is not sent\n"
+        "the server does not send the table that now has the name s.users\n"
         "  → ALTER PUBLICATION p ADD TABLE s.users"
     )
     why = why_standing(name, is_there=True, publication="p", has_rules=True)
-    assert "→ add s.users to a publication of this subscription; " in why
+    assert "→ add table s.users to a publication of this subscription; " in why
     why = why_standing(
         name, is_there=False, publication="p", has_rules=False, new_name="s.users_old"
     )
-    assert why == "its table is called s.users_old now, and has a target of that name"
+    assert why == (
+        "the table of this target is now called s.users_old, and uses the target s.users_old"
+    )
     why = why_standing(name, is_there=False, publication="p", has_rules=False)
-    assert why == "no table is called s.users any more"
+    assert why == "no table has the name s.users any more"
 
 
 def test_columns_that_the_server_does_not_send() -> None:
     (why,) = reasons(replace(table(), unsent=("a", "g")))
     assert why == (
-        "its columns a and g are published by pgsluice's publications, and the server's do not "
-        "send them"
+        "the target lacks the columns a and g: they are in the configuration's publications, but "
+        "the server's publications do not send them"
     )

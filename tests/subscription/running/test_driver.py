@@ -363,7 +363,7 @@ def test_a_copy_does_not_take_the_target_of_another_table(maker: SpoolMaker) -> 
     tables = driver_of(maker, {GONE: newcomer}).tables
     tables.request_copy(GONE)
     assert tables.record.tables[GONE].is_parked
-    assert "another table of this subscription has the target" in str(
+    assert "another table of this subscription already uses the target" in str(
         tables.record.tables[GONE].error
     )
     # Neither when the other one was only asked to be copied, and asked first.
@@ -394,7 +394,7 @@ def test_a_table_that_is_published_again_does_not_share_its_target(maker: SpoolM
     tables.request_copy(GONE)
     tables.apply(OID, PublishedAgain())
     assert tables.record.tables[GONE].state is TableState.INITIALISE
-    assert "another table of this subscription has the target" in str(
+    assert "another table of this subscription already uses the target" in str(
         tables.record.tables[OID].error
     )
 
@@ -414,7 +414,9 @@ def test_a_copy_that_the_spool_has_no_room_for_waits_longer_each_time(
         began = now
         table = driver.tables.record.tables[OID]
         assert table.state is TableState.INITIALISE
-        assert "the spool reached its size limit while the table was copied" in str(table.error)
+        assert "the spool reached its size limit while pgsluice copied the table" in str(
+            table.error
+        )
         while not driver.copies.waiting():
             now += 1
         return now - began

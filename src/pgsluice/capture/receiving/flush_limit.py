@@ -41,9 +41,10 @@ class FlushLimit:
         self._known = max(self._known, self._ask())
         if lsn > self._known:
             raise ProtocolError(
-                f"the server sent LSN {Lsn(lsn)}, but its WAL is flushed up to {self._known} only",
-                hint="nothing up to there was acknowledged. Look for a proxy between pgsluice and "
-                "the server, and in the server's log; then start again",
+                f"the server sent changes at LSN {Lsn(lsn)}, but says that its WAL is flushed up "
+                f"to {self._known} only",
+                hint="pgsluice has not acknowledged these changes. Look for errors in the server's "
+                "log, and for a proxy between pgsluice and the server; then start pgsluice again",
                 lsn=Lsn(lsn),
                 flush_lsn=self._known,
             )

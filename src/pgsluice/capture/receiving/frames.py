@@ -25,8 +25,9 @@ from pgsluice.wire import XLOG_DATA_HEADER, XLogData
 
 _XLOG_DATA = ord(XLogData.tag)
 _HINT = (
-    "this transaction was not acknowledged. Is the server newer than this pgsluice knows, "
-    "or is there a proxy in between?"
+    "pgsluice has not acknowledged this transaction. Check whether this version of pgsluice "
+    "supports the server's version, and whether a proxy between pgsluice and the server changes "
+    "the stream"
 )
 _IS_ROW = np.zeros(256, np.bool_)
 _IS_ROW[list(b"IUD")] = True
@@ -162,14 +163,15 @@ class Chunk:
         """Add the message's LSN, if known, and a hint to an error."""
         _, start, _, _ = XLOG_DATA_HEADER.unpack_from(self._data, int(self._starts[index]))
         lsn = Lsn(max(0, start))
-        what = f"at {lsn}: {error.what}" if lsn else error.what
+        problem = error.what
+        what = f"the server's message at {lsn} is not valid: {problem}" if lsn else problem
         return ProtocolError(what, hint=error.hint or _HINT, **{**error.facts, "lsn": lsn})
 
     def _refuse_frame(self, index: int) -> None:
         kind = self._data[self._starts[index]]
         raise ProtocolError(
-            f"a frame of {self._lengths[index]} bytes begins with byte {kind:#04x}: expected 'w' "
-            "(XLogData)",
+            f"a message of the stream, {self._lengths[index]} bytes long, begins with byte "
+            f"{kind:#04x} instead of 'w' (XLogData)",
             hint=_HINT,
             tag=chr(kind),
             offset=0,

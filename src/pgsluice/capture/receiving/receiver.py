@@ -143,7 +143,7 @@ class Receiver:
     def run(self) -> None:
         """Receive until asked to stop, or until ``until`` is reached.
 
-        Completely received transactions are durable then.
+        When it returns, all completely received transactions are durable.
 
         Raises:
             SourceUnreachable, SlotLost, SourceRefused: the server ended the stream.
@@ -222,9 +222,10 @@ class Receiver:
         limit_s = self._options.silence_s
         if limit_s and self._silent_s >= limit_s:
             raise SourceUnreachable(
-                f"the server has sent nothing for {limit_s:g} s, although it was asked to reply",
-                hint="look at the network between pgsluice and the server. If the server is only "
-                "slow to decode a long transaction, raise source.silence_timeout_s",
+                f"the server has sent nothing for {limit_s:g} s, although pgsluice asked it to "
+                "reply",
+                hint="check the network between pgsluice and the server. If the server is busy "
+                "decoding a long transaction, raise source.silence_timeout_s",
             )
         began = time.monotonic()
         self._connection.wait(timeout_s)

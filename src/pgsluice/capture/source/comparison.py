@@ -42,8 +42,8 @@ from pgsluice.wire import (
 )
 
 _HINT = (
-    "if the dsn leads to another server than before, such as a clone, connect to the one that the "
-    f"spool follows; if this one is the source from now on, {COPY_ALL_AGAIN}"
+    "if the dsn leads to another server than before, such as a clone, connect to the server that "
+    f"the spool was filled from; if this server is the source from now on, {COPY_ALL_AGAIN}"
 )
 _ASK_S = 0.5
 """How often to ask the server for its position: an idle server reports it only once."""
@@ -126,9 +126,10 @@ def _words(commit: RecentCommit) -> str:
     return f"a commit at {commit.end} (xid {commit.xid}, {at:%Y-%m-%d %H:%M:%S.%f} UTC)"
 
 
-def _refusal(what: str) -> ForeignSource:
+def _refusal(difference: str) -> ForeignSource:
     return ForeignSource(
-        f"the server was restored from an older state, or is another one: {what}", hint=_HINT
+        f"the server was restored from an older state, or is another server: {difference}",
+        hint=_HINT,
     )
 
 

@@ -172,8 +172,9 @@ def _refuse_another_first_start(sql: psycopg.Connection[Any], slot: str) -> None
                 return
             if time.monotonic() > deadline:
                 raise SpoolBusy(
-                    f"another process makes the slot {slot}",
-                    hint="a slot has one capture: stop it, or leave it running",
+                    f"another pgsluice process is creating slot {slot} at this moment",
+                    hint="only one process can receive from a slot: stop the other process, or "
+                    "let that one run instead",
                 )
             time.sleep(_RETRY_S)
 
@@ -185,10 +186,10 @@ def _ready(config: Config) -> PreparedSource | None:
     spool = Spool.open(config.spool.place)
     if spool.identity.slot != config.source.slot:
         raise ForeignSource(
-            f"the spool {spool.place} belongs to slot {spool.identity.slot!r}, not to "
+            f"the spool {spool.place} belongs to slot {spool.identity.slot!r}, not to slot "
             f"{config.source.slot!r}",
-            hint="each slot has its own spool: name another folder, or set slot = "
-            f"{spool.identity.slot}",
+            hint="each slot has its own spool: set path in [spool] to another folder, or slot = "
+            f'"{spool.identity.slot}" in [source]',
         )
     start = spool.chain_start()
     return None if start is None else PreparedSource(spool, start.registered)
@@ -221,8 +222,8 @@ def _first_start(
     if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
         if report.created:
             raise SourceRefused(
-                f"slot {existing.name!r} is older than the publications that were just made for "
-                "it: it cannot decode them",
+                f"slot {existing.name!r} is older than the publications that pgsluice has just "
+                "created, so the server cannot use them for this slot",
                 hint=_drop_hint(existing),
             )
         connection.close()
@@ -282,7 +283,7 @@ def _adopt(
     if slot.confirmed_flush_lsn is None or _was_used(sql, slot.name):
         raise SourceRefused(
             f"slot {slot.name!r} already exists and was used, but the spool {config.spool.place} "
-            "is new",
+            "is new: pgsluice does not have the changes that were read from the slot",
             hint=_drop_hint(slot),
         )
     spool = _intend(config, spool, identity)
@@ -292,8 +293,9 @@ def _adopt(
 
 def _drop_hint(slot: SlotInfo) -> str:
     return (
-        f"if nothing else needs it, SELECT pg_drop_replication_slot('{slot.name}'); and start "
-        f"again; else name another slot in [source]: {other_slot(slot.name, 'new')}"
+        f"if no other program needs the slot, SELECT pg_drop_replication_slot('{slot.name}'); and "
+        "start pgsluice again; else choose another slot name in [source]: "
+        f"{other_slot(slot.name, 'new')}"
     )
 
 

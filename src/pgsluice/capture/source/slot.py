@@ -79,9 +79,9 @@ def generated_columns(config: Config) -> Collection[str] | None:
 
 def in_use(slot: SlotInfo) -> SlotInUse:
     return SlotInUse(
-        f"slot {slot.name!r} is in use by process {slot.active_pid}",
-        hint="another capture process uses this slot: stop it first, or name another slot in "
-        "[source]: " + other_slot(slot.name, "new"),
+        f"slot {slot.name!r} is in use by the server's process {slot.active_pid}",
+        hint="another capture process uses this slot: stop that process first, or choose another "
+        "slot name in [source]: " + other_slot(slot.name, "new"),
     )
 
 
@@ -99,15 +99,18 @@ def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
     """
     if system.system_id != identity.system_identifier:
         raise ForeignSource(
-            f"the server is system {system.system_id}, the spool belongs to "
-            f"{identity.system_identifier}",
-            hint="check the dsn; for a new source, `pgsluice drop CONFIG` or another spool path",
+            f"the server has the system identifier {system.system_id}, but the spool was filled "
+            f"from the server with the system identifier {identity.system_identifier}",
+            hint="correct the dsn in [source]; to use this server as a new source, run `pgsluice "
+            "drop CONFIG`, or set path in [spool] to another folder",
         )
     if system.dbname != identity.database:
         raise ForeignSource(
-            f"the dsn's database is {system.dbname!r}, the spool belongs to {identity.database!r}",
-            hint="check the dsn; a spool holds one database: for another one, name another folder "
-            f"in [spool], and another slot in [source]: {other_slot(identity.slot, system.dbname)}",
+            f"the dsn leads to database {system.dbname!r}, but the spool was filled from database "
+            f"{identity.database!r}",
+            hint="correct the dsn in [source]; or, since a spool has the changes of one database, "
+            "set path in [spool] to another folder, and another slot name in [source]: "
+            f"{other_slot(identity.slot, system.dbname)}",
         )
 
 
@@ -122,9 +125,10 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
     if slot.two_phase != two_phase:
         was, asked = str(slot.two_phase).lower(), str(two_phase).lower()
         raise SourceRefused(
-            f"slot {slot.name!r} was made with two_phase = {was}, and {asked} is asked for",
-            hint=f"set two_phase = {was}: a slot cannot change it; for the other value, `pgsluice "
-            "drop CONFIG` and start again",
+            f"slot {slot.name!r} was created with two_phase = {was}, but the configuration has "
+            f"two_phase = {asked}",
+            hint=f"set two_phase = {was} in [source]: a slot cannot change this setting. For the "
+            "other value, run `pgsluice drop CONFIG` and start pgsluice again",
         )
 
 
@@ -136,13 +140,14 @@ def refuse_other_owner(slot: SlotInfo, database: str) -> None:
     """
     if slot.plugin == "pgoutput" and slot.database == database:
         return
-    what = "a physical slot"
+    owner = "is a physical slot"
     if slot.plugin is not None:
-        what = f"of the database {slot.database} (plugin {slot.plugin})"
+        owner = f"belongs to database {slot.database} (plugin {slot.plugin})"
     raise ForeignSource(
-        f"the slot {slot.name!r} is {what}, not pgoutput's of {database}: slot names are unique "
-        "across all databases of a server",
-        hint=f"keep it, and name another slot in [source]: {other_slot(slot.name, database)}",
+        f"slot {slot.name!r} {owner}, so pgsluice cannot use it for database {database} (plugin "
+        "pgoutput): slot names are unique across all databases of a server",
+        hint="keep that slot, and choose another slot name in [source]: "
+        f"{other_slot(slot.name, database)}",
     )
 
 

@@ -201,10 +201,15 @@ def check_slot(
     """
     refuse_slot(source.slot, database, frontier, two_phase=two_phase, has_frontier=has_frontier)
     if frontier > source.flush_lsn:
-        problem = f"the server's WAL ends at {source.flush_lsn}, before the spool's {frontier}"
+        problem = (
+            f"the server's WAL ends at {source.flush_lsn}, but the spool has changes up to "
+            f"{frontier}"
+        )
         if source.is_standby:
             raise SourceUnreachable(f"{problem}: the standby is behind")
-        raise ForeignSource(f"{problem}: it was restored from an older state", hint=COPY_ALL_AGAIN)
+        raise ForeignSource(
+            f"{problem}: the server was restored from an older state", hint=COPY_ALL_AGAIN
+        )
 
 
 def find_comparison(
@@ -250,15 +255,17 @@ def refuse_slot(
     """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:
-        reason, remedy = _LOSSES.get(slot.invalidation_reason, (slot.invalidation_reason, ""))
-        raise SlotLost(f"slot {slot.name!r} is lost: {reason}", hint=f"{remedy}{COPY_ALL_AGAIN}")
+        reason, first_step = _LOSSES.get(slot.invalidation_reason, (slot.invalidation_reason, ""))
+        raise SlotLost(
+            f"slot {slot.name!r} is lost: {reason}", hint=f"{first_step}{COPY_ALL_AGAIN}"
+        )
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         stands = f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, past the spool's end"
         cause, hint = (
-            "another process read from it, or recreated it",
-            f"the changes between are gone: {COPY_ALL_AGAIN}",
+            "another process has read from the slot, or has recreated it",
+            f"the changes between these positions are lost: {COPY_ALL_AGAIN}",
         )
         if not has_frontier:
             cause += f", or the spool's {FRONTIER} is missing"
-            hint = f"restore the file if there was one; else {hint}"
+            hint = f"restore the spool's {FRONTIER} if it existed; else, {hint}"
         raise Gap(f"{stands} {frontier}: {cause}", hint=hint, lsn=frontier)

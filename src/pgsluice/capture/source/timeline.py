@@ -101,10 +101,9 @@ def start_on(spool: Received, server: History) -> Lsn:
     known = spool.history
     if server.timeline < known.timeline and server.timeline in dict(known.ends):
         raise SourceRefused(
-            f"the server is on timeline {server.timeline}, which ended at "
-            f"{known.end_of(server.timeline)} for the spool: the spool continued with timeline "
-            f"{known.timeline}. This is the old primary",
-            hint="connect to the server that was promoted: a dsn can name both hosts, "
+            f"the server is the old primary: it is on timeline {server.timeline}, and the spool "
+            f"has followed timeline {known.timeline} since {known.end_of(server.timeline)}",
+            hint="connect to the server that was promoted: the dsn can name both hosts, "
             "host=a,b target_session_attrs=read-write",
             timeline=server.timeline,
         )
@@ -114,11 +113,12 @@ def start_on(spool: Received, server: History) -> Lsn:
         fork_lsn = server.end_of(known.timeline) or Lsn(0)
     if spool.last > fork_lsn:
         raise ForeignSource(
-            f"the server is on timeline {server.timeline}, which has the source's history up to "
-            f"{fork_lsn} only; the spool continues to {spool.last} on timeline {known.timeline}: "
-            "the lake has data that this server lacks",
-            hint=f"connect to the server that the spool follows; if this one is the source from "
-            f"now on, {COPY_ALL_AGAIN}. To keep a standby from falling behind: docs/failover.md",
+            f"the server lacks changes that pgsluice has replicated: the server is on timeline "
+            f"{server.timeline}, which branched off at {fork_lsn}, but the spool has changes of "
+            f"timeline {known.timeline} up to {spool.last}",
+            hint=f"connect to the server with timeline {known.timeline}; if this server is the "
+            f"source from now on, {COPY_ALL_AGAIN}. docs/failover.md tells how to keep a standby "
+            "from falling behind",
             timeline=server.timeline,
             switch_point=fork_lsn,
             position=spool.last,
@@ -137,24 +137,25 @@ def check_slot_is_there(slot: SlotInfo | None, name: str, server: ServerInfo) ->
     may_come = server.is_standby and server.version_num >= 170000
     if slot is None and may_come:
         raise SourceRefused(
-            f"the server is a standby, and slot {name!r} is not on it (yet)",
-            hint="connect to the primary; for the slot to be there after a promotion: "
-            "docs/failover.md",
+            f"the server is a standby that does not have slot {name!r} (yet)",
+            hint="connect to the primary; docs/failover.md tells how the standby gets the slot for "
+            "a promotion",
             slot=name,
         )
     if slot is None:
         raise SlotLost(
-            f"slot {name!r} no longer exists",
-            hint="dropped, or this server was promoted without it: slots stay behind unless they "
-            "are synchronised (17+, docs/failover.md). Changes committed since then are "
-            f"lost: {COPY_ALL_AGAIN}",
+            f"slot {name!r} no longer exists: it was dropped, or this server was promoted without "
+            "it",
+            hint="the changes that were committed since then are lost: "
+            f"{COPY_ALL_AGAIN}. From PostgreSQL 17 on, a standby can have a copy of the slot "
+            "(docs/failover.md)",
             slot=name,
         )
     if slot.is_synced and (server.is_standby or slot.is_temporary):
         raise SourceUnreachable(
-            f"the server is a standby that keeps slot {name!r} in step with its primary's: "
-            "it can be read when the standby is promoted",
-            hint="connect to the primary: a dsn can name both hosts, "
+            f"the server is a standby, and its slot {name!r} is a copy of the primary's slot, "
+            "which pgsluice can read only after the standby is promoted",
+            hint="connect to the primary: the dsn can name both hosts, "
             "host=a,b target_session_attrs=read-write",
             slot=name,
         )

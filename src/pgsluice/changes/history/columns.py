@@ -84,9 +84,10 @@ class HistoryColumns:
         for name in names:
             if name.casefold() in taken:
                 raise TableError(
-                    f"{table}: the column {name!r} has the name of a column of its history",
-                    hint="choose another change_column_prefix for the subscription, or rename the "
-                    f"column; then copy the table: {copy_again(table)}",
+                    f"table {table} has the column {name!r}, but pgsluice adds a column with this "
+                    "name to the table's history",
+                    hint="set change_column_prefix in the subscription to another prefix, or "
+                    f"rename the column in PostgreSQL; then copy the table: {copy_again(table)}",
                     table=table,
                     column=name,
                     reason=ParkReason.COLUMNS,

@@ -99,7 +99,7 @@ def _require_packages(*, with_store: bool) -> None:
     missing = [name for module, name in packages.items() if not importlib.util.find_spec(module)]
     if missing:
         raise ConfigError(
-            f"the demo needs packages that are not installed: {', '.join(missing)}",
+            f"the demo needs Python packages that are not installed: {', '.join(missing)}",
             hint="pip install 'pgsluice[demo,stores]'"
             if with_store
             else "pip install 'pgsluice[demo]'",

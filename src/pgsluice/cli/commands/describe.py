@@ -48,7 +48,9 @@ def pictures(view: SourceView, name: str | None) -> Iterator[str]:
     shown = [owned for owned in view.all if name is None or owned.publication.name == meant]
     if name is not None and not shown:
         names = ", ".join(f'"{owned.publication.name}"' for owned in view.all) or "none"
-        raise ConfigError(f'there is no publication "{name}"', hint=f"there are: {names}")
+        raise ConfigError(
+            f'no publication has the name "{name}"', hint=f"the publications are: {names}"
+        )
     for owned in shown:
         version = {} if owned.owner == OWNER else {"server_version": view.server_version}
         yield publication_picture(owned, **version)

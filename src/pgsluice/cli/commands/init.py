@@ -52,13 +52,15 @@ def init(
     path = config.expanduser().absolute()
     if path.exists() and not force:
         raise ConfigError(
-            f"{config} already exists", hint="name another file, or overwrite it with --force"
+            f"the file {config} already exists",
+            hint="choose another file name, or overwrite the file with --force",
         )
     asks = sys.stdin.isatty() and not yes
     if dsn is None and not asks and not yes:
         raise ConfigError(
-            "init needs a terminal to ask for the settings",
-            hint="pass --dsn (and --slot, --spool, --target, --name), or --yes for the defaults",
+            "`pgsluice init` asks for the settings, but has no terminal",
+            hint="give the settings as options: --dsn (and --slot, --spool, --target, --name); or "
+            "give --yes to use the defaults",
         )
     dsn = _answer(dsn, "The source's connection string", _DSN, asks)
     slot = _answer(slot, "The slot's name", _SLOT, asks)

@@ -69,11 +69,11 @@ def open_input(file: Path) -> Iterator[Input]:
         stream = file.open("rb")
     except IsADirectoryError:
         raise ConfigError(
-            f"{file} is a folder",
-            hint="for a spool, name one of its files: segments/…/*.arrow",
+            f"{file} is a folder, not a file",
+            hint="give the path of a file; in a spool's folder, one of segments/…/*.arrow",
         ) from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"pgsluice cannot read the file {file}: {error.strerror}") from None
     with stream:
         yield Input(str(file), file, stream)
 

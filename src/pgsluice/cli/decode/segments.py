@@ -59,8 +59,9 @@ def _parts(
     """The messages of the parts in a reference."""
     if path is None:
         raise ConfigError(
-            "a reference names files of its spool, which cannot be found from stdin",
-            hint="name the file in the spool",
+            "the input is a reference to files of a spool, and pgsluice cannot find that spool "
+            "when it reads stdin",
+            hint="give the path of the file inside its spool instead of -",
         )
     spool = spool_of(path)
     for part in header.parts:

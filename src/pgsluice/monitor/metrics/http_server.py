@@ -244,8 +244,9 @@ class MonitorServer:
 def cannot_listen(address: tuple[str, int], error: Exception, setting: str = LISTEN) -> ConfigError:
     """Why nothing can listen at an address."""
     host, port = address
-    why = getattr(error, "strerror", None) or str(error)
+    reason = getattr(error, "strerror", None) or str(error)
+    reason = reason[:1].lower() + reason[1:]
     return ConfigError(
-        f"{setting}: {host}:{port} cannot be used: {why[:1].lower()}{why[1:]}",
-        hint="name a free port, or end the program that has it",
+        f"{setting}: pgsluice cannot listen at {host}:{port}: {reason}",
+        hint="choose a free port, or end the program that uses this port",
     )

@@ -85,6 +85,6 @@ def require_packages() -> None:
     """
     if any(find_spec(package) is None for package in ("prometheus_client", "psutil")):
         raise ConfigError(
-            "[monitor] listen needs packages that are not installed",
+            "the option listen in [monitor] needs Python packages that are not installed",
             hint='pip install "pgsluice[monitor]"',
         )

@@ -132,10 +132,10 @@ def _columns(
         column_index = column_indexes.get(name)
         if column_index is None:
             raise TableError(
-                f"{changes.title}: the row filter reads the column {name!r}, which the server's"
+                f"the row filter of table {changes.title} reads column {name!r}, which the server's"
                 " publications do not send",
-                hint="have the server's publications send it: no column list without it, and for"
-                " a generated column PostgreSQL 18 and publish_generated_columns = stored",
+                hint="add the column to the column lists of the server's publications; for a"
+                " generated column, set publish_generated_columns = stored (from PostgreSQL 18 on)",
                 table=changes.title,
                 column=name,
             )
@@ -173,14 +173,14 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
     """A filter's error with the change for which it failed, without a row's values."""
     table, lsn = changes.title, Lsn(int(changes.positions[change]))
     keys = tuple(column.name for column in changes.relation.columns if column.is_key)
-    key = f", key column(s) {', '.join(keys)}" if keys else ""
+    key = f" (key columns: {', '.join(keys)})" if keys else ""
     facts = {**error.facts, "table": table, "lsn": lsn, "key_columns": keys}
     facts["ordinal"] = int(changes.ordinals[change])
     facts.pop("row", None)
     return EvaluationError(
-        f"{table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that ends at"
-        f" {lsn}; no change of the batch was applied",
-        hint="change the filter, or the row at the source, then "
+        f"table {table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that "
+        f"ends at {lsn}; pgsluice has not applied any change of this batch",
+        hint="change the row filter, or the row in PostgreSQL, then "
         + copied_again(changes.table_title),
         **facts,
     )
@@ -189,8 +189,8 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
 def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
     table, lsn = changes.title, Lsn(int(changes.positions[change]))
     return TableError(
-        f"{table}: the row filter reads the column {column!r}, which a change of the transaction"
-        f" that ends at {lsn} does not carry (an unchanged value that is stored out of line)",
+        f"the row filter of table {table} reads column {column!r}, but the server did not send its"
+        f" unchanged large value with a change of the transaction that ends at {lsn}",
         hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, then "
         + copied_again(changes.table_title),
         table=table,

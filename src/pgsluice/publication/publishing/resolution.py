@@ -263,9 +263,10 @@ def _no_rule_below(publication: Publication, table: SourceTable, catalog: Source
         if whole is None and not has(publication, partition):
             continue
         raise TableError(
-            f'publication "{publication.name}" publishes the partition "{partition.name}" '
-            f'directly, but the server sends its changes as those of "{table.name}"',
-            hint="set publish_via_partition_root = true and name the partitioned table in it, or "
-            "set it to false in the server's publication",
+            f'publication "{publication.name}" publishes the partition "{partition.name}", but the '
+            f'server sends changes of this partition as changes of table "{table.name}"',
+            hint="in this publication, set publish_via_partition_root = true and name the "
+            "partitioned table; or set publish_via_partition_root = false in the server's "
+            "publication",
             table=f"{table.namespace}.{table.name}",
         )

@@ -35,12 +35,13 @@ def advice_on_merges(title: str, folder: Folder, slow_s: float) -> str | None:
     copied = sum(merge["num_target_rows_copied"] for merge in merges) // count
     if seconds < slow_s or copied < _WORTH * changed:
         return None
-    times = f"its last {count} merges" if count > 1 else "its last merge"
+    newest = f"the last {count} merges" if count > 1 else "the last merge"
+    each = " each" if count > 1 else ""
     return (
-        f"{times} took {seconds:.1f} s{' each' if count > 1 else ''}, and wrote {copied:,} rows"
-        f" again that did not change, beside {changed:,} that did"
-        f'\n  → merge_tables = {{ "{title}" = "on_read" }} in the sink writes only the latter;'
-        " docs/delta.md says which readers know deletion vectors"
+        f"{newest} into the target took {seconds:.1f} s{each}, and rewrote {copied:,} unchanged"
+        f" row(s) for {changed:,} changed row(s)"
+        f'\n  → set merge_tables = {{ "{title}" = "on_read" }} in the sink to write only changed'
+        " rows; docs/delta.md lists the readers that support deletion vectors"
     )
 
 

@@ -47,8 +47,8 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
         (converted,) = DeltaSchema.from_arrow(pa.schema([field])).fields
     except Exception as error:  # deltalake raises a bare Exception here
         raise TableError(
-            f"Delta has no type for column {field.name!r} of {table} ({field.type})",
-            hint="choose another type for it in the subscription's `types`",
+            f"Delta has no type for column {field.name!r} of table {table} ({field.type})",
+            hint="choose another type for this column in `types` of the subscription",
             table=table,
             column=field.name,
         ) from error

@@ -142,13 +142,13 @@ def refuse_foreign_changes(
     if ours is None or ours == current:
         return
     if ours > current:
-        raise _changed(table, location, "it was restored to an earlier version")
+        raise _changed(table, location, "the table was restored to an earlier version")
     since = operations(current - ours)
     others = sorted({*since} - HARMLESS)
     if others:
-        raise _changed(table, location, f"since our last commit: {', '.join(others)}")
+        raise _changed(table, location, f"{', '.join(others)} since pgsluice's last commit")
     if len(since) < current - ours:
-        raise _changed(table, location, "its log does not reach back to our last commit")
+        raise _changed(table, location, "the log no longer has pgsluice's last commit")
 
 
 def refuse_lost_commit(table: str, location: str, version: int) -> None:
@@ -157,21 +157,21 @@ def refuse_lost_commit(table: str, location: str, version: int) -> None:
     The version tells one such loss from the next one.
     """
     raise TableError(
-        f"{table}: another program has overwritten a commit of pgsluice in the log of the Delta "
-        f"table at {location}, and later commits followed it, up to version {version}",
-        hint="pgsluice copies the table again; let only programs write to it that create its log's "
-        "files conditionally",
+        f"table {table}: another program has overwritten a commit of pgsluice in the log of the "
+        f"Delta table at {location}, and later commits up to version {version} followed",
+        hint="pgsluice copies the table again; allow only programs that create the files of a "
+        "Delta log conditionally to write to this table",
         remedy=Remedy.COPY,
         table=table,
         location=location,
     )
 
 
-def _changed(table: str, location: str, what: str) -> TableError:
+def _changed(table: str, location: str, change: str) -> TableError:
     return TableError(
-        f"the Delta table at {location} was changed by others: {what}",
-        hint=f'to replace them: {copy_again(table)}\nto keep them, set foreign_writes = "allow" in '
-        "the subscription",
+        f"another program has changed the Delta table at {location}: {change}",
+        hint=f"to replace the table's rows by a new copy: {copy_again(table)}\n"
+        'to keep the changes of other programs: set foreign_writes = "allow" in the subscription',
         table=table,
         location=location,
     )

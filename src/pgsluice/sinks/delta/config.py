@@ -156,7 +156,7 @@ class DeltaSinkConfig(SinkConfig):
             )
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"the Delta sink needs a package that is not installed: {error.name}",
+                f"the Delta sink needs the Python package {error.name}, which is not installed",
                 hint="pip install 'pgsluice[delta]'",
             ) from error
 

@@ -134,7 +134,7 @@ def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
     except (OSError, ValueError, struct.error) as error:
         raise PgsluiceError(
             f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
-            hint="restore the file; or copy the table again",
+            hint="restore the file from a backup, or copy the table again",
             location=folder.uri,
         ) from error
 

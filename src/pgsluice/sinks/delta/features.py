@@ -73,12 +73,13 @@ def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str, *, is_log: bool = 
         TableError: the table has such a rule; the message names it.
     """
     if rules := _unknown_rules(snapshot):
-        what = "a change log" if is_log else "merge-on-read"
+        rule = rules[0]
+        way = "change logs" if is_log else "merge-on-read"
         by_deltalake = f'set merge_tables = {{ "{table}" = "on_write" }} in the sink, or '
         raise TableError(
-            f"the Delta table at {snapshot.folder.uri} has {rules[0]}, which {what} does"
-            " not support",
-            hint=("" if is_log else by_deltalake) + "take it from the table",
+            f"the Delta table at {snapshot.folder.uri} has {rule}, which pgsluice does not support "
+            f"with {way}",
+            hint=("" if is_log else by_deltalake) + f"remove {rule} from the Delta table",
             table=table,
             location=snapshot.folder.uri,
         )

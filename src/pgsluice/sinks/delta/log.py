@@ -211,10 +211,10 @@ def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
     actions = read_commit(folder, version)
     if actions is None:
         raise PgsluiceError(
-            f"the log of the Delta table in {folder.uri} lacks version {version}, and there is no"
-            " whole classic checkpoint after it",
-            hint="restore the file, or write a checkpoint; or move the table away and copy it"
-            " again",
+            f"the log of the Delta table in {folder.uri} lacks the file of version {version}, and "
+            "no complete classic checkpoint of a later version exists",
+            hint="restore that file in the folder _delta_log, or let another program write a "
+            "checkpoint of the table; or move the table's folder away and copy the table again",
             location=folder.uri,
         )
     return actions
@@ -347,8 +347,10 @@ class _Building:
         """
         if self.protocol is None or self.metadata is None or self.schema is None:
             raise PgsluiceError(
-                f"the log of the Delta table in {self.folder.uri} is not complete",
-                hint="restore the files of _delta_log; or move the table away and copy it again",
+                f"the log of the Delta table in {self.folder.uri} is not complete: no file has "
+                "the table's protocol or schema",
+                hint="restore the files of the folder _delta_log; or move the table's folder away "
+                "and copy the table again",
                 location=self.folder.uri,
             )
         return DeltaSnapshot(
@@ -379,6 +381,7 @@ def _checkpoint_actions(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     except (OSError, pa.ArrowInvalid) as error:
         raise PgsluiceError(
             f"the checkpoint {name} of the Delta table in {folder.uri} cannot be read: {error}",
-            hint="restore the file, or delete it if the commits before it are still there",
+            hint="restore the checkpoint's file; or delete the file, if the folder _delta_log "
+            "still has all commits before this checkpoint",
             location=folder.uri,
         ) from error

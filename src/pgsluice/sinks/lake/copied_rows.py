@@ -34,9 +34,9 @@ class CopiedRows:
         for index in self.keys:
             if nulls := batch.column(index).null_count:
                 raise TableError(
-                    f"key column {self.schema.names[index]!r} of {self.table} is NULL in"
-                    f" {nulls} row(s) of the copy",
-                    hint="choose a key of columns that are never NULL",
+                    f"the key column {self.schema.names[index]!r} of table {self.table} is NULL in"
+                    f" {nulls} copied row(s)",
+                    hint="set `key` in the subscription to columns that are never NULL",
                     table=self.table,
                     column=self.schema.names[index],
                 )

@@ -160,8 +160,8 @@ class KeyIndex:
         if (sidecar := _OPENED.get(path, subject)) is not None:
             return sidecar
         raise PgsluiceError(
-            f"the key file {path} cannot be read, although it has just been written",
-            hint="set cache_dir of the sink to a folder on a healthy local disk",
+            f"pgsluice cannot read the key file {path}, which it has just written",
+            hint="set the sink's option cache_dir to a folder on a healthy local disk",
             location=str(path),
         )
 
@@ -250,8 +250,8 @@ def _cache_folder(cache_dir: str | None) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
         raise PgsluiceError(
-            f"the folder {folder} belongs to another user",
-            hint="set cache_dir of the sink to a folder on a local disk",
+            f"the folder for cached key files, {folder}, belongs to another user",
+            hint="set the sink's option cache_dir to a folder on a local disk",
             location=str(folder),
         )
     return folder / "keys"

@@ -103,8 +103,8 @@ def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterat
         source = folder.open(name, size)
     except FileNotFoundError:
         raise PgsluiceError(
-            f"a data file of the table in {folder.uri} is not found: {name}",
-            hint="restore the file; or copy the table again",
+            f"the data file {name} of the Delta table in {folder.uri} does not exist",
+            hint="restore the file from a backup, or copy the table again",
             location=folder.uri,
         ) from None
     with source, pq.ParquetFile(source) as parquet:

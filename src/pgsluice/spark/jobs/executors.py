@@ -76,8 +76,9 @@ def ask_executors(context: SparkContext, run: Callable[[W], R], work: W) -> list
         answers = context.parallelize([], tasks).mapPartitionsWithIndex(answer).collect()
     except spark_errors() as error:
         raise SparkFailed(
-            f"the executors cannot run a task: {summarize_error(error)}",
-            hint="they need the driver's version of Python, at the path in PYSPARK_PYTHON",
+            f"Spark's executors cannot run a task: {summarize_error(error)}",
+            hint="install the driver's version of Python on every executor, at the path in the "
+            "environment variable PYSPARK_PYTHON",
         ) from error
     # Executors on one machine have their own working folders.
     each = {(host, folder): (result, lacks) for host, folder, result, lacks in answers}
@@ -96,6 +97,6 @@ def _await_executors(context: SparkContext) -> None:
             return
         time.sleep(_POLL_S)
     raise SparkFailed(
-        f"no executor started within {_WAIT_S:.0f} s",
-        hint="look at the master: does it have workers with free cores and memory?",
+        f"Spark has not started an executor within {_WAIT_S:.0f} s",
+        hint="check that Spark's master has workers with free cores and memory",
     )

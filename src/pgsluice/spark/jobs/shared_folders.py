@@ -33,8 +33,8 @@ class Unseen:
         """
         raise ConfigError(
             f"the executor on {self.host} does not see the driver's folder {self.folder}",
-            hint="mount it there under the same path, or use an object store (docs/clusters.md); "
-            "`pgsluice check CONFIG` asks every executor",
+            hint="mount this folder at the same path on every executor, or use an object store "
+            "(docs/clusters.md). `pgsluice check CONFIG` tests every executor",
         )
 
 
@@ -58,7 +58,8 @@ def shared_folders(folders: Iterable[Path]) -> Iterator[None]:
             (folder / _MARK).touch()
         except OSError as error:
             raise ConfigError(
-                f"{folder} cannot be written: {error.strerror}", hint="correct its path or owner"
+                f"pgsluice cannot write to the folder {folder}: {error.strerror}",
+                hint="correct the folder's path in the configuration, or its owner",
             ) from error
         paths.append(str(folder / _MARK))
     _Marks.paths = tuple(paths)

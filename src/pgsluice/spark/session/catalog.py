@@ -83,7 +83,8 @@ def _other_than(table: CatalogTable, details: dict[str, str]) -> str | None:
         return None
     kind = provider or details.get("Type", "unknown")
     place = f" at {location}" if location else ""
-    return f"the catalog has something else as {shown('.'.join(table.name))}: {kind}{place}"
+    name = shown(".".join(table.name))
+    return f"the catalog already has another table with the name {name}: {kind}{place}"
 
 
 def _place(location: str) -> tuple[str, str, str]:

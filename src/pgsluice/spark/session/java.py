@@ -72,11 +72,11 @@ def java_problem(java: Java | None) -> str | None:
     """Why Spark cannot use this Java, in one sentence; None if it can."""
     needed = f"Spark needs Java {OLDEST_JAVA} or newer"
     if java is None:
-        return f"{needed} and none was found"
+        return f"{needed}, but pgsluice found no Java"
     if java.version is None:
-        return f"{needed} and {java.program} -version shows no version"
+        return f"{needed}, but `{java.program} -version` shows no version"
     if java.version < OLDEST_JAVA:
-        return f"{needed} and {java.program} is {java.version}"
+        return f"{needed}, but {java.program} is Java {java.version}"
     return None
 
 

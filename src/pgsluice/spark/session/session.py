@@ -104,8 +104,9 @@ def raise_if_ended(within_s: float = 0.0) -> None:
         return
     raise SparkFailed(
         has_ended(Part.JVM, process.pid, code),
-        hint="start again; no data is lost. If the system ended it for lack of memory (dmesg "
-        'shows it), give the machine more, or Spark less: "spark.driver.memory" in [spark]',
+        hint="start pgsluice again; no data is lost. If dmesg shows that the operating system "
+        "killed the process for lack of memory, give the machine more memory, or Spark less "
+        'memory: "spark.driver.memory" in [spark]',
     )
 
 

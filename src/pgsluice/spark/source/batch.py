@@ -54,21 +54,23 @@ class PgoutputReader(DataSourceReader):
             end = reader.position()
         elif end > reader.frontier():
             raise ConfigError(
-                f"ending_lsn {end} is past the end of the spool at {reader.frontier()}",
-                hint="wait until capture has reached it, or remove ending_lsn",
+                f"the option ending_lsn is {end}, past the end of the spool at {reader.frontier()}",
+                hint="wait until capture has received the changes up to ending_lsn, or remove the "
+                "option",
                 option="ending_lsn",
             )
         if start > reader.frontier():
             raise ConfigError(
-                f"starting_lsn {start} is past the end of the spool at {reader.frontier()}",
-                hint="remove starting_lsn to read from the spool's start",
+                f"the option starting_lsn is {start}, past the end of the spool at "
+                f"{reader.frontier()}",
+                hint="remove the option starting_lsn to read from the start of the spool",
                 option="starting_lsn",
             )
         if start < reader.start():
             raise ConfigError(
-                f"starting_lsn {start} is before the spool's start at {reader.start()}: the "
-                "changes between them are released",
-                hint="remove starting_lsn to read from the spool's start",
+                f"the option starting_lsn is {start}, before the start of the spool at "
+                f"{reader.start()}: pgsluice has deleted the changes between them",
+                hint="remove the option starting_lsn to read from the start of the spool",
                 option="starting_lsn",
             )
         partitions = plan(reader.segments(start, end), start, end) if start < end else []

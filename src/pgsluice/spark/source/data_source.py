@@ -77,23 +77,25 @@ class PgoutputDataSource(DataSource):
 def _stream_options(given: Mapping[str, str]) -> SourceOptions:
     if SnapshotOptions.asked_for(given) is not None:
         raise ConfigError(
-            "option snapshot is for spark.read only",
-            hint="use starting_position = snapshot to start a stream with the rows of its table",
+            "the option snapshot works with spark.read only, not with spark.readStream",
+            hint="set the option starting_position to snapshot, to start a stream with the "
+            "table's rows",
             option="snapshot",
         )
     options = SourceOptions.parse(given)
     if options.subscription is None:
         raise ConfigError(
-            "a stream needs the option subscription",
-            hint="choose a name that no other query uses: under this name the spool keeps the "
-            "changes that the query has not read yet, across restarts",
+            "a streaming query needs the option subscription",
+            hint="set the option subscription to a name that no other query uses: under this name "
+            "the spool keeps the changes that the query has not read yet, also across restarts",
             option="subscription",
         )
     for name in ("starting_lsn", "ending_lsn"):
         if getattr(options, name) is not None:
             raise ConfigError(
-                f"option {name} is for spark.read only",
-                hint="remove it; use starting_position to choose where a new stream starts",
+                f"the option {name} works with spark.read only, not with spark.readStream",
+                hint=f"remove the option {name}; use starting_position to choose where a new "
+                "stream starts",
                 option=name,
             )
     return options

@@ -82,11 +82,11 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
     facts = None if options.dsn is None else _from_catalog(options.dsn, table)
     if facts is None:
         raise ConfigError(
-            f"table {table} is not in the spool {options.spool}"
-            + ("" if options.dsn is None else " and not on the server"),
-            hint="set the option dsn, with which the table's columns are read from the server"
+            f"the spool {options.spool} has no changes of table {table}"
+            + ("" if options.dsn is None else ", and the server has no such table"),
+            hint="set the option dsn, so that pgsluice reads the table's columns from the server"
             if options.dsn is None
-            else "check the name; an unquoted name is folded to lower case",
+            else "correct the option table; PostgreSQL folds an unquoted name to lower case",
             table=str(table),
         )
     type_definitions = facts.type_definitions()

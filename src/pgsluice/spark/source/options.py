@@ -63,8 +63,8 @@ class TableName:
         parts = sql_parts(text.strip())
         if parts is None or len(parts) != 2:
             raise ConfigError(
-                f"option table: {text!r} is not a table's name",
-                hint='write schema.table, e.g. public.orders or "Shop"."Order Lines"',
+                f"the option table has {text!r}, which is not the name of a table",
+                hint='write the name as schema.table, e.g. public.orders or "Shop"."Order Lines"',
                 option="table",
             )
         return cls(*parts)
@@ -82,8 +82,8 @@ def _columns(text: str) -> tuple[str, ...]:
     parts = [sql_parts(part.strip()) for part in _LIST_ITEM.findall(text) if part.strip()]
     if not parts or any(part is None or len(part) > 1 for part in parts):
         raise ConfigError(
-            f"option columns: {text!r} is not a list of columns",
-            hint='write names with commas between them, e.g. id, note, "Unit Price"',
+            f"the option columns has {text!r}, which is not a list of column names",
+            hint='write the names with commas between them, e.g. id, note, "Unit Price"',
             option="columns",
         )
     return tuple(name for part in parts for name in part or ())
@@ -237,21 +237,23 @@ class SourceOptions(_Options):
         given, _ = _given(options)
         if not given.get("spool"):
             raise ConfigError(
-                "option spool is missing",
-                hint='name the folder that capture writes to: .option("spool", "/data/spool")',
+                "the option spool is missing",
+                hint="set the option to the folder of the spool, which `pgsluice run` or "
+                '`pgsluice capture` writes: .option("spool", "/data/spool")',
                 option="spool",
             )
         parsed = cls._checked(given)
         if "table" in given and "exclude_tables" in given:
             raise ConfigError(
-                "exclude_tables is for queries without table, which read all tables",
+                "the options table and exclude_tables exclude each other: exclude_tables is for "
+                "queries that read all tables",
                 hint="remove one of the two options",
                 option="exclude_tables",
             )
         if "columns" in given and "table" not in given:
             raise ConfigError(
-                "option columns is for queries of one table",
-                hint="add the option table, or remove columns",
+                "the option columns is for queries that read one table",
+                hint="set the option table to that table, or remove the option columns",
                 option="columns",
             )
         if parsed.starting_position == SNAPSHOT:
@@ -284,8 +286,9 @@ class SnapshotOptions(_Options):
         for name in given.keys() - cls.model_fields.keys():
             known = ", ".join((*cls.model_fields, *_OF_BOTH))
             raise ConfigError(
-                f"option {name} is not for a snapshot, which is read from the server",
-                hint=f"remove it; a snapshot has the options {known}",
+                f"the option {name} does not work with the option snapshot, which reads from the "
+                "server",
+                hint=f"remove the option {name}; a snapshot accepts the options {known}",
                 option=name,
             )
         _require(given, "the snapshot of a table")
@@ -303,8 +306,8 @@ def _given(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
     for name in given:
         if name in _LATER:
             raise ConfigError(
-                f"option {name} is not supported by this version",
-                hint="remove it; a later version of pgsluice will support it",
+                f"this version of pgsluice does not support the option {name}",
+                hint=f"remove the option {name}; a later version will support it",
                 option=name,
             )
         if name not in known:
@@ -324,12 +327,15 @@ class _Flag(BaseModel):
 def _refuse_json(text: str) -> None:
     if text.lower() == "variant":
         raise ConfigError(
-            "option json: variant is not supported by this version",
-            hint="remove it; json is read as a string, which parse_json() turns into a VARIANT",
+            'this version of pgsluice does not support the value "variant" of the option json',
+            hint="remove the option json; pgsluice reads json columns as strings, which Spark's "
+            "parse_json() turns into VARIANT",
             option="json",
         )
     if text.lower() != "string":
-        raise ConfigError(f"option json: {text!r} is not string", option="json")
+        raise ConfigError(
+            f'the option json has {text!r}, and its only value is "string"', option="json"
+        )
 
 
 def _require(given: Mapping[str, str], what: str) -> None:

@@ -190,8 +190,8 @@ def fill_absent(
     key = changes.schema[table.prefix + _IS_NEW].metadata.get(_KEY)
     if key is None:
         raise ConfigError(
-            f"the column {table.prefix}{_IS_NEW} is not that of pgsluice.latest_per_key",
-            hint="pass its result, without an alias for this column",
+            f"the column {table.prefix}{_IS_NEW} was not made by pgsluice.latest_per_key",
+            hint="pass the result of pgsluice.latest_per_key, without an alias for this column",
         )
     _refuse_other_types(changes, current, key, table.own)
     shared = [name for name in table.own if name in current.columns]
@@ -263,8 +263,8 @@ class _Table:
         for name in key:
             if name not in self.own:
                 raise ConfigError(
-                    f'the changes have no column "{name}", which is part of the key',
-                    hint="add it to the option columns, or pass another key",
+                    f'the change rows have no column "{name}", which is part of the key',
+                    hint="add this column to the option columns, or pass another key",
                     column=name,
                 )
 
@@ -277,20 +277,20 @@ def _table_of(changes: DataFrame, prefix: str, *others: str) -> _Table:
     """
     if changes.isStreaming:
         raise ConfigError(
-            "Spark has no such windows for streaming rows",
-            hint="use it in foreachBatch, with the batch's DataFrame",
+            "Spark does not support the window of this function on streaming rows",
+            hint="call the function in foreachBatch, with the DataFrame of the batch",
         )
     required = [*change_columns(prefix), *(prefix + name for name in others)]
-    if lacking := [name for name in required if name not in changes.columns]:
+    if missing := [name for name in required if name not in changes.columns]:
         raise ConfigError(
-            "the rows have no column " + ", ".join(lacking),
+            f"the given rows do not have the column {', '.join(missing)}",
             hint='pass change rows of format("pgoutput")'
             + (", as pgsluice.latest_per_key returns them" if others else ""),
         )
     if any(kind == "variant" for _, kind in changes.dtypes):
         raise ConfigError(
-            "envelope rows are of many tables",
-            hint="read one table with the option table",
+            "the given rows are envelope rows, which have changes of many tables",
+            hint="read the rows of one table: set the option table of the query",
             option="table",
         )
     return _Table(tuple(name for name in changes.columns if name not in required), prefix)
@@ -306,11 +306,13 @@ def _refuse_other_types(
                 f'the current rows have no column "{name}", which is part of the key', column=name
             )
     for name in own:
-        if theirs.get(name, ours[name]) != ours[name]:
+        changed_type = ours[name]
+        current_type = theirs.get(name, changed_type)
+        if current_type != changed_type:
             raise ConfigError(
-                f'column "{name}" is {theirs[name]} in the current rows, and {ours[name]} in the '
-                "changes",
-                hint="cast it",
+                f'column "{name}" has the type {current_type} in the current rows, but the type '
+                f"{changed_type} in the change rows",
+                hint="cast the column in the current rows to the type of the change rows",
                 column=name,
             )
 

@@ -49,7 +49,8 @@ def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, 
     count = len(names) - len(required)
     if count < 0 or list(names[count:]) != list(required):
         raise ConfigError(
-            "the given schema does not end with " + ", ".join(required),
+            "the schema given with .schema(...) does not end with the columns "
+            f"{', '.join(required)}",
             hint="remove .schema(...): the source declares its columns itself",
         )
     return tuple(names[:count])
@@ -78,8 +79,9 @@ def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions | Snaps
     for name, _ in declared:
         if name.lower() in seen:
             raise ConfigError(
-                f'two columns have the name "{name}", and Spark ignores case',
-                hint="choose another change_column_prefix, or rename the column at the source",
+                f'two columns have the name "{name}" (Spark ignores upper and lower case)',
+                hint="set the option change_column_prefix to another prefix, or rename the column "
+                "in PostgreSQL",
                 column=name,
             )
         seen.add(name.lower())
@@ -95,7 +97,8 @@ def _asked_for(
     for name in options.columns:
         if name not in kinds:
             raise ConfigError(
-                f'option columns: table {options.table} has no column "{name}"',
+                f'the option columns lists column "{name}", which table {options.table} does not '
+                "have",
                 hint=near_or_known(name, kinds, "its columns are"),
                 option="columns",
             )

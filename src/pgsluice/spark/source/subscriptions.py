@@ -71,13 +71,14 @@ def drop_subscription(spool: str | Path, name: str) -> None:
         known = ", ".join(each.name for each in Spool.open(Path(spool)).subscriptions()) or "none"
         raise ConfigError(
             f"the spool {spool} has no subscription {name!r}",
-            hint=f"its subscriptions: {known}",
+            hint=f"the subscriptions of this spool are: {known}",
             option="subscription",
         )
     if record.owner is Owner.CONFIG:
         raise ConfigError(
-            f"subscription {name} belongs to a configuration of pgsluice",
-            hint=f"drop it with `pgsluice drop CONFIG --subscription {name}`",
+            f"subscription {name} was created by a pgsluice configuration, not by a streaming "
+            "query",
+            hint=f"drop the subscription with `pgsluice drop CONFIG --subscription {name}`",
             option="subscription",
         )
     with subscription_lock(Path(spool), name):

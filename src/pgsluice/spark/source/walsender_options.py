@@ -40,9 +40,10 @@ def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
     """
     if options.slot not in (None, identity.slot):
         raise ConfigError(
-            f"option slot is {options.slot}; the spool {options.spool} belongs to slot "
+            f"the option slot is {options.slot}, but the spool {options.spool} belongs to slot "
             f"{identity.slot}",
-            hint="remove the option, or name another spool: each slot has its own spool",
+            hint="remove the option slot, or set the option spool to another folder: each slot has "
+            "its own spool",
             option="slot",
         )
 
@@ -57,10 +58,10 @@ def named_by_users(identity: SpoolIdentity) -> tuple[str, ...]:
 
 def _refuse(options: SourceOptions, name: str, value: str, key: str, spool_value: str) -> NoReturn:
     raise ConfigError(
-        f"option {name} is {value}; the spool {options.spool} is written with {key} = "
-        f"{spool_value}",
-        hint=f"remove the option, or set {key} in [source] of the configuration whose capture "
-        "writes the spool (or in the query that started the capture)",
+        f"the option {name} is {value}, but the process that writes the spool {options.spool} "
+        f"uses {key} = {spool_value}",
+        hint=f"remove the option {name}; or set {key} in [source] of the configuration (or in the "
+        "query) that started this process",
         option=name,
     )
 

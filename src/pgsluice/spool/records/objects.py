@@ -254,9 +254,9 @@ class RecordObjects:
                     self._number = number
                     continue
                 raise SpoolTaken(
-                    f"another process runs the subscription {self._name} of the spool "
+                    f"another `pgsluice run` replicates subscription {self._name} of the spool "
                     f"{self._place}",
-                    hint="stop one of them: a subscription has one run",
+                    hint="stop one of the two runs: only one can replicate a subscription",
                     path=self._folder.uri,
                 ) from error
             except StoreError:

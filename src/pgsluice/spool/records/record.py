@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pgsluice.lsn import Lsn
-from pgsluice.shown import shown
+from pgsluice.shown import shown, without_table
 
 _NOWHERE = Lsn(0)
 
@@ -297,11 +297,10 @@ class TableRecord:
         reason = self.copied.reason
         if not self.is_to_copy or not reason:
             return ""
-        what = "rows of partitions are replaced" if self.replaces_partitions else "is copied again"
+        action = "replaces rows of partitions" if self.replaces_partitions else "copies it again"
         if self.claim.repairs:
-            what = "is repaired"
-        why = reason.removeprefix(f"{self.title}: ").removeprefix(f"{self.title} ")
-        return f"{what}: {why}"
+            action = "repairs it"
+        return f"pgsluice {action}: {without_table(reason, self.title)}"
 
     @property
     def is_active(self) -> bool:

@@ -86,8 +86,8 @@ class RecordStore:
         record = writer.open()
         if record is None:
             raise SpoolError(
-                f"the subscription {name} is not known to the spool {place}",
-                hint="`pgsluice run CONFIG` registers it at its first start",
+                f"the spool {place} has no subscription {name} yet",
+                hint="start `pgsluice run CONFIG`, which registers the subscription",
             )
         return cls(record, writer)
 

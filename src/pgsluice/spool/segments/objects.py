@@ -81,15 +81,16 @@ class Objects:
         header = expect_kind(header, kind, name)
         if header.origin.spool_id != self._spool_id:
             raise SpoolError(
-                f"{name} is a file of the spool {header.origin.spool_id}, not of {self._spool_id}",
+                f"the file {name} belongs to the spool with id {header.origin.spool_id}, not to "
+                f"this spool with id {self._spool_id}",
                 hint=RESTORE_OBJECT,
                 path=name,
             )
-        says = name_of(header)
-        named = type(says).parse(name.rpartition("/")[2])
-        if says != named:
+        own_name = name_of(header)
+        named = type(own_name).parse(name.rpartition("/")[2])
+        if own_name != named:
             raise SpoolError(
-                f"{name} is another file of this spool: its header says {says}",
+                f"the file {name} has the content of another file of this spool, {own_name}",
                 hint=RESTORE_OBJECT,
                 path=name,
             )
@@ -104,7 +105,7 @@ def expect_kind(header: Header, kind: type[H], path: str) -> H:
     """
     if not isinstance(header, kind):
         raise SpoolError(
-            f"{path} is a file of another kind: {type(header).__name__}",
+            f"the file {path} has the content of another kind of file: {type(header).__name__}",
             hint=RESTORE_OBJECT,
             path=path,
         )

@@ -271,10 +271,10 @@ class PartsWriter:
                     # COMMIT PREPARED is sent if somebody gave it here, without an origin.
                     return None
                 raise SpoolError(
-                    f"COMMIT PREPARED at {position} of a transaction (xid {xid}) whose PREPARE "
-                    "is not in the spool: it cannot be applied",
-                    hint="the tables that it changed have to be copied again: `pgsluice "
-                    "drop CONFIG`, then start",
+                    f"the server sent COMMIT PREPARED (xid {xid}) at {position}, but the spool "
+                    "does not have the changes of that prepared transaction",
+                    hint="copy the tables again: run `pgsluice drop CONFIG`, then start pgsluice "
+                    "again",
                     xid=xid,
                     lsn=position,
                 )

@@ -118,9 +118,9 @@ class _reading:  # noqa: N801 - a context manager reads as a verb
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError | SpoolError | ProtocolError):
-            why = error if isinstance(error, OSError) else error.what
+            reason = error if isinstance(error, OSError) else error.what
             raise SpoolHole(
-                f"the spool's file {self.name} cannot be read: {why}",
+                f"pgsluice cannot read the spool's file {self.name}: {reason}",
                 hint=RESTORE_OBJECT,
                 path=self.name,
             ) from error
@@ -174,9 +174,9 @@ class SpoolReader:
         start = self.spool.chain_start()
         if start is None:
             raise SpoolError(
-                f"{self.spool.place} is empty: its slot was not created yet",
-                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` once: it "
-                "creates the slot",
+                f"the spool {self.spool.place} is empty: its replication slot does not exist yet",
+                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG`, which creates the "
+                "slot",
                 path=str(self.spool.place),
             )
         return start.floor
@@ -240,15 +240,15 @@ class SpoolReader:
         floor = self.start()  # after the listing, so that it tells what retention has deleted
         if start < floor:
             raise SpoolHole(
-                f"the spool begins at {floor}; {start} is before that",
-                hint="the changes before it were deleted: the tables have to be copied again",
+                f"the spool no longer has the changes from {start} on: the spool starts at {floor}",
+                hint="copy the tables again: pgsluice has deleted the older changes",
                 lsn=start,
                 path=str(self.spool.place),
             )
         if end is not None and frontier is not None and end > frontier:
             raise SpoolHole(
-                f"the spool ends at {frontier}; {end} is past that",
-                hint="is this the spool that the checkpoint was made with?",
+                f"the spool ends at {frontier}, before the end of the batch at {end}",
+                hint="check that the path leads to the spool that the checkpoint was made with",
                 lsn=end,
                 path=str(self.spool.place),
             )
@@ -270,9 +270,10 @@ class SpoolReader:
             if following is None:
                 before = chosen[-1].name if chosen else f"position {reached}"
                 raise SpoolHole(
-                    f"the spool has a hole between {reached} and {info.start}: "
-                    f"{info.name} does not follow {before}",
-                    hint="restore the missing file; without it the tables have to be copied again",
+                    f"the spool lacks the changes between {reached} and {info.start}: no file "
+                    f"follows {before} before {info.name}",
+                    hint="restore the missing file from a backup; if there is none, copy the "
+                    "tables again",
                     lsn=reached,
                     path=info.name,
                 )

@@ -75,8 +75,11 @@ def limit_words(max_bytes: int | None) -> tuple[str, str]:
     """
     if max_bytes is None:
         percent = round(100 * DISK_SHARE)
-        return f"the spool's disk is {percent} % full", "make room on the disk"
-    return "the spool is at its size limit", "raise spool.max_bytes and start again"
+        return f"the spool's disk is {percent} % full", "free space on the disk"
+    return (
+        "the spool is at its size limit",
+        "raise spool.max_bytes and start pgsluice again",
+    )
 
 
 def used_share(used_bytes: int, free_bytes: int) -> float:

@@ -126,14 +126,16 @@ def _open(file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
         return pa.ipc.open_file(file)
     except _UNREADABLE as error:
         raise SpoolError(
-            f"{path} is not a readable segment: {error}", hint=RESTORE_OBJECT, path=path
+            f"{path} is not a readable file of a spool: {error}", hint=RESTORE_OBJECT, path=path
         ) from error
 
 
 def _header(reader: pa.RecordBatchFileReader, path: str) -> Header:
     metadata = reader.schema.metadata or {}
     if _METADATA_KEY not in metadata:
-        raise SpoolError(f"{path} is not a segment of pgsluice", hint=RESTORE_OBJECT, path=path)
+        raise SpoolError(
+            f"the file {path} is not a segment file of pgsluice", hint=RESTORE_OBJECT, path=path
+        )
     if not reader.schema.equals(SCHEMA):
         raise damaged(path, "its columns are not those of a segment")
     return decode_header(metadata[_METADATA_KEY], path)

@@ -77,7 +77,7 @@ class ReceivedLive:
             if is_stopping():
                 return False
             if time.monotonic() > ends_by:
-                raise _not_received(f"after {_RECEIVE_S:g} s")
+                raise _not_received(f"within {_RECEIVE_S:g} s")
             time.sleep(_POLL_S)
         return True
 
@@ -95,10 +95,9 @@ class ReceivedLive:
             while self._sender(connection) == pid and not is_stopping():
                 if time.monotonic() > ends_by:
                     raise SourceUnreachable(
-                        f"the server's process {pid}, which sends the stream, was asked to end and "
-                        f"has not ended after {_END_S:g} s",
-                        hint="copies of partitioned tables need a new connection; pgsluice "
-                        "retries them",
+                        f"pgsluice asked the server's process {pid}, which sends the stream, to "
+                        f"end, but the process has not ended within {_END_S:g} s",
+                        hint="pgsluice retries: copies of partitioned tables need a new connection",
                     )
                 time.sleep(_POLL_S)
 
@@ -130,7 +129,7 @@ class ReceivedOnce:
 
         for number in range(_STARTS):
             if not self._await(lambda: is_over() or not self._capture.check()):
-                raise self.full("the copy of a partitioned table waits for what follows")
+                raise self.full("the copy of a partitioned table waits for later changes")
             if is_over():
                 return False
             if self._reader.frontier() >= position:
@@ -140,7 +139,7 @@ class ReceivedOnce:
             with self._starting:
                 if not self._capture.check():  # nor has another subscription started it
                     self._capture.start_again()
-        raise _not_received(f"although it was started {_STARTS} times")
+        raise _not_received(f"although pgsluice started it {_STARTS} times")
 
     def connect_again(self, is_stopping: IsStopping) -> None:
         """Do nothing: the connection has ended together with capture."""
@@ -161,21 +160,21 @@ class ReceivedOnce:
             SpoolFull: the spool is full, so capture waits and does not end.
         """
         if not self._await(lambda: not self._capture.check()):
-            raise self.full("tables that are verified wait for what follows")
+            raise self.full("the verification of tables waits for later changes")
         with self._starting:
             if not self._stop.is_set() and not self._capture.check():
                 self._capture.start_again()
 
-    def full(self, what: str) -> SpoolFull:
+    def full(self, effect: str) -> SpoolFull:
         """The error for a spool without room."""
         health = self._capture.health()
         full, more_room = limit_words(self._max_bytes)
         said = None if health is None else health.message
         return SpoolFull(
-            f"{full}, and {what}",
+            f"{full}, and {effect}",
             details=[said] if said else [],
-            hint=f"{more_room}: a transaction has to fit into the spool, and what slower "
-            "subscriptions still need",
+            hint=f"{more_room}: the spool has to hold the largest transaction, and the changes "
+            "that slower subscriptions have not applied yet",
             path=str(self._place),
         )
 
@@ -199,9 +198,10 @@ class ReceivedOnce:
         return True
 
 
-def _not_received(when: str) -> SourceUnreachable:
+def _not_received(condition: str) -> SourceUnreachable:
     return SourceUnreachable(
-        f"capture has not received what was committed before a copy, {when}",
-        hint="the tables stay as they are, and pgsluice retries the copy; `pgsluice status CONFIG` "
-        "shows what capture does",
+        "the capture process has not received the changes that were committed before a copy, "
+        f"{condition}",
+        hint="pgsluice retries the copy, and the target tables keep their rows meanwhile; "
+        "`pgsluice status CONFIG` shows the state of capture",
     )

@@ -46,7 +46,7 @@ def stored_rejects(config: Config, subscription: SubscriptionConfig) -> pa.Table
     """
     if find_record(config.spool.place, subscription.name) is None:
         raise ConfigError(
-            f"nothing was replicated for the subscription {subscription.name} yet",
+            f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
             hint="start `pgsluice run CONFIG` first",
         )
     spool_id = Spool.open(config.spool.place).identity.spool_id

@@ -130,8 +130,9 @@ def behind_partitions(
                 yield taken
                 return
     raise SourceUnreachable(
-        f"partitions of the tables changed during each of {_MOST_TRIES} snapshots",
-        hint="the tables stay as they are, and pgsluice retries the copy",
+        f"pgsluice took {_MOST_TRIES} snapshots of the tables to copy, and partitions of the "
+        "tables changed during each",
+        hint="pgsluice retries the copy, and the target tables keep their rows meanwhile",
     )
 
 

@@ -184,9 +184,10 @@ class TableCopies:
         self._site.tables.apply(
             oid,
             HoldReleased(
-                "the spool reached its size limit while the table was copied: the copy was given "
-                f"up, and restarts at {begins:%H:%M:%S} UTC\n"
-                "  → give the spool more room: it has to hold what is committed during the copy"
+                "the spool reached its size limit while pgsluice copied the table: pgsluice has "
+                f"cancelled the copy, and restarts it at {begins:%H:%M:%S} UTC\n"
+                "  → raise max_bytes in [spool], or free disk space: the spool has to hold the "
+                "changes that are committed during the copy"
             ),
         )
 

@@ -186,8 +186,8 @@ class TargetTaken(SimpleEvent):
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
             table,
-            error=f"another table of this subscription has the target {table.title}\n"
-            "  → give one of them another name",
+            error=f"another table of this subscription already uses the target {table.title}\n"
+            "  → rename one of the two tables in PostgreSQL",
             claim=replace(table.claim, any_source=False),
             parked_for="",
         )

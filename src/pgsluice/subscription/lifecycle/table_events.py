@@ -299,7 +299,7 @@ class BatchApplied(SimpleEvent):
         skipped, is_whole = self.result.rows_skipped, table.copied.position and not table.incomplete
         if self.result.has_key or not skipped or not is_whole:
             return ""
-        return f"{table.title}: its target lacks rows that changes have updated or deleted"
+        return f"table {table.title}: the target lacks rows that changes have updated or deleted"
 
 
 @dataclass(frozen=True)
@@ -374,8 +374,8 @@ class BatchFailed:
 
     def _copied_in_vain(self, table: TableRecord) -> str:
         return (
-            f"{self.failure.message}: a copy did not help\n"
-            f"  → change the table or its publications, then {copy_again(table.title)}"
+            f"{self.failure.message}: pgsluice copied the table again, but the error remains\n"
+            f"  → change the table or its publications, then copy it: {copy_again(table.title)}"
         )
 
 
@@ -384,7 +384,7 @@ def parked(table: TableRecord, failure: Failure) -> TableRecord:
     to resume."""
     message = failure.message
     if failure.remedy is not Remedy.PARK and "\n  → " not in message:
-        message += f"\n  → solve the cause, then {copy_again(table.title)}"
+        message += f"\n  → solve the cause, then copy the table: {copy_again(table.title)}"
     return replace(table, error=message, parked_for=failure.reason or "")
 
 

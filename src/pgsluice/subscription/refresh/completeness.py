@@ -117,48 +117,55 @@ def why_incomplete(
     has_identity = facts.replica_identity == "f" or (
         facts.replica_identity != "n" and bool(facts.identity_key)
     )
-    sent = f"its {_listed(missing)} are not sent" if missing else ""
+    unsent = f"the server does not send the {_listed(missing)} of the table" if missing else ""
     if {"updates", "deletes"} <= set(missing) and "insert" in actions:
-        sent = f"{INSERTS_ONLY}: {sent}"
+        unsent = f"{INSERTS_ONLY}: {unsent}"
     if {"updates", "deletes"} & set(missing) and not has_identity:
-        reasons.append(f"{sent}: it has no replica identity\n  → {_way_to_a_key(table)}")
+        reasons.append(
+            f"{unsent}, since the table has no replica identity\n  → {_way_to_a_key(table)}"
+        )
     elif missing:
         reasons.append(
-            f"{sent}: the publications do not send them\n  → {_way_to_all_actions(table)}"
+            f"{unsent}, since the publications exclude them\n  → {_way_to_all_actions(table)}"
         )
     has_key = has_key or bool(facts.primary_key)
     is_full = facts.replica_identity == "f"
     if needs_key and is_full and not has_key and "update" in actions:
         reasons.append(
-            "it has no key, and deleted_column is set: its first update or delete parks it\n"
+            "the table has no key, but deleted_column needs one: the first update or delete parks "
+            "the table\n"
             f"  → {_way_to_a_key(table)}"
         )
     if table.key_problem is not None and not is_full and not has_key:
         what, hint = table.key_problem
         reasons.append(
-            f"{what}; an update or delete without the whole old row parks it\n  → {hint}"
+            f"{what}; an update or delete without the whole old row parks the table\n  → {hint}"
         )
     if table.foreign_partitions:
         listed = _listed([shown(title) for title in table.foreign_partitions])
         reasons.append(
-            f"it does not get the rows of its foreign partitions {listed}: no server sends them\n"
-            "  → keep the rows in a partition that is a table, if you want them"
+            f"the target lacks the rows of the foreign partitions {listed}: the server does not "
+            "send rows of foreign tables\n"
+            "  → to receive these rows, keep them in a partition that is an ordinary table"
         )
     if table.unsent:
         reasons.append(
-            f"its columns {_listed(table.unsent)} are published by pgsluice's publications, and "
-            "the server's do not send them\n  → add them to the column list of the server's "
-            "publication; generated ones: publish_generated_columns = stored, from PostgreSQL 18 on"
+            f"the target lacks the columns {_listed(table.unsent)}: they are in the "
+            "configuration's publications, but the server's publications do not send them\n"
+            "  → add these columns to the column list of the server's publication; for generated "
+            "columns, set publish_generated_columns = stored (from PostgreSQL 18 on)"
         )
     if origin == "none":
         reasons.append(
-            "changes that reached it by replication are not sent\n"
-            '  → origin = "any" in [source], if you want them'
+            "the server does not send changes of the table that it received by replication itself "
+            '(origin = "none")\n'
+            '  → set origin = "any" in [source] to receive these changes'
         )
     if not record.copy_number and not record.is_to_copy:
         reasons.append(
-            "rows from before the subscription knew it were not copied (copy_data = false)\n"
-            f"  → {copy_again(record.title)}, if you want them"
+            "pgsluice has not copied the rows that the table had before this subscription "
+            "replicated it (copy_data = false)\n"
+            f"  → to copy these rows, run {copy_again(record.title)}"
         )
     return tuple(reasons)
 
@@ -182,7 +189,7 @@ def _way_to_all_actions(table: ReplicatedTable) -> str:
         "truncate')"
         for name in table.publications
     ]
-    own = "in the file of [publications], and if the server does not send them: "
+    own = "change the file of [publications]; and if the server does not send them: "
     return own * (table.rules is not None) + "; ".join(statements)
 
 
@@ -201,11 +208,17 @@ def why_standing(
     title = shown(".".join(name))
     if is_there:
         statement = f"ALTER PUBLICATION {quote_identifier(publication)} ADD TABLE {_sql_name(name)}"
-        own = f"add {title} to a publication of this subscription; if the server does not send it, "
-        return f"the table that is called {title} now is not sent\n  → {own * has_rules}{statement}"
+        own = (
+            f"add table {title} to a publication of this subscription; if the server does not send "
+            "the table, "
+        )
+        return (
+            f"the server does not send the table that now has the name {title}\n"
+            f"  → {own * has_rules}{statement}"
+        )
     if new_name:
-        return f"its table is called {new_name} now, and has a target of that name"
-    return f"no table is called {title} any more"
+        return f"the table of this target is now called {new_name}, and uses the target {new_name}"
+    return f"no table has the name {title} any more"
 
 
 def _sql_name(name: TargetName) -> str:

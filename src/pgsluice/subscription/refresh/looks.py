@@ -207,10 +207,15 @@ class CatalogLooks:
                 continue
             now = next((other for other, its in sent.items() if its == oid), None)
             raise ConfigError(
-                f'{self.subscription.name}: "mask" or "exclude" names the table {shown(title)}, '
-                + ("which is not sent" if now is None else f"which is called {shown(now)} now"),
-                hint="correct the name, so that no value arrives that should be hidden, and "
-                "restart the run",
+                f'subscription "{self.subscription.name}": the option mask or exclude names table '
+                f"{shown(title)}, "
+                + (
+                    "which no publication in use sends"
+                    if now is None
+                    else f"which has been renamed to {shown(now)}"
+                ),
+                hint="correct the table's name in mask or exclude, so that no hidden value reaches "
+                "the target, and restart `pgsluice run CONFIG`",
             )
 
     def _settled(

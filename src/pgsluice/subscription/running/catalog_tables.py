@@ -31,11 +31,11 @@ RETRY_S = 300.0
 COMMENTS_S = 60.0
 """The pause between two queries for the comments of the source, in seconds."""
 _OTHER = (
-    "\n  → drop or rename it in the catalog, or choose another register in the sink; pgsluice "
-    "replaces nothing there"
+    "\n  → drop or rename that table in the catalog, or set register in the sink to another name; "
+    "pgsluice does not replace tables of the catalog"
 )
 _REFUSED = (
-    "\n  → pgsluice check CONFIG shows the settings that [spark] lacks; replication continues"
+    "\n  → `pgsluice check CONFIG` shows the settings that [spark] lacks; replication continues"
 )
 
 
@@ -132,7 +132,8 @@ class CatalogTables:
         except spark_errors() as error:
             if is_without_jvm(error):
                 raise
-            return f"it cannot be registered in the catalog: {summarize_error(error)}{_REFUSED}"
+            reason = summarize_error(error)
+            return f"pgsluice cannot register the target in the catalog: {reason}{_REFUSED}"
         return None if other is None else f"{other}{_OTHER}"
 
 

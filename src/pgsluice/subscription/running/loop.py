@@ -204,7 +204,7 @@ class RunLoop:
         before: Lsn | None = None
         while not received.reached(target):
             if before == reader.frontier():
-                raise received.full("nothing that could be applied makes room")
+                raise received.full("no changes are left that pgsluice could apply to make room")
             before = reader.frontier()
             apply()
         apply()

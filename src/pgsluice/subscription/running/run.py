@@ -21,6 +21,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError, TablesUnfinished
 from pgsluice.events import MetricsEvent, RunStep
 from pgsluice.lsn import Lsn
+from pgsluice.shown import without_table
 from pgsluice.spark.installed import refuse_connect, require_spark
 from pgsluice.spark.jobs.shared_folders import shared_folders
 from pgsluice.spark.session.java import require_java
@@ -71,8 +72,9 @@ def run(
     """
     if once and not captures:
         raise ConfigError(
-            "--once needs a capture of its own, and --without-capture starts none",
-            hint="leave one of the two out",
+            "--once and --without-capture exclude each other: --once needs the capture process, "
+            "which --without-capture does not start",
+            hint="remove one of the two options",
         )
     chosen = _chosen(config, names)
     require_spark()
@@ -212,9 +214,9 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
     )
     if not chosen:
         raise ConfigError(
-            "there is no enabled subscription to run",
-            hint="add a [[subscription]] with a sink, or use `pgsluice capture CONFIG` to only "
-            "receive",
+            "the configuration has no enabled subscription",
+            hint="add a [[subscription]] with a sink; or use `pgsluice capture CONFIG`, which only "
+            "receives changes",
         )
     return chosen
 
@@ -272,7 +274,7 @@ def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
         record = find_record(config.spool.place, name)
         for oid, table in record.tables.items() if record is not None else ():
             title = f"{name}: {table.title}"
-            why = (table.error or "").removeprefix(f"{table.title}: ")
+            why = without_table(table.error or "", table.title)
             if table.is_parked:
                 parked.append(f"{title}: {why}")
             elif table.is_to_copy:

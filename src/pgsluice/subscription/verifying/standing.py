@@ -77,8 +77,10 @@ def standing(
                 yield Standing(connections, position, answer)
                 return
     raise PgsluiceError(
-        f"the run passed {ATTEMPTS} positions before it saw them",
-        hint="its machine may be overloaded; try again, or stop the run and verify without it",
+        f"`pgsluice run` could not stop at a position for the comparison: {ATTEMPTS} times it had "
+        "passed the position already",
+        hint="the machine of the run may be overloaded: verify again, or stop the run and then "
+        "verify",
     )
 
 

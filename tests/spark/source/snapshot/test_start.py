@@ -204,7 +204,7 @@ def test_what_a_stream_cannot_begin_with_is_refused(
     given = stream.options
     for table, words in (
         ("public.v", "public.v is a view"),
-        ("public.unlogged", "public.unlogged is not sent by the publications"),
+        ("public.unlogged", "table public.unlogged is not in the publications"),
         ("public.nothing", "the server has no table public.nothing"),
     ):
         other = Stream(shop, tmp_path / "spool", table=table, subscription=table[7:])

@@ -113,7 +113,8 @@ def test_a_table_waits_for_a_file_of_the_spool_that_is_to_be_restored(
     for _ in range(2):
         result = attempt(apply_tables(maker, lake).run, work(end))
         assert result.remedy is Remedy.WAIT
-        assert f"{segment.name} cannot be read" in result.message
+        assert "pgsluice cannot read the spool's file " in result.message
+        assert segment.name in result.message
         assert "restore the file" in result.message
     segment.write_bytes(good)
     apply_tables(maker, lake).run(work(end))
@@ -146,7 +147,7 @@ def test_a_target_that_is_gone_is_not_made_anew_from_changes(maker: SpoolMaker, 
     shutil.rmtree(lake)
     result = attempt(apply_tables(maker, lake).run, work(end))
     assert result.remedy is Remedy.PARK
-    assert "is gone" in result.message
+    assert "the target of table public.orders no longer exists" in result.message
     assert not lake.exists()
 
 

@@ -373,7 +373,7 @@ def test_attempts_to_commit_agree_on_what_becomes_of_staged_changes(
         refused = apply(task, large)
         assert isinstance(ATTEMPTS[0], Failure)
         assert isinstance(refused, Failure)
-        assert "have been deleted" in refused.message
+        assert "an attempt that failed has deleted the staged changes" in refused.message
         assert set(folder.rglob("*.parquet")) == before
         monkeypatch.setattr(SharedBatch, "_commit", commit_late)
         done = apply(task, large)

@@ -132,7 +132,7 @@ def test_a_column_that_no_look_has_found_waits_for_one(maker: SpoolMaker, lake: 
     known = replace(KNOWN, types={"id": (INT4, -1), "note": (TEXT, -1)}, added={})
     result = run(maker, lake, end, known)
     assert result.remedy is Remedy.LOOK
-    assert "'c' of public.orders arrived before a catalog refresh" in result.message
+    assert "'c' of table public.orders arrived before a catalog refresh" in result.message
     assert values(lake) == {0: "none"}
     # The catalog had not found its facts before it was dropped.
     known = replace(known, names={1: "id", 2: "note"}, attnums=3, settled=2)
@@ -176,7 +176,7 @@ def test_changes_under_another_name_wait_for_a_look(maker: SpoolMaker, lake: Pat
     result = run(maker, lake, end, KNOWN)
     assert (result.remedy, result.message) == (
         Remedy.LOOK,
-        "public.orders is called public.orders_old now",
+        "table public.orders is now called public.orders_old",
     )
     assert values(lake) == {0: 7, 1: 8}
     # Renamed there and back: a look after the changes has found the old name.
@@ -214,7 +214,7 @@ def test_another_key_waits_for_a_look(maker: SpoolMaker, lake: Path) -> None:
     result = run(maker, lake, end, KNOWN)
     assert (result.remedy, result.message) == (
         Remedy.LOOK,
-        "public.orders: its key changed from (id) to (note)",
+        "the key of table public.orders changed from (id) to (note)",
     )
     assert rows(lake) == [{"id": 0, "note": "copied"}]
 

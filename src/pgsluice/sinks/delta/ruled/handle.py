@@ -226,9 +226,10 @@ def _without_rows(error: Exception, table: str, uri: str) -> Exception:
     text = str(error)
     if "failed validation check" in text or "Invalid data found" in text:
         return TableError(
-            f"rows for {table} have NULL in a column that may not be NULL, or break a constraint of"
-            " the Delta table",
-            hint=f"take the constraint from it, or copy the table again: {copy_again(table)}",
+            f"rows of table {table} have NULL in a NOT NULL column of the Delta table, or violate"
+            " one of its constraints",
+            hint="remove the constraint from the Delta table, or copy the table again: "
+            f"{copy_again(table)}",
             table=table,
         )
     if "\n" in text:

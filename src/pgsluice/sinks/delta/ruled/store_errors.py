@@ -36,9 +36,9 @@ def store_error(error: Exception, table: str, place: str) -> TargetUnreachable |
         return None
     lines = [_DECORATION.sub(" ", line).strip() for line in text.splitlines()]
     # Of a chain of causes the first says what was done, and the last why it failed.
-    ends = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
+    reasons = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
     return TargetUnreachable(
-        f"{table}: the target's store fails: {': '.join(ends)}",
+        f"the store of the target of table {table} fails: {': '.join(reasons)}",
         hint="pgsluice keeps retrying",
         table=table,
     )

@@ -156,9 +156,9 @@ class SnapshotStart:
             return [] if complete is not None else list(self._begin())
         if complete is None:
             raise ConfigError(
-                f"the rows of {self._options.table} that the query has not read yet are no longer "
-                "in the spool",
-                hint="empty what the query has written, and start it with another "
+                f"the spool no longer has the rows of the first copy of table "
+                f"{self._options.table}, and the query has not read all of them",
+                hint="empty the table that the query writes, and start the query with another "
                 "checkpointLocation",
             )
         last = len(complete.files) if after.is_over else after.number
@@ -208,17 +208,18 @@ class SnapshotStart:
         dsn, table = self._options.dsn, self._options.table
         if dsn is None or table is None:
             raise ConfigError(
-                "the rows that the stream begins with are not read yet, and need the server",
+                "the query has not read the rows yet that its stream starts with, and needs a "
+                "connection to the server to read them",
                 hint="set the options dsn and table again",
                 option="dsn",
             )
         self._attempts += 1
         if self._attempts > MOST_ATTEMPTS:
             raise TableError(
-                f"the rows of {table} could not be read under one snapshot in {MOST_ATTEMPTS} "
-                "batches",
-                hint="does the query read its DataFrame (foreachBatch has to)? Is the table "
-                "rewritten repeatedly?",
+                f"the query tried to read the rows of table {table} in {MOST_ATTEMPTS} batches, "
+                "and no attempt read all rows",
+                hint="check that the query reads its DataFrame (foreachBatch has to read it), and "
+                "that nothing rewrites the table repeatedly",
                 table=str(table),
             )
         self.close()
@@ -250,8 +251,8 @@ class SnapshotStart:
         needed, free = sum(map(size_bytes, portions)), shutil.disk_usage(self._files.folder).free
         if needed > free:
             raise SpoolFull(
-                f"the rows of {selection.table} (about {needed >> 20} MiB) go through the spool, "
-                f"and its disk has {free >> 20} MiB free",
+                f"pgsluice writes the rows of table {selection.table} (about {needed >> 20} MiB) "
+                f"to the spool first, and the spool's disk has only {free >> 20} MiB free",
                 hint="free disk space, or give the spool a larger disk",
                 path=str(self._files.folder),
             )

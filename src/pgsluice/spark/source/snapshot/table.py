@@ -74,8 +74,9 @@ def refuse_standby(connection: Connection) -> None:
     """
     if server_info(connection).is_standby:
         raise SourceRefused(
-            "the server is a standby, and a snapshot whose position is known is made on a primary",
-            hint="set dsn to the primary",
+            "the server is a standby, and pgsluice can read a snapshot of a table only on a "
+            "primary",
+            hint="set the option dsn to the primary",
         )
 
 
@@ -90,22 +91,22 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
     if row is None:
         raise ConfigError(
             f"the server has no table {table}",
-            hint="check the name, and the database of the dsn; an unquoted name is folded to "
-            "lower case",
+            hint="correct the option table, or the database in the dsn; PostgreSQL folds an "
+            "unquoted name to lower case",
             option="table",
         )
     oid, kind = int(row[0]), row[1]
     if kind not in "rp":
         raise ConfigError(
-            f"{table} is {_NOT_TABLES.get(kind, 'no table')}, and only tables can be read under "
-            "a snapshot",
-            hint="read the tables below it, or read it over JDBC",
+            f"{table} is {_NOT_TABLES.get(kind, 'not a table')}, and the option snapshot reads "
+            "tables only",
+            hint=f"read the tables that {table} is made from, or read it over JDBC",
             option="table",
         )
     if oid < FIRST_NORMAL_OID:
         raise ConfigError(
-            f"{table} is a system table, and only tables of users can be read under a snapshot",
-            hint="read it over JDBC",
+            f"{table} is a system table, and the option snapshot reads tables of users only",
+            hint="read this table over JDBC",
             option="table",
         )
     facts = fetch_relation_facts(connection, oid)
@@ -208,14 +209,16 @@ class TableSelection:
         names = ", ".join(self.publications)
         if missing := set(self.publications) - set(publications_of(connection, self.publications)):
             raise ConfigError(
-                f"the server has no publication {', '.join(sorted(missing))}",
-                hint="correct publications, or read the table without it",
+                f"the option publications names publication {', '.join(sorted(missing))}, which "
+                "the server does not have",
+                hint="correct the name in the option publications, or remove the option",
                 option="publications",
             )
         if not mine:
             raise ConfigError(
-                f"{self.table} is not sent by the publications {names}",
-                hint="add the table to one of them, or read it without publications",
+                f"table {self.table} is not in the publications {names} of the option publications",
+                hint="add the table to one of these publications, or remove the option "
+                "publications",
                 option="publications",
             )
         if disagreement := disagreeing(mine):
@@ -228,15 +231,15 @@ class TableSelection:
         for name in self.columns:
             if name not in types:
                 raise ConfigError(
-                    f'{self.table} no longer has a column "{name}"',
-                    hint="call load() again, to read the table's columns again",
+                    f'table {self.table} no longer has the column "{name}"',
+                    hint="call load() again, which reads the table's current columns",
                     column=name,
                 )
             if content.columns is not None and name not in content.columns:
                 raise ConfigError(
-                    f"the publications {', '.join(self.publications)} do not send the column "
-                    f'"{name}" of {self.table}',
-                    hint="exclude it with the option columns",
+                    f"the publications {', '.join(self.publications)} do not send column "
+                    f'"{name}" of table {self.table}',
+                    hint="list the other columns in the option columns",
                     column=name,
                 )
 

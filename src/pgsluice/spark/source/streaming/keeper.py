@@ -149,9 +149,9 @@ class CaptureKeeper:
         self.look_after()
         if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
             raise SpoolError(
-                f"no capture writes to the spool {self._path}",
-                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` with its "
-                "configuration",
+                f"no process writes changes to the spool {self._path}",
+                hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` with the "
+                "configuration of this spool",
                 path=str(self._path),
             )
 

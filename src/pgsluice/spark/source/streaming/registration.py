@@ -50,16 +50,17 @@ class Registration:
             return None
         if record.owner is not Owner.SOURCE:
             raise ConfigError(
-                f"subscription {record.name} belongs to a configuration of pgsluice",
-                hint="choose another name",
+                f"the name {record.name} is already used by a subscription of a pgsluice "
+                "configuration on this spool",
+                hint="set the option subscription to another name",
                 option="subscription",
             )
         before, now = record.query.get("reads"), self._reads
         if before not in (None, now):
             raise ConfigError(
-                f"subscription {self._name} reads {before}, and this query asks for {now}",
-                hint=f"give the query of {now} its own subscription and checkpointLocation, or "
-                f"read {before} again",
+                f"subscription {self._name} has read {before} so far, but this query reads {now}",
+                hint=f"for {now}, set the option subscription to another name, and set another "
+                f"checkpointLocation; or read {before} again",
                 option="table",
             )
         return record
@@ -79,10 +80,11 @@ class Registration:
         if self._options.starting_position is not None:
             return self._register()
         raise ConfigError(
-            f"subscription {self._name} was read through {record.position} with another "
-            "checkpoint, and this query has none: it would lack the changes before that",
-            hint="set the former checkpointLocation; or choose a new start with the option "
-            "starting_position (now, earliest, snapshot or an LSN)",
+            f"another checkpoint has read subscription {self._name} up to {record.position}; the "
+            "checkpoint of this query is empty, so the query would miss the changes before that "
+            "position",
+            hint="set checkpointLocation to the previous checkpoint; or choose where to start with "
+            "the option starting_position (now, earliest, snapshot or an LSN)",
             option="subscription",
         )
 
@@ -103,17 +105,18 @@ class Registration:
         other, _, _ = (name or "").rpartition("/")
         if record is None and other in ("", self._name):
             raise ConfigError(
-                f"subscription {self._name} was dropped, or is not of this spool, but the query "
-                "has a checkpoint of it",
-                hint="set another checkpointLocation, to start the query from scratch",
+                f"the query has a checkpoint of subscription {self._name}, which does not exist in "
+                "this spool: it was dropped, or belongs to another spool",
+                hint="set another checkpointLocation to start the query from scratch",
                 option="subscription",
             )
-        what = "an earlier registration of it" if other == self._name else f"subscription {other}"
+        is_former = other == self._name
+        owner = "an earlier subscription of that name" if is_former else f"subscription {other}"
         raise ConfigError(
-            f"the query's checkpoint belongs to {what}, not to subscription {self._name} of this "
-            "spool",
-            hint="read the subscription that the checkpoint belongs to, or set another "
-            "checkpointLocation, to start the query from scratch",
+            f"the query's checkpoint is not one of subscription {self._name} of this spool, but of "
+            f"{owner}",
+            hint="set the option subscription to the one that the checkpoint belongs to; or set "
+            "another checkpointLocation to start the query from scratch",
             option="subscription",
         )
 
@@ -171,9 +174,9 @@ class Registration:
         if isinstance(wanted, Lsn):
             if not start <= wanted <= reader.frontier():
                 raise ConfigError(
-                    f"starting_position {wanted} is not in the spool, which has {start} to "
-                    f"{reader.frontier()}",
-                    hint="set it to earliest, to now, or to an LSN in between",
+                    f"the option starting_position is {wanted}, but the spool has the changes from "
+                    f"{start} to {reader.frontier()}",
+                    hint="set starting_position to earliest, to now, or to an LSN in this range",
                     option="starting_position",
                 )
             return wanted, "changes after it"

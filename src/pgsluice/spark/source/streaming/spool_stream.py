@@ -63,8 +63,8 @@ def lsn_of(offset: Offset) -> Lsn:
         return Lsn.parse(offset["lsn"])
     except (KeyError, TypeError, ValueError) as error:
         raise SpoolError(
-            f"{offset!r} is not an offset of this source",
-            hint="the checkpoint belongs to another source; set another checkpointLocation",
+            f'the checkpoint has the offset {offset!r}, which format("pgoutput") did not write',
+            hint="set another checkpointLocation: this checkpoint belongs to another source",
         ) from error
 
 
@@ -203,8 +203,9 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, through = lsn_of(start), lsn_of(end)
         if through < begin:
             raise SpoolError(
-                f"a batch would end at {through}, before its start {begin}",
-                hint="use the spool that the checkpoint was made with",
+                f"the query's batch would end at {through}, before its start at {begin}: the spool "
+                "is not the one that the query has read so far",
+                hint="set the option spool to the spool that this checkpoint was made with",
                 path=str(self._path),
             )
         if through == begin:

@@ -124,10 +124,11 @@ class PgoutputStreamReader(SpoolStreamReader):
                 has_read = record is not None and record.position != record.registered
                 if record is not None and has_read:
                     raise ConfigError(
-                        f"subscription {record.name} was read by Spark 4.2 or newer: older "
-                        "versions do not say where the next batch starts",
-                        hint="continue the query with Spark 4.2 or newer, or start it from "
-                        "scratch with another subscription and another checkpointLocation",
+                        f"Spark 4.2 or newer has read subscription {record.name}, and this older "
+                        "Spark cannot continue its batches",
+                        hint="continue the query with Spark 4.2 or newer, or start it from scratch "
+                        "with another name in the option subscription and another "
+                        "checkpointLocation",
                         option="subscription",
                     )
                 return self.initialOffset()

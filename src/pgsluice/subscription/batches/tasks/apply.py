@@ -146,9 +146,10 @@ class ApplyTables:
         if (reached or 0) < work.committed:
             if reached is not None and self.commits_may_be_lost:
                 raise self._lost_commit(work, reached)
-            where = "is gone" if reached is None else f"was rolled back to {reached}"
+            event = "no longer exists" if reached is None else f"was rolled back to {reached}"
             raise TableError(
-                f"{work.title}: the target {where}, before our commit at {work.committed}",
+                f"the target of table {work.title} {event}, but pgsluice has committed changes up "
+                f"to {work.committed}",
                 hint=f"copy the table again: {copy_again(work.title)}",
                 table=work.title,
             )
@@ -159,16 +160,17 @@ class ApplyTables:
         copy_number = writer.copy_number()
         if not is_done and copy_number not in (None, work.copy_number):
             raise PgsluiceError(
-                f"the target of {work.title} has copy {copy_number}, these changes are for "
-                f"copy {work.copy_number}"
+                f"the target of table {work.title} has the rows of copy {copy_number}, but these "
+                f"changes follow copy {work.copy_number}"
             )
         return writer, after, done_before
 
     def _lost_commit(self, work: TableWork, reached: Lsn) -> PgsluiceError:
         return PgsluiceError(
-            f"{work.title}: another program has overwritten our commit at {work.committed} in the "
-            f"table's log, and the target is at {reached} again",
-            hint="let only programs write to this table that create its log's files conditionally",
+            f"table {work.title}: another program has overwritten the commit of position "
+            f"{work.committed} in the target's log, so the target is back at position {reached}",
+            hint="allow only programs that create the files of a Delta log conditionally to write "
+            "to this target",
             table=work.title,
             reached=int(reached),
         )

@@ -71,7 +71,7 @@ def identified(
     if not ways:
         title = f"{facts.root_namespace}.{facts.root_name}"
         raise TableError(
-            f"{title}: the columns of its changes differ from those in the catalog",
+            f"table {title}: the changes have other columns than the catalog",
             table=title,
             remedy=Remedy.LOOK,
         )
@@ -162,7 +162,7 @@ def _by_name(
 
 def _doubt(facts: RelationFacts) -> str:
     title = f"{facts.root_namespace}.{facts.root_name}"
-    return f"{title}: the catalog does not prove which columns some changes had"
+    return f"table {title}: the catalog does not prove which columns some changes had"
 
 
 def _renamed(

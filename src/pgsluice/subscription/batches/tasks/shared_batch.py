@@ -299,7 +299,10 @@ class SharedBatch:
     def _stage(self, share: _Share) -> StagedChanges:
         writer, after, _ = self.task.begin(self.work)
         if after != share.after:
-            raise PgsluiceError(f"another attempt has applied {self.work.title}", hint="try again")
+            raise PgsluiceError(
+                f"another attempt has applied the changes of table {self.work.title}",
+                hint="pgsluice retries the changes",
+            )
         staged = writer.stage_changes(self._net(share))  # which writes the rejects
         failpoint("batch.staged")
         return staged
@@ -330,8 +333,8 @@ class SharedBatch:
         batch, staged, outline = wanted
         if again_in_stage() is not None and not self._decides(batch, _KEPT):
             raise PgsluiceError(
-                f"staged changes of {self.work.title} have been deleted by an attempt that failed",
-                hint="try again",
+                f"table {self.work.title}: an attempt that failed has deleted the staged changes",
+                hint="pgsluice retries the changes",
             )
         return self.task.commit(self.work, staged, outline, lambda: self._decides(batch, _DELETED))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
-from pgsluice.hints import keep_as_text
+from pgsluice.hints import copy_again, keep_as_text
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import (
     AddColumns,
@@ -161,16 +161,16 @@ def _add_run(
     if run.facts is None and run.relation.oid != work.relation_oid:
         # Dropped since, most likely: the next look finds that, and takes its rows away.
         raise TableError(
-            f"{work.title}: capture could not read a partition's definition in time",
+            f"capture could not read the definition of a partition of table {work.title} in time",
             remedy=Remedy.LOOK,
             table=work.title,
             partitions=frozenset({run.relation.oid}),
         )
     if run.facts is None:
         raise TableError(
-            f"{work.title}: capture could not read its definition in time",
-            hint="if the table still exists, copy it again; if it was dropped, its target "
-            "stays as it is",
+            f"capture could not read the definition of table {work.title} in time",
+            hint="if the table still exists in PostgreSQL, copy it again: "
+            f"{copy_again(work.title)}; if it was dropped, its target keeps its rows",
             table=work.title,
         )
     excluded = options.excluded_columns(run.facts.root_namespace, run.facts.root_name)
@@ -306,8 +306,8 @@ def missing_value(
     decoded = kind.decode_text(values)
     if decoded.unfit is not None and decoded.unfit.any():
         raise TableError(
-            f"rows from before column {column.name!r} of {table} have a value that does not fit "
-            "its target type",
+            f"the default value of the new column {column.name!r} of table {table} does not fit "
+            "the column's type in the target",
             hint=keep_as_text(table, [column.name]),
             table=table,
             column=column.name,
