@@ -53,10 +53,13 @@ def test_a_name_is_one_table(given: str, table: tuple[str, str]) -> None:
     assert table_named(given, _TABLES, "none") == table
 
 
+_SEVERAL = "write the name of one of them: a.same, b.same"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("same", "the name same matches several tables\n  → write the name of one of them: a.same"),
+        ("same", "the name same matches several tables\n  → " + _SEVERAL),
         ("oders", "none\n  → did you mean public.orders?"),
         ('"ORDERS"', "none\n  → did you mean public.orders?"),
         ("", "none\n  → the tables are: "),

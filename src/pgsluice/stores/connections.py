@@ -68,7 +68,8 @@ def client_of(place: Place) -> Client:
         raise StoreError(
             f"this process cannot use the store {place.address.root}: its parent process used "
             "the store before it forked this process",
-            hint="start this process without a fork, or use the store only after the fork",
+            hint="start this process by multiprocessing's method spawn, or use the store "
+            "only after the fork",
         )
     key = place.address.root, place.options
     with _here.lock:

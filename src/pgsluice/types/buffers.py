@@ -154,6 +154,7 @@ def is_ascii(values: pa.Array) -> bool:
 def unchecked_text(values: pa.Array) -> pa.Array:
     """LargeBinary as large_string without checking that it is UTF-8.
 
-    Only for ASCII, and for Arrow's parsers of ASCII forms, which refuse everything else.
+    Only for bytes that are known to be ASCII, or that go to a parser of Arrow (of numbers, dates,
+    times), which refuses any other byte.
     """
     return values.view(pa.large_string())

@@ -59,7 +59,8 @@ class Binder:
 
     @singledispatchmethod
     def bind(self, node: s.Syntax) -> n.Node:
-        """transformExprRecurse: one method for each kind of syntax."""
+        """The expression of a syntax node, with names, types, operators and casts resolved, as
+        PostgreSQL's transformExprRecurse() makes it."""
         raise AssertionError(f"no binding of {type(node).__name__}")
 
     def _bind_all(self, nodes: Iterable[s.Syntax]) -> tuple[n.Node, ...]:

@@ -118,7 +118,11 @@ def timestamp(text: str) -> str:
 
 
 def timestamptz(text: str) -> str:
-    """In UTC; without a zone it would depend on the session's."""
+    """The literal of a timestamptz, in UTC.
+
+    Raises:
+        BadLiteral: the text has no zone: its value would depend on the session's time zone.
+    """
     if fixed := _fixed(text, "1970-01-01 00:00:00+00"):
         return fixed
     match = _read(_STAMP, "timestamp with time zone", text)

@@ -284,8 +284,9 @@ def _table_of(changes: DataFrame, prefix: str, *others: str) -> _Table:
     if missing := [name for name in required if name not in changes.columns]:
         raise ConfigError(
             f"the given rows do not have the column {', '.join(missing)}",
-            hint='pass change rows of format("pgoutput")'
-            + (", as pgsluice.latest_per_key returns them" if others else ""),
+            hint="pass the result of pgsluice.latest_per_key"
+            if others
+            else 'pass the rows that format("pgoutput") returns for one table, with all columns',
         )
     if any(kind == "variant" for _, kind in changes.dtypes):
         raise ConfigError(
