@@ -35,11 +35,13 @@ def shown_lines(text: str) -> str:
 def without_table(text: str, title: str) -> str:
     """Shorten a text about a table for a line that begins with the table's name.
 
-    ``table t: …`` becomes ``…``, and ``table t has …`` becomes ``the table has …``.
+    ``table t: …`` becomes ``…``, and ``table t has …`` becomes ``the table has …``. Records of
+    earlier versions have texts that begin with ``t: …``.
     """
     start, rest = f"table {title}", text.removeprefix(f"table {title}")
-    if text.startswith(f"{start}: "):
-        return rest.removeprefix(": ")
+    for before in (f"{start}: ", f"{title}: "):
+        if text.startswith(before):
+            return text.removeprefix(before)
     return f"the table{rest}" if text.startswith(f"{start} ") else text
 
 

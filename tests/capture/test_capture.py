@@ -334,7 +334,7 @@ def test_a_second_database_is_told_another_slot_name_before_publications_are_mad
         update={"source": second.source.model_copy(update={"slot": config.source.slot})}
     )
     with (
-        pytest.raises(ForeignSource, match=f"of the database {db.name}") as caught,
+        pytest.raises(ForeignSource, match=f"belongs to database {db.name}") as caught,
         prepare_source(second, export_snapshot=False),
     ):
         pass

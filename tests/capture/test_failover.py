@@ -432,7 +432,7 @@ def test_a_standby_that_keeps_the_slot_in_step_is_waited_for(synchronised) -> No
         await_that(lambda: phase(config) == "streaming")
         pair.await_replay()
         pair.crash()
-        await_that(lambda: "when the standby is promoted" in said(config))
+        await_that(lambda: "after the standby is promoted" in said(config))
         pair.standby.promote()
         pair.on_standby.execute(insert(11, 20))
         await_that(lambda: inserted(config) == numbers(1, 20))

@@ -380,7 +380,7 @@ CASES: dict[str, Case] = {
         content("P", lambda old: old[:-2] + b"?\0"), "the fields with which"
     ),
     "message: a Commit Prepared of another": Case(
-        content("K", lambda old: old[:-2] + b"?\0"), "PREPARE is not"
+        content("K", lambda old: old[:-2] + b"?\0"), "not have the changes of that prepared"
     ),
     # Positions
     "position: a Commit at 0": Case(content("C", put(10, ">Q", 0)), "a position past"),

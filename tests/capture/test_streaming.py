@@ -356,7 +356,7 @@ def test_an_empty_prepared_transaction_leaves_nothing(db, configure):
 @pytest.mark.pg(">= 15")
 def test_two_phase_is_the_slots_for_life(db, configure, was):
     once(configure(two_phase=was))
-    with pytest.raises(SourceRefused, match="was made with two_phase") as caught:
+    with pytest.raises(SourceRefused, match="was created with two_phase") as caught:
         once(configure(two_phase=not was))
     assert f"set two_phase = {str(was).lower()}" in caught.value.hint
 

@@ -343,7 +343,7 @@ def test_an_impossible_spool(shop: Database, pgsluice: Command, tmp_path: Path) 
     outcome = pgsluice("check", path)
     assert outcome.code == 1
     assert "is not a folder" in outcome.out
-    assert "warning subscription: there is none" in outcome.out
+    assert "but applies them nowhere" in outcome.out
 
 
 def test_the_configuration_is_checked_first(pgsluice: Command, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from psycopg.conninfo import make_conninfo
 from tests.support.databases import Database, fresh_database
 from tests.support.hostile_server import (
@@ -222,6 +223,7 @@ class Ended(NamedTuple):
     said: str
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_a_signal_ends_every_command(server: EmbeddedServer, tmp_path: Path) -> None:
     with fresh_database(server) as db, ExitStack() as stack:
         db.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")

@@ -28,7 +28,7 @@ def test_a_command_that_fails_says_so_as_json(
     assert outcome.code == 1
     said = json.loads(outcome.err)
     assert (said["level"], said["event"], said["exit_code"]) == ("error", "failed", 1)
-    assert said["message"].startswith("the server cannot be reached")
+    assert said["message"].startswith("pgsluice cannot reach the server")
 
 
 def test_an_unknown_format_is_refused(pgsluice: Command, write_config: WriteConfig) -> None:

@@ -65,7 +65,7 @@ def test_an_unreachable_host_is_exit_code_1(pgsluice: Command, write_config: Wri
     path.write_text(path.read_text().replace("connect_timeout_s = 5", "connect_timeout_s = 0.1"))
     outcome = pgsluice("capture", path)
     assert outcome.code == 1
-    assert outcome.err.startswith("pgsluice: the server cannot be reached")
+    assert outcome.err.startswith("pgsluice: pgsluice cannot reach the server")
 
 
 def test_a_wrong_password_is_exit_code_3_and_not_shown(
@@ -113,7 +113,7 @@ def test_a_java_that_is_too_old(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     outcome = pgsluice("run", write_config("host=127.0.0.1 port=1"))
     assert outcome.code == 2
-    assert f"{program} is 8" in outcome.err
+    assert f"{program} is Java 8" in outcome.err
 
 
 @pytest.mark.parametrize("command", ["", *sorted(COMMANDS)])

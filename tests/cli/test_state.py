@@ -360,7 +360,7 @@ class TestStatus:
         captured.write_text(text.replace("dsn = ", 'dsn = "host=127.0.0.1 port=1" # ', 1))
         status = _status(pgsluice, captured)
         assert status["source"]["active"] is None
-        assert "cannot be reached" in status["source"]["error"]
+        assert "cannot reach the server" in status["source"]["error"]
         assert status["spool"]["segments"] == 1
         (lake,) = status["subscriptions"]
         assert lake["lag_bytes"] is None

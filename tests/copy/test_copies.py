@@ -225,7 +225,7 @@ def test_a_table_without_columns_is_one_tables_error(
         database(), tmp_path, "CREATE TABLE nothing ()", "INSERT INTO nothing DEFAULT VALUES"
     )
     result = one.copy_all()["nothing"]
-    _says(result, "no columns")
+    _says(result, "no column")
 
 
 def test_parents_and_children(database: MakeDatabase, tmp_path: Path) -> None:

@@ -87,10 +87,9 @@ def stage_array(dsn: str, lake: Path) -> None:
     ("element", "value", "sent_bytes"),
     [
         ("int4", "7", 8),
-        ("text", "'x'", 5),
-        pytest.param(  # make soak AREA=long
-            "uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", 37, marks=pytest.mark.soak
-        ),
+        # make soak AREA=long
+        pytest.param("text", "'x'", 5, marks=pytest.mark.soak),
+        pytest.param("uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", 37, marks=pytest.mark.soak),
     ],
 )
 def test_an_array_of_many_short_elements_takes_four_times_what_is_sent_of_it(

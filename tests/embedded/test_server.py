@@ -156,7 +156,7 @@ def test_it_never_outlives_its_process(end: str) -> None:
 
 def test_a_missing_program_names_the_versions_that_have_it(pg18: EmbeddedServer) -> None:
     assert pg18.program("pgbench").exists()
-    with pytest.raises(ConfigError, match="no program pg_nothing"):
+    with pytest.raises(ConfigError, match="does not include the program pg_nothing"):
         pg18.program("pg_nothing")
 
 

@@ -106,5 +106,5 @@ def test_what_a_run_has_done_before_its_end_counts(run: Run) -> None:
 
 
 def test_a_table_that_is_not_sent_any_more(run: Run) -> None:
-    with pytest.raises(TableError, match="the table is not copied"):
+    with pytest.raises(TableError, match="the table was not copied"):
         follow(run, lambda: run.store.save(replace(run.store.record, tables={})))

@@ -212,6 +212,7 @@ def test_a_subscription_gets_publications_and_loses_them(
     assert {table.name for table in one.record().tables.values()} == {"parts"}
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_the_server_goes_over_to_publishing_the_root(
@@ -265,6 +266,7 @@ def test_a_partition_that_the_server_sends_again_brings_what_was_missed(
         assert ids(one, name, "parts") == [1, 2, 3, 101, 102, 103]
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.pg(">= 13")
 def test_partitions_that_come_while_it_runs(database: MakeDatabase, pipeline: MakePipeline) -> None:

@@ -45,7 +45,7 @@ def _revoke(one: Pipeline, pgsluice: Command) -> None:
 
 
 def _move_away(one: Pipeline, text: str) -> None:
-    place = find(re.compile(r"there is a table at (\S+) that"), text)
+    place = find(re.compile(r"(\S+) already has a table that"), text)
     shutil.move(place.removeprefix("file://"), one.folder / "moved")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -166,8 +167,14 @@ def test_on_a_schedule_tables_are_verified_and_repaired(
         await_that(lambda: bool(verified(one) and verified(one, "bag")), "the next verification")
         shop.execute("UPDATE t SET v = 'later' WHERE id < 9")
         one.wait_applied()
-        [status] = one.status()["subscriptions"]
-    tables = {table["table"]: table for table in status["tables"]}
+        tables: dict[str, Any] = {}
+
+        def shows_all() -> bool:
+            [status] = one.status()["subscriptions"]
+            tables.update({table["table"]: table for table in status["tables"]})
+            return all(table["verified_through"] for table in tables.values())
+
+        await_that(shows_all, "status shows the verifications")
     assert Lsn.parse(tables["t"]["verified_through"]) >= one.table("t").copied.position
     one.assert_equal("t", "bag")
     assert one.table("t").copy_number == one.table("bag").copy_number == 2

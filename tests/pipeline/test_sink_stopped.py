@@ -39,6 +39,7 @@ FLAT_BYTES = 3 * 2**19
 """What the slot may retain: less than two of the test's writes."""
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_the_sink_stopped_while_the_source_writes(
     database: MakeDatabase, pipeline: MakePipeline
 ) -> None:

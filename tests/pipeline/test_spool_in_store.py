@@ -134,7 +134,7 @@ def test_a_second_run_takes_the_subscription_over(
     other.write()
 
     def run_first(stop: threading.Event) -> None:
-        with pytest.raises(SpoolTaken, match="another process runs the subscription lake"):
+        with pytest.raises(SpoolTaken, match="another `pgsluice run` replicates subscription lake"):
             run(one.config, captures=False, stop=stop)
 
     with (

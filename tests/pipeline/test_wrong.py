@@ -166,6 +166,7 @@ def test_a_table_without_a_usable_identity_that_is_updated(
     one.assert_equal("t")
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_a_disk_that_is_really_full(
     shop: Database,
     pipeline: MakePipeline,
@@ -286,7 +287,7 @@ def test_what_parks_a_table_is_said_once_with_what_to_do(
         assert text.count("public.far") >= 1
         assert "public.far: public.far" not in text
         assert "1 value of column ts (timestamp) does not fit" in text
-        assert "the columns A and a differ only by upper and lower case" in text
+        assert "the columns A and a of table public.twins differ only by upper" in text
         assert f"pgsluice copy {one.path} public.twins" in text
     one.assert_equal("t")
     one.copy("t")  # others that are parked are no failure of a copy

@@ -66,7 +66,7 @@ def test_publications_without_problems(database: MakeDatabase, check: Check) -> 
     )
     findings = check(shop, "CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id > 5), parts")
     assert summary(findings) == [
-        (Level.OK, "our own: p"),
+        (Level.OK, "the configuration's own publications: p"),
         (Level.OK, "2 tables published by p"),
     ]
 
@@ -94,8 +94,8 @@ def test_columns_outside_the_replica_identity(database: MakeDatabase, check: Che
     _, finding = check(shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5), log WHERE (n > 5)")
     assert finding.level is Level.WARNING, "and log's updates are not sent at all"
     assert finding.what == (
-        'public.t: cannot update table "t": Column used in the publication WHERE expression is not'
-        " part of the replica identity."
+        'table public.t: cannot update table "t": Column used in the publication WHERE expression'
+        " is not part of the replica identity."
     )
     findings = check(
         shop, "CREATE PUBLICATION p FOR TABLE t WHERE (n > 5) WITH (publish = 'insert, truncate')"
@@ -118,7 +118,7 @@ def test_a_generated_column_that_is_not_sent(
     ):
         _, finding = check(shop, f"CREATE PUBLICATION p {statement}")
         assert finding.level is Level.ERROR
-        assert finding.what.startswith(f"public.t: {use} the column 'twice'")
+        assert finding.what.startswith(f"table public.t: {use} column 'twice'")
     assert [finding.level for finding in check(shop, "CREATE PUBLICATION p FOR TABLE t")] == [
         Level.OK,
         Level.OK,

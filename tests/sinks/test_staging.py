@@ -119,7 +119,7 @@ def test_a_full_disk_is_said_with_the_table_and_the_folder(
     small_disk(lake, "1m")
     with pytest.raises(TargetUnreachable) as caught:
         staged(lake, large_rows(4, MIB))
-    assert caught.value.what == f"public.t: no room is left on the disk of {lake}/t"
+    assert caught.value.what == f"table public.t: no room is left on the disk of {lake}/t"
     assert caught.value.hint.startswith(
         "make room there; no data is lost, and pgsluice keeps retrying"
     )

@@ -297,7 +297,7 @@ def test_one_of_two_runs_saves_a_record(place: SpoolPlace) -> None:
     first = RecordStore.create(place, record())
     second = RecordStore.open(elsewhere(place), "lake")
     second.save(record(1600))
-    with pytest.raises(SpoolTaken, match="another process runs the subscription lake"):
+    with pytest.raises(SpoolTaken, match="another `pgsluice run` replicates subscription lake"):
         first.save(record(1700))
     with pytest.raises(SpoolTaken):
         RecordStore.create(place, record()) and first.save(record(1700))

@@ -149,7 +149,7 @@ def test_names_of_the_target() -> None:
 def test_what_only_a_look_can_say() -> None:
     known = replace(LOOKED, names={1: "id", 2: "a", 3: "b"}, attnums=3, gone={})
     for sent, says in (
-        ("id a b:text x", "'y' of table public.orders arrived before"),
+        ("id a b:text x", "column 'y' of public.orders arrived before"),
         ("y id c d", "other columns than the catalog"),
     ):
         with pytest.raises(TableError, match=says) as caught:

@@ -96,7 +96,9 @@ class SqlSession(psycopg.Connection[tuple[Any, ...]]):
                 ready = yield wanted
                 if not ready and time.monotonic() >= deadline:
                     self.close()
-                    raise psycopg.OperationalError(f"the server did not answer in {limit_s:g} s")
+                    raise psycopg.OperationalError(
+                        f"the server did not answer within {limit_s:g} s"
+                    )
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value

@@ -260,7 +260,7 @@ def test_the_server_publishes_through_the_root(scene: Scene) -> None:
     assert whole is not None
     assert (whole.published_as.name, whole.filters("insert")) == ("root", ())
 
-    with pytest.raises(TableError, match='"leaf_filter" publishes the partition "leaf1" directly'):
+    with pytest.raises(TableError, match='"leaf_filter" publishes the partition "leaf1"'):
         scene.resolve(["leaf_filter"], "root")
     with pytest.raises(TableError, match='"root_leaves_filtered" publishes the partition "leaf2"'):
         scene.resolve(["root_leaves_filtered"], "root")

@@ -76,6 +76,7 @@ def shop(database: MakeDatabase) -> Database:
     return shop
 
 
+@pytest.mark.soak  # make soak AREA=long
 def test_the_last_of_each_key_keeps_a_table_equal(
     spark: Any, shop: Database, tmp_path: Path
 ) -> None:

@@ -138,7 +138,7 @@ def test_a_record_is_found_in_its_spool(tmp_path):
     spool = new_spool(tmp_path / "spool")
     assert spool.subscription("lake") is None
     assert find_record(spool.path, "lake") is None
-    with pytest.raises(SpoolError, match="not known"):
+    with pytest.raises(SpoolError, match="has no subscription lake yet"):
         RecordStore.open(spool.path, "lake")
     store = RecordStore.create(spool.path, a_record("lake"))
     RecordStore.create(spool.path, a_record("other"))

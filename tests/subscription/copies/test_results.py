@@ -43,7 +43,7 @@ def test_a_target_with_a_later_copy_was_not_loaded() -> None:
             Remedy.RETRY,
             COPY_ATTEMPTS - 1,
             TableState.PARKED,
-            "\n  → solve the cause, then pgsluice copy CONFIG public.t",
+            "\n  → solve the cause, then copy the table: pgsluice copy CONFIG public.t",
         ),
         (Remedy.WAIT, 0, TableState.DATA_COPY, ""),
         # A server that is away is not the table's fault.

@@ -375,7 +375,7 @@ def test_a_repair_is_given_up_for_a_copy_that_a_user_asked_for() -> None:
     repaired = next_state(ready.state, ready, NONE, RepairNeeded()).table
     begun = next_state(repaired.state, repaired, NONE, CopyBegun(Lsn(9))).table
     assert begun.claim.repairs
-    assert "is repaired" in begun.copy_words
+    assert "pgsluice repairs it" in begun.copy_words
     asked = next_state(begun.state, begun, NONE, CopyRequested()).table
     assert (asked.claim.repairs, asked.claim.any_source) == (False, True)
     ready = table(TableState.READY)

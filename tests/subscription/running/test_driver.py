@@ -340,7 +340,7 @@ def test_a_copy_holds_the_spool_before_its_snapshot_is_taken(maker: SpoolMaker) 
 
 
 @pytest.mark.parametrize(
-    ("position", "said"), [(START, "cannot be reached"), (START - 1, "another snapshot")]
+    ("position", "said"), [(START, "cannot reach the server"), (START - 1, "another snapshot")]
 )
 def test_a_new_slots_snapshot_serves_while_the_spool_keeps_what_follows_it(
     position: int, said: str, maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
