@@ -21,10 +21,10 @@ from pgsluice.config.model import (
     SourceConfig,
     SpoolConfig,
     SubscriptionConfig,
+    VerifyConfig,
 )
 from pgsluice.config.section import Section
 from pgsluice.config.unsupported import UNSUPPORTED
-from pgsluice.config.verify import VerifyConfig
 from pgsluice.sinks.delta.config import DeltaSinkConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"

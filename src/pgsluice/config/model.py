@@ -22,7 +22,6 @@ from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink, TablePath
-from pgsluice.config.verify import VerifyConfig
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace
@@ -253,6 +252,23 @@ class PublicationsConfig(Section):
         if (self.file is None) == (self.sql is None):
             raise ValueError('needs either "file" or "sql"')
         return self
+
+
+LEAST_RATE = 2**20
+"""In bytes per second: a read between two pauses is twice as much."""
+
+
+class VerifyConfig(Section):
+    """``verify``: the schedule on which a run compares tables with their targets.
+
+    Attributes:
+        every: how often each table is verified; the first time is soon after its copy.
+        rate: how much of the source a verification reads per second, 1 MiB or more; default: no
+            limit.
+    """
+
+    every: Annotated[Seconds, Field(gt=0)]
+    rate: Annotated[Size, Field(ge=LEAST_RATE)] | None = None
 
 
 class SubscriptionConfig(Section):

@@ -147,8 +147,7 @@ class TableWriter:
             if (skipped := self._skip_load(position)) is not None:
                 return skipped
             raise PgsluiceError(
-                f"table {self._table.title}: another writer committed to the target table during "
-                "the copy",
+                f"table {self._table.title}: another writer committed during the copy",
                 hint="pgsluice retries the copy",
             ) from None
 
@@ -374,8 +373,7 @@ class TableWriter:
             version = self.version()
             if any(part.version != version for part in staged):
                 raise PgsluiceError(
-                    f"table {self._table.title}: another writer committed to the target table "
-                    "while pgsluice staged changes",
+                    f"table {self._table.title}: another writer committed while rows were staged",
                     hint="pgsluice retries the changes",
                 )
             return self._opened.write(lambda handle: handle.commit_changes(staged, position))
@@ -423,8 +421,7 @@ class TableWriter:
                 # By a compaction of others, or by another attempt of this very task.
                 time.sleep(random.uniform(0, 0.02 * 2**number))  # noqa: S311 - parts rivals
         raise PgsluiceError(
-            f"table {self._table.title}: {ATTEMPTS} times in a row another writer committed to "
-            "the target table before pgsluice could commit",
+            f"table {self._table.title}: {ATTEMPTS} times in a row another writer committed first",
             hint="pause the other programs that write to the target table",
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from pgsluice.config.verify import VerifyConfig
+from pgsluice.config.model import VerifyConfig
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SubscriptionRecord, TableRecord
 from pgsluice.spool.verified import Verified, keep_verified, read_verified

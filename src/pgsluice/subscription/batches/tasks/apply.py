@@ -148,8 +148,7 @@ class ApplyTables:
                 raise self._lost_commit(work, reached)
             event = "no longer exists" if reached is None else f"was rolled back to {reached}"
             raise TableError(
-                f"the target of table {work.title} {event}, but pgsluice has committed changes up "
-                f"to {work.committed}",
+                f"the target of table {work.title} {event} after changes up to {work.committed}",
                 hint=f"copy the table again: {copy_again(work.title)}",
                 table=work.title,
             )
