@@ -179,7 +179,7 @@ class StagedChangesContract(SinkTests):
         self.loaded(sink, row(1))
         staged = self.staged_changes(sink, [net(update(1, 5))])
         self.writer(sink).apply(net(inserted(2)), Lsn(110))
-        with pytest.raises(PgsluiceError, match="another writer committed to the target"):
+        with pytest.raises(PgsluiceError, match="another writer committed while rows were staged"):
             self.writer(sink).commit_changes(staged, Lsn(120))
         assert self.sorted_rows(sink) == [row(1), row(2)]
         assert self.writer(sink).position() == 110
