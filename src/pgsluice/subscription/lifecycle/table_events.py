@@ -102,7 +102,7 @@ class CopyRequested(SimpleEvent):
 
 @dataclass(frozen=True)
 class RepairNeeded(SimpleEvent):
-    """A comparison found that the target differs: what differs is read again."""
+    """A comparison found that the target differs: the next copy reads only the rows that differ."""
 
     event = Event.COPY_NEEDED
     why = "a verification found that its target differs"

@@ -61,7 +61,7 @@ class SuspiciousTables:
     """Compares a subscription's suspicious tables with the source, beside the batches.
 
     A table is suspicious if its rows may have changed without changes in the stream. A table that
-    is equal is no longer marked; a table that differs is copied again, or repaired.
+    is equal is no longer marked; a table that differs is repaired or copied.
 
     Args:
         rules: the rules of pgsluice's own publications; None: the subscription applies everything
