@@ -22,6 +22,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
+from pgsluice.monitor.status import StatusReader
 from pgsluice.replication import PgoutputOptions, ReplicationConnection
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.progress import CopyCounts
@@ -115,6 +116,7 @@ def test_a_slot_that_is_not_the_spools(
         refused(one, capfd, 3, "past the spool's end")
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.name}')")
     refused(one, capfd, 3, "no longer exists")
+    assert StatusReader(one.config, asks_server=False).read().source.to_json()["exists"] is False
     elsewhere = Database(other_server, shop.name)
     Database(other_server, "postgres").execute(f'CREATE DATABASE "{shop.name}"')
     elsewhere.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.soak
 SHORTER = 15
 """Five minutes of a rule are twenty seconds: a run starts within them."""
 ROUNDS = int(os.environ.get("PGSLUICE_ALERT_ROUNDS", "2"))
+SPOOL_BYTES = 32 * 2**20
 _TABLES = ("t", "u")
 _SETTINGS = {"fsync": "off", "max_wal_size": "4GB"}
 _SECOND = """
@@ -75,7 +76,7 @@ class Load(threading.Thread):
                         self._write(connection)
                         time.sleep(0.05)
             except psycopg.OperationalError:  # the server is away
-                time.sleep(0.2)
+                self._ended.wait(0.2)
 
     def _write(self, connection: object) -> None:
         new = range(self._next, self._next + self._dice.randint(1, 20))
@@ -83,7 +84,7 @@ class Load(threading.Thread):
         gone, changed = changed[:2], changed[2:]
         with connection.transaction():  # type: ignore[attr-defined]
             execute = connection.execute  # type: ignore[attr-defined]
-            execute("INSERT INTO t SELECT unnest(%s::int[]), 0", [list(new)])
+            execute("INSERT INTO t (id, v) SELECT unnest(%s::int[]), 0", [list(new)])
             execute("UPDATE t SET v = v + 1 WHERE id = ANY(%s)", [changed])
             execute("DELETE FROM t WHERE id = ANY(%s)", [gone])
         self._next = new.stop
@@ -134,6 +135,7 @@ class Stage:
             "row gone from a target": ({"PgsluiceSkippedRows"}, self._skipped),
             "long transaction": ({"PgsluiceSlotKeepsWal"}, self._long_transaction),
             "little WAL allowed": ({"PgsluiceSlotAtRisk"}, self._little_wal),
+            "spool fills": ({"PgsluiceSpoolFilling"}, self._spool_fills),
         }
         if os.environ.get("PGSLUICE_SOAK_ENGINE") == "local":
             del self.faults["worker killed"]  # its tasks run in the run's own process
@@ -191,6 +193,29 @@ class Stage:
             yield
             writer.execute("ROLLBACK")
         beside.execute("TRUNCATE unsent", "CHECKPOINT")
+
+    def _spool_fills(self) -> Iterator[None]:
+        """An open transaction, whose rows capture has received, needs most of the spool's limit."""
+        is_open = 'pgsluice_spool_kept_bytes{keeper="open_transactions"}'
+        with self.shop.connect() as writer:
+            writer.execute("BEGIN")
+            begin = -1
+
+            def is_most() -> bool:
+                nonlocal begin
+                if (self.watched.value(is_open) or 0) > 0.85 * SPOOL_BYTES:
+                    return True
+                writer.execute(
+                    "INSERT INTO t SELECT i, 0, repeat(md5(i::text), 30)"
+                    " FROM generate_series(%s::int - 1000, %s) i",
+                    [begin, begin],
+                )
+                begin -= 1001
+                return False
+
+            self.await_that(is_most, "the open transaction needs 85 % of the spool's limit")
+            yield
+            writer.execute("ROLLBACK")
 
     def _little_wal(self) -> Iterator[None]:
         self._set("'900MB'")
@@ -277,16 +302,19 @@ def test_each_fault_raises_its_alerts_and_no_others(
         store_proxy(s3_store.endpoint) as proxy,
     ):
         shop.execute(
-            "CREATE TABLE t (id int PRIMARY KEY, v int)",
+            "CREATE TABLE t (id int PRIMARY KEY, v int, note text)",
             "CREATE TABLE u (id int PRIMARY KEY, d date)",
-            "INSERT INTO t SELECT i, 0 FROM generate_series(1, 5000) i",
+            "INSERT INTO t (id, v) SELECT i, 0 FROM generate_series(1, 5000) i",
         )
         second = f"s3://{BUCKET}/{uuid.uuid4()}"
         options = ", ".join(f'{k} = "{v}"' for k, v in s3_store.at(proxy.endpoint).items())
         port = free_port()
         one = pipeline(shop)
         one.subscription_options = 'foreign_writes = "allow"'
-        one.write(_SECOND.format(path=second, options=options, port=port))
+        one.write(
+            _SECOND.format(path=second, options=options, port=port),
+            spool=f"max_bytes = {SPOOL_BYTES}",
+        )
         one.start()
         one.wait_until(one.spool.exists, why="the run works")
         one.wait_applied()

@@ -137,6 +137,13 @@ def test_a_name_that_the_target_may_have_of_a_dropped_column() -> None:
     assert isinstance(look(dropped, columns=capital, attnums=3), CopyAgain)
 
 
+def test_a_column_that_was_there_before_the_one_of_its_name_in_another_case_was_dropped() -> None:
+    """The target keeps the dropped column, so the other one never got into it."""
+    both = replace(BEFORE, columns={**COLUMNS, 3: A._replace(name="A")}, attnums=3)
+    capital = {1: ID, 3: A._replace(name="A")}
+    assert isinstance(look(both, columns=capital, attnums=3), CopyAgain)
+
+
 def test_what_an_earlier_version_knew_of_dropped_columns() -> None:
     raw = json.loads(BEFORE.to_text())
     for name in ("gone", "settled", "open_numbers"):

@@ -120,7 +120,11 @@ class SlotStream:
             self._follow_timeline(connection, system)
             requested = self._spool.identity.publications
             source = read_source_state(
-                connection.server_dsn, self._config.source, requested, self._generated_columns
+                connection.server_dsn,
+                self._config.source,
+                requested,
+                self._generated_columns,
+                self._reporter.note_slot,
             )
             check_slot(
                 source,
@@ -239,7 +243,6 @@ class SlotStream:
             self._reporter.warn,
             self._read_slot,
         )
-        self._reporter.note_slot(source.slot)
         try:
             with watch, self._guarded(connection, source):
                 receiver.run()

@@ -186,11 +186,13 @@ def _has_renamed_column(look: Look) -> bool:
 
 
 def _has_reused_name(look: Look) -> bool:
-    added = added_columns(look.before, look.now)
+    gone = {name.casefold() for name in look.before.gone.values()}
+    added = {column.name.casefold() for column in added_columns(look.before, look.now)}
     dropped = look.before.columns.keys() - look.now.columns.keys()
-    names = {*look.before.gone.values(), *(look.before.columns[one].name for one in dropped)}
-    gone = {name.casefold() for name in names}
-    return any(column.name.casefold() in gone for column in added)
+    just_gone = {look.before.columns[number].name.casefold() for number in dropped}
+    # Names that were there at the same time differ by case: the target had only the dropped one.
+    now = {column.name.casefold() for column in look.now.columns.values()}
+    return bool(added & gone or now & just_gone)
 
 
 def _has_newly_sent_column(look: Look) -> bool:

@@ -7,7 +7,7 @@ table are replicated, old tuples have to carry the key.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -157,7 +157,9 @@ def target_table(
         column for column in replicated_columns(facts, published) if column.name not in excluded
     )
     _check_excluded_key(facts, key, excluded)
-    _check_names(facts, columns)
+    refuse_other_case(
+        [column.name for column in columns], f"{facts.root_namespace}.{facts.root_name}"
+    )
     types = {column.name: column_type(column, facts, options) for column in columns}
     _check_choices(facts, columns, options)
     _check_key_types(facts, {name: types[name] for name in key if name in types}, options)
@@ -214,20 +216,24 @@ def _check_excluded_key(
         )
 
 
-def _check_names(facts: RelationFacts, columns: Sequence[ColumnFacts]) -> None:
-    table = f"{facts.root_namespace}.{facts.root_name}"
+def refuse_other_case(names: Iterable[str], table: str) -> None:
+    """Refuse columns that Delta and Spark do not distinguish.
+
+    Raises:
+        TableError: two names differ only by case.
+    """
     seen: dict[str, str] = {}
-    for column in columns:
-        other = seen.setdefault(column.name.casefold(), column.name)
-        if other != column.name:
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
             raise TableError(
-                f"the columns {other} and {column.name} of table {table} differ only by upper and "
-                "lower case, which Delta and Spark do not distinguish",
+                f"the columns {other} and {name} of table {table} differ only by upper and lower "
+                "case, which Delta and Spark do not distinguish",
                 hint="rename one of them in PostgreSQL, or publish only one of them; then copy the "
                 f"table: {copy_again(table)}",
                 table=table,
                 reason=ParkReason.COLUMNS,
-                column=column.name,
+                column=name,
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +86,8 @@ def read_source_state(
     dsn: str,
     source: SourceConfig,
     requested: Collection[str],
-    generated_columns: Collection[str] | None = (),
+    generated_columns: Collection[str] | None,
+    note_slot: Callable[[SlotInfo | None], None],
 ) -> SourceState:
     """Query the server's state, and update the managed publications.
 
@@ -95,6 +96,7 @@ def read_source_state(
         source: the source's configuration.
         requested: the publications of the last replication request.
         generated_columns: see :func:`ensure_publications`.
+        note_slot: gets the slot as it is, also one that is missing.
 
     Raises:
         SlotLost: the slot does not exist and will not appear.
@@ -106,7 +108,9 @@ def read_source_state(
         source_errors("reading the catalog"),
     ):
         server = server_info(sql)
-        slot = check_slot_is_there(slot_info(sql, source.slot), source.slot, server)
+        found = slot_info(sql, source.slot)
+        note_slot(found)
+        slot = check_slot_is_there(found, source.slot, server)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
         _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)

@@ -15,6 +15,7 @@ from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
 from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.lake.copied_rows import altered_batch
+from pgsluice.sinks.target import refuse_other_case
 
 _ROWS = 64 * 1024
 """How many rows are in memory at a time while a table is rewritten."""
@@ -36,8 +37,9 @@ def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
     """These columns in the Arrow types that Delta returns for them.
 
     Raises:
-        TableError: Delta has no type for a column.
+        TableError: Delta has no type for a column, or two names differ only by case.
     """
+    refuse_other_case(schema.names, table)
     fields = [_delta_field(field, table) for field in schema]
     return pa.schema(DeltaSchema(fields).to_arrow())
 
