@@ -241,6 +241,19 @@ class Stage:
     def await_that(self, what: Callable[[], bool], why: str) -> None:
         self.one.wait_until(what, why=lambda: f"{why}; firing: {self.watched.firing()}")
 
+    def lose_slot(self) -> set[str]:
+        """The slot is dropped while nothing runs; a run watches what capture has found.
+
+        Nothing resolves it but a new spool.
+        """
+        expected = {"PgsluiceSlotMissing", "PgsluiceCaptureNotStreaming"}
+        self.one.stop()
+        self.shop.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        assert self.one.start("capture").wait(HANGS_S) == 3
+        self.one.start("run", "--without-capture")
+        self.await_that(lambda: self.watched.firing() == expected, f"{expected} fire")
+        return expected
+
     def compare(self, before: Counter[str] | None) -> Counter[str]:
         """At rest, the scraped figures are those of the source and of the lake.
 
@@ -338,8 +351,10 @@ def test_each_fault_raises_its_alerts_and_no_others(
                     met.append(name)
                 memory.append(watched.value(resident))
             load.end()
-        row["figures"] = f"{len(met)} faults, of {len(stage.faults)} kinds, two subscriptions"
-        alerts = set().union(*(expected for expected, _ in stage.faults.values()))
+            alerts = stage.lose_slot().union(*(alerts for alerts, _ in stage.faults.values()))
+        row["figures"] = (
+            f"{len(met) + 1} faults, of {len(stage.faults) + 1} kinds, two subscriptions"
+        )
         row["shown"] = (
             f"{len(alerts)} of 12 alerts: each fault raised its own and no others, and they were"
             " resolved; at each barrier, lag, states, the slot's WAL and the rows by action were"

@@ -184,11 +184,13 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
             **options,
         )
 
-    def start(self, command: str = "run", **environment: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, command: str = "run", *options: str, **environment: str
+    ) -> subprocess.Popen[bytes]:
         """``pgsluice run``, as a process with a log beside the configuration."""
         with (self.folder / "run.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pgsluice", command, str(self.path)],
+                [sys.executable, "-m", "pgsluice", command, str(self.path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
