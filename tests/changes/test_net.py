@@ -256,7 +256,7 @@ LEAF = RelationFacts(
 
 
 def test_of_a_truncated_partition_the_stream_does_not_tell_enough() -> None:
-    t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=LEAF)
+    t = ChangesBuilder(SCHEMA, oid=16385, facts=LEAF)
     t.truncate()
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated") as caught:
         net(t)
@@ -451,7 +451,7 @@ def test_a_value_that_does_not_fit_is_counted_and_not_shown() -> None:
 
 
 def test_what_to_do_about_a_partitions_values_names_the_table_that_is_copied() -> None:
-    t = ChangesBuilder(SCHEMA, oid=16385, name="t_1", facts=LEAF)
+    t = ChangesBuilder(SCHEMA, oid=16385, facts=LEAF)
     t.insert(row(1, 1, UNFIT))
     with pytest.raises(TableError, match=r"column 'big' of table public.t_1 do not fit") as caught:
         net(t)

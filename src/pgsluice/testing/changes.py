@@ -60,7 +60,6 @@ class ChangesBuilder:
         *,
         identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
         oid: int = 16384,
-        name: str = "t",
         position: int = 100,
         facts: RelationFacts | None = None,
     ) -> None:
@@ -71,7 +70,7 @@ class ChangesBuilder:
         self.relation = Relation(
             oid,
             "public",
-            name,
+            "t" if facts is None else facts.name,
             identity,
             tuple(
                 RelationColumn(int(self.is_full or field.name in key), field.name, 25, -1)
