@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from pgsluice.config import Config, parse_config
 from pgsluice.config.configured_names import unknown_names
+from pgsluice.errors import ConfigError
 
 TABLES = {"public.orders": ["id", "Total"], "a.b": ["c"], "a.b.c": ["d"]}
 
@@ -34,6 +38,11 @@ def test_names_that_tables_have_are_not_mentioned() -> None:
         ', merge_tables = { "public.orders" = "on_read" }',
     )
     assert said(config) == []
+    sink = (
+        ', partition_by = { "public.orders" = ["Total", "day(_commit_timestamp)"] }'
+        ', cluster_by = { "public.orders" = ["id"] }'
+    )
+    assert said(configured('mode = "changelog"', sink)) == []
 
 
 def test_each_setting_with_names_says_which_are_unknown() -> None:
@@ -53,3 +62,32 @@ def test_each_setting_with_names_says_which_are_unknown() -> None:
 
 def test_nothing_is_unknown_while_no_table_is_sent() -> None:
     assert said(configured('key = { "public.t" = ["id"] }'), {}) == []
+
+
+def test_columns_of_partitions_and_their_order() -> None:
+    config = configured(
+        "",
+        ', partition_by = { "public.orders" = ["month(totl)"], "public.ordrs" = ["a", "b"] }'
+        ', cluster_by = { "public.orders" = ["_commit_timestamp"] }',
+    )
+    assert said(config, {"public.orders": TABLES["public.orders"]}) == [
+        '"sink" names the table public.ordrs, which is not sent\n  → did you mean public.orders?',
+        '"sink" names totl, which is no column of public.orders\n  → did you mean Total?',
+        (
+            '"sink" names _commit_timestamp, which is no column of public.orders\n'
+            "  → there are: id, Total"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ("[]", '"public.t" needs a column'),
+        ('["a", "A"]', '"public.t" has "A" twice'),
+        ('["month(a)", "a_month"]', '"public.t" has "a_month" twice'),
+    ],
+)
+def test_lists_that_no_table_can_have(columns: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        configured("", f', partition_by = {{ "public.t" = {columns} }}')

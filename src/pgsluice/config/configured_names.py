@@ -73,6 +73,12 @@ def _named(
             yield setting, *table_and_column(name, tables)
     for title in subscription.sink.table_names():
         yield "sink", title, None
+    # Columns that only targets have are in no table of the source.
+    own = (subscription.change_column_prefix,) if subscription.mode != "current" else ()
+    for title, column in subscription.sink.column_names():
+        is_own = column.startswith(own) or column == subscription.deleted_column
+        if title in tables and not is_own:
+            yield "sink", title, column
 
 
 def table_and_column(name: str, tables: Mapping[str, Collection[str]]) -> tuple[str, str]:

@@ -115,6 +115,10 @@ class SinkConfig(Section):
         """
         return ()
 
+    def column_names(self) -> tuple[tuple[str, str], ...]:
+        """The columns in the sink's settings, each with its table as ``schema.table``."""
+        return ()
+
     def location(self, namespace: str, name: str) -> str | None:
         """The path or URL of a target's files; None: its files are not for other readers.
 

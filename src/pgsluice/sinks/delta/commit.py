@@ -116,7 +116,7 @@ def _removed(file: DeltaFile, changes_data: bool) -> dict[str, Any]:
         "deletionTimestamp": int(time.time() * 1000),
         "dataChange": changes_data,
         "extendedFileMetadata": True,
-        "partitionValues": {},
+        "partitionValues": {**file.partition},
         "size": file.size,
     }
     if file.vector is not None:
@@ -136,7 +136,7 @@ def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any
     statistics = {**file.statistics(), "numRecords": rows, "tightBounds": False}
     action = {
         "path": old["path"],
-        "partitionValues": {},
+        "partitionValues": {**file.partition},
         "size": file.size,
         "modificationTime": old["modificationTime"],
         "dataChange": True,
@@ -150,7 +150,7 @@ def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
     """The action that adds a new file to the table."""
     action = {
         "path": file.name,
-        "partitionValues": {},
+        "partitionValues": {**file.partition},
         "size": file.size,
         "modificationTime": int(time.time() * 1000),
         "dataChange": changes_data,

@@ -15,6 +15,7 @@ from pgsluice.config.path_words import why_no_path
 from pgsluice.config.section import StoreOptions
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
+from pgsluice.sinks.lake.layout.terms import Term, why_no_terms
 from pgsluice.stores.addresses import cloud_of, why_no_address
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class DeltaSinkConfig(SinkConfig):
             ``on_read`` marks these rows as dead by deletion vectors, ``auto`` decides it by the
             table's size when the table is made.
         merge_tables: the same for single tables, by ``schema.table``.
+        partition_by: table -> columns whose values the rows of a file share, and parts of times:
+            ``"public.t" = ["region", "month(created_at)"]``. ``year``, ``month``, ``day`` and
+            ``hour`` add a column with the part, such as ``created_at_month``.
+        cluster_by: table -> columns by which new files are sorted, so that readers skip more.
         cache_dir: a folder of each executor, for what finds the rows of keys.
         storage_options: of the object store: keys, region, endpoint and more, as deltalake names
             them. ``"env:NAME"`` stands for an environment variable.
@@ -50,6 +55,8 @@ class DeltaSinkConfig(SinkConfig):
     history_retention: Seconds = Field(default=0.0, ge=0)
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
+    partition_by: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    cluster_by: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
     storage_options: StoreOptions = Field(default_factory=dict, repr=False)
     # Not an attribute "register", which classes with abstract methods have as a method.
@@ -61,6 +68,14 @@ class DeltaSinkConfig(SinkConfig):
         if why := why_no_address(path):
             raise ValueError(why)
         return path
+
+    @_field_validator("partition_by", "cluster_by")
+    @classmethod
+    def _are_columns(cls, tables: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for table, columns in tables.items():
+            if why := why_no_terms(columns):
+                raise ValueError(f'"{table}" {why}')
+        return tables
 
     @_field_validator("cache_dir")
     @classmethod
@@ -102,8 +117,15 @@ class DeltaSinkConfig(SinkConfig):
         return self._sink().folder("schema", "table").storage_options()
 
     def table_names(self) -> tuple[str, ...]:
-        """The tables in ``merge_tables``."""
-        return tuple(self.merge_tables)
+        """The tables in ``merge_tables``, ``partition_by`` and ``cluster_by``."""
+        return tuple({**self.merge_tables, **self.partition_by, **self.cluster_by})
+
+    def column_names(self) -> tuple[tuple[str, str], ...]:
+        """The columns in ``partition_by`` and ``cluster_by``."""
+        terms = [
+            (t, Term.parse(text).column) for t, texts in self.partition_by.items() for text in texts
+        ]
+        return (*terms, *((t, name) for t, names in self.cluster_by.items() for name in names))
 
     def location(self, namespace: str, name: str) -> str:
         """The table's folder or URL."""
@@ -168,6 +190,8 @@ class DeltaSinkConfig(SinkConfig):
             history_retention_s=self.history_retention,
             merge=self.merge,
             merge_tables=self.merge_tables,
+            partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
             cache_dir=self.cache_dir,
             storage_options=self.storage_options,
         )

@@ -17,7 +17,9 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
 from pgsluice.sinks.delta.columns import comments_of, nested_types, with_comments
+from pgsluice.sinks.delta.layout import with_layout
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+from pgsluice.sinks.lake.layout.layout import Layout
 
 VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
 _PROPERTY = "delta.enableDeletionVectors"
@@ -85,6 +87,22 @@ def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str, *, is_log: bool = 
         )
 
 
+def refuse_partitioned(snapshot: DeltaSnapshot, table: str) -> None:
+    """Refuse a partitioned table with rules that only deltalake keeps.
+
+    Raises:
+        TableError: always.
+    """
+    rule = next(iter(_unknown_rules(snapshot)), "a change data feed")
+    raise TableError(
+        f"the Delta table at {snapshot.folder.uri} has {rule}, which pgsluice does not support "
+        "with partition_by",
+        hint=f"remove {rule} from the Delta table, or the table from partition_by in the sink",
+        table=table,
+        location=snapshot.folder.uri,
+    )
+
+
 def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
     """The table's rules that our commits do not support."""
     features = {
@@ -97,7 +115,7 @@ def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
 
 def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
     """Rules of the table that our commits would violate."""
-    if snapshot.metadata.get("partitionColumns"):
+    if (snapshot.metadata.get("partitionColumns") or []) != snapshot.layout.partition_columns:
         yield "partition columns"
     for name, value in snapshot.configuration.items():
         if name == "delta.appendOnly" and value == "true":
@@ -124,6 +142,7 @@ def definition(
     snapshot: DeltaSnapshot,
     *,
     schema: pa.Schema | None,
+    layout: Layout,
     properties: Mapping[str, str | None],
     allows_vectors: bool,
 ) -> list[dict[str, Any]]:
@@ -133,6 +152,7 @@ def definition(
         snapshot: the table, or the place for a new one; its existing definition is kept.
         schema: the new columns, in Delta's types; comments of existing ones are kept. None: the
             existing columns.
+        layout: which rows share files from now on.
         properties: the properties of a new table.
         allows_vectors: enable deletion vectors, if they are not enabled yet.
     """
@@ -140,17 +160,17 @@ def definition(
     columns = metadata.get("schemaString")
     if schema is not None:
         comments = comments_of(metadata).columns if metadata else {}
-        columns = with_comments(_schema_string(schema), comments)
+        columns = with_comments(_schema_string(layout.with_parts(schema)), comments)
     if not metadata:
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
-            "partitionColumns": [],
             "configuration": {k: v for k, v in properties.items() if v is not None},
             "createdTime": int(time.time() * 1000),
         }
+    metadata = with_layout(metadata, layout)
     vectors = {_PROPERTY: "true", _OURS: "on_read"} if allows_vectors else {}
-    configuration = {**(metadata.get("configuration") or {}), **vectors}
+    configuration = {**metadata["configuration"], **vectors}
     needed = {
         *((VECTORS,) if allows_vectors else ()),
         *((_NAIVE,) if _has_naive_timestamp(schema) else ()),

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,10 +38,10 @@ from pgsluice.sinks.delta.features import (
     refuse_unknown_rules,
     was_merged_on_read,
 )
+from pgsluice.sinks.delta.layout import refuse_other_partitions
 from pgsluice.sinks.delta.log import operations
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot, content_of
 from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
-from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
@@ -100,6 +99,7 @@ class DeltaHandle(TableHandle):
         self._identity = identity
         self._snapshot = snapshot
         self._way = way
+        self._layout = sink.layout(table.title)
         self._index: KeyIndex | None = None
         self._bytes_written = 0
 
@@ -120,6 +120,8 @@ class DeltaHandle(TableHandle):
         return commit_marker.read_marker(self._snapshot, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
+        if self._snapshot.layout.partition_by != self._layout.partition_by:
+            return None  # a copy makes others
         rewrites = not self._is_merged_on_read
         return content_of(self._snapshot.folder, version, self._identity, rewrites)
 
@@ -132,6 +134,10 @@ class DeltaHandle(TableHandle):
     def refuse_foreign_changes(self) -> None:
         if self._snapshot.commits.has_lost_one:
             commit_marker.refuse_lost_commit(self._table.title, self.location, self.version)
+        keeps_rows = self._identity.mode.log is not None or self._identity.mode.history is not None
+        refuse_other_partitions(
+            self._snapshot, self._layout, self._table.title, keeps_rows=keeps_rows
+        )
         if self._sink.foreign_writes != "park":
             return
         folder, current = self._snapshot.folder, self.version
@@ -154,10 +160,8 @@ class DeltaHandle(TableHandle):
         """Write unreferenced files, and the index of their keys, so that the first batch after the
         copy does not have to build it."""
         schema = self.target_types(self._table.schema)
-        copied = CopiedRows(rows, schema, self._table.title)
         index = self._index_with(schema)
-        folder = self._snapshot.folder
-        staged = staging.stage(folder, schema, copied, index, prefix=self._prefix)
+        staged = self._stage(schema, rows, index)
         if index is not None and self._way_with([staged]) != "on_read":
             index.drop(staging.staged_files([staged]))
         return staged
@@ -189,30 +193,21 @@ class DeltaHandle(TableHandle):
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
         staging.discard(self._snapshot.folder, staged)
 
-    def can_append(self) -> bool:
-        return True
-
     def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        folder, copied = self._snapshot.folder, CopiedRows(rows, schema, self._table.title)
-        return staging.stage(folder, schema, copied, prefix=self._prefix)
+        return self._stage(schema, rows)
 
-    @attempt()
-    def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """Add files. Only if columns get another type, the existing rows are rewritten."""
-        old = self._snapshot
-        refuse_unknown_rules(old, self._table.title, is_log=True)
-        edit = Edit(new=staging.staged_files(staged))
-        if any(schema.field(field.name).type != field.type for field in old.schema):
-            rows = live_rows(old, old.files.values())
-            cast = (with_all_columns(pa.table(batch), schema).to_batches() for batch in rows)
-            part = self.stage_rows(schema, chain.from_iterable(cast))
-            edit = Edit([*old.files], new=[*staging.staged_files([part]), *edit.new])
-        actions, self._bytes_written = actions_of(old, edit)
-        if schema != old.schema:
-            actions = [*self._definition(schema), *actions]
-        self._commit("WRITE", actions, position)
-        rows_added = sum(part.rows for part in staged)
-        return Applied(self.version, rows_inserted=rows_added, bytes_written=self._bytes_written)
+    def _stage(
+        self,
+        schema: pa.Schema,
+        rows: Iterable[pa.RecordBatch],
+        index: staging.TakesKeys | None = None,
+    ) -> StagedRows:
+        self._layout.check(schema, self._table.title)
+        copied = CopiedRows(rows, schema, self._table.title)
+        prefix, layout = self._prefix, self._layout
+        return staging.stage(
+            self._snapshot.folder, schema, copied, index, prefix=prefix, layout=layout
+        )
 
     def _way_with(self, staged: Sequence[StagedRows]) -> Merge:
         """How changes are merged into the table if a copy has (at least) these rows.
@@ -235,12 +230,12 @@ class DeltaHandle(TableHandle):
         old = self._snapshot
         refuse_unknown_rules(old, self._table.title)
         schema = self.target_types(altered_schema(old.schema, added, widened))
+        self._layout.check(schema, self._table.title)
         if not widened and not any(column.value.is_valid for column in added):
             self._commit("ADD COLUMNS", self._definition(schema), position)
             return Applied(version=self.version)
         rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
-        copied = CopiedRows(rows, schema, self._table.title)
-        part = staging.stage(old.folder, schema, copied, self._index_with(schema))
+        part = self._stage(schema, rows, self._index_with(schema))
         return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
 
     def comments(self) -> TableComments | None:
@@ -353,11 +348,7 @@ class DeltaHandle(TableHandle):
 
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         rows, skipped = first_rows(net, self.target_types(net.schema))
-        part = staging.stage(
-            self._snapshot.folder,
-            rows.schema,
-            CopiedRows(rows.to_batches(), rows.schema, self._table.title),
-        )
+        part = self._stage(rows.schema, rows.to_batches())
         applied = self._replace(rows.schema, [part], position, "WRITE")
         return replace(applied, rows_skipped=skipped)
 
@@ -377,9 +368,12 @@ class DeltaHandle(TableHandle):
         )
 
     def _allowed(self) -> list[dict[str, Any]]:
-        """The actions that enable deletion vectors, if the table needs them and has none yet."""
-        if not self._is_merged_on_read or self._snapshot.has_vectors:
+        """The actions that enable deletion vectors, if the table needs them and has none yet, and
+        that change the order of rows in new files."""
+        has_vectors = self._snapshot.has_vectors or not self._is_merged_on_read
+        if has_vectors and self._snapshot.layout == self._layout:
             return []
+        self._layout.check(self._snapshot.schema, self._table.title)
         return self._definition(None)
 
     def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
@@ -387,6 +381,7 @@ class DeltaHandle(TableHandle):
         return definition(
             self._snapshot,
             schema=schema,
+            layout=self._layout,
             properties=maintenance.table_properties(hours),
             allows_vectors=self._is_merged_on_read,
         )

@@ -27,7 +27,10 @@ from deltalake import Schema as DeltaSchema
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.delta.commit_marker import COPY, VERSION
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.layout import layout_of
 from pgsluice.sinks.delta.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, NewestCommits
+from pgsluice.sinks.lake.layout.layout import NO_LAYOUT
+from pgsluice.sinks.lake.layout.partitions import NO_PARTITION
 from pgsluice.sinks.lake.snapshot import Removed
 from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Stored
@@ -264,6 +267,7 @@ class _Building:
         self.protocol: Mapping[str, Any] | None = None
         self.metadata: Mapping[str, Any] | None = None
         self.schema: pa.Schema | None = None
+        self.layout = NO_LAYOUT
         self.files: dict[str, DeltaFile] = {}
         self.transactions: dict[str, int] = {}
         self.removed: dict[str, Removed] = {}
@@ -274,7 +278,7 @@ class _Building:
         """Start with a snapshot."""
         new = cls(snapshot.folder)
         new.protocol, new.metadata = snapshot.protocol, snapshot.metadata
-        new.schema = snapshot.schema
+        new.schema, new.layout = snapshot.schema, snapshot.layout
         new.files, new.transactions = dict(snapshot.files), dict(snapshot.transactions)
         new.removed = dict(snapshot.removed)
         new.commits = snapshot.commits
@@ -298,7 +302,9 @@ class _Building:
                 self.protocol = protocol
             elif metadata := action.get("metaData"):
                 self.metadata = metadata
-                self.schema = pa.schema(DeltaSchema.from_json(metadata["schemaString"]).to_arrow())
+                self.layout = layout_of(metadata.get("configuration") or {})
+                schema = pa.schema(DeltaSchema.from_json(metadata["schemaString"]).to_arrow())
+                self.schema = self.layout.without_parts(schema)
         for add in added:
             self._add(add, version)
         is_another_copy = self.transactions.get(COPY) != copy_before
@@ -317,6 +323,7 @@ class _Building:
             recorded_rows=rows,
             since=since,
             vector_since=version,
+            partition=add.get("partitionValues") or NO_PARTITION,
             action=add,
         )
 
@@ -358,6 +365,7 @@ class _Building:
             version,
             self.schema,
             self.removed,
+            layout=self.layout,
             files=self.files,
             protocol=self.protocol,
             metadata=self.metadata,

@@ -6,13 +6,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
+from pgsluice.sinks.delta.changelog.handle import DeltaLogHandle
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.features import has_rules_of_others, was_merged_on_read
+from pgsluice.sinks.delta.features import (
+    has_rules_of_others,
+    refuse_partitioned,
+    was_merged_on_read,
+)
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.history.handle import DeltaHistoryHandle
 from pgsluice.sinks.delta.log import newest_snapshot
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.snapshot import no_table
+from pgsluice.sinks.lake.layout.layout import Layout
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.places import folder_at
 
@@ -30,6 +36,9 @@ class DeltaSink:
         merge: how changes get into a table: ``on_write`` rewrites files, ``on_read`` lets their
             rows die by deletion vectors, ``auto`` decides it by the table's size when it is made.
         merge_tables: the same for single tables, by ``schema.table``.
+        partition_by: which rows share files, by ``schema.table``: columns, and parts of times such
+            as ``month(created_at)``.
+        cluster_by: columns by which new files are sorted, by ``schema.table``.
         cache_dir: a local folder for what finds the rows of keys; None: among the temporary files.
     """
 
@@ -40,6 +49,8 @@ class DeltaSink:
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = field(default_factory=dict)
+    partition_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    cluster_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:
@@ -59,6 +70,10 @@ class DeltaSink:
         """The configured way of merging changes into a table."""
         return self.merge_tables.get(table.title, self.merge)
 
+    def layout(self, title: str) -> Layout:
+        """The configured layout of a table."""
+        return Layout.parse(self.partition_by.get(title, ()), self.cluster_by.get(title, ()))
+
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, even if it does not exist yet."""
         way = self.configured_merge(table)
@@ -68,10 +83,12 @@ class DeltaSink:
         if way == "auto" and is_there:
             way = "on_read" if was_merged_on_read(snapshot.configuration) else "on_write"
         if identity.mode.log is not None:
-            return DeltaHandle(self, table, identity, snapshot, "on_write")
+            return DeltaLogHandle(self, table, identity, snapshot, "on_write")
         if identity.mode.history is not None and not (is_there and has_rules_of_others(snapshot)):
             return DeltaHistoryHandle(self, table, identity, snapshot, way)
         is_ruled = is_there and way == "on_write" and has_rules_of_others(snapshot)
+        if is_ruled and (snapshot.layout.partition_by or self.partition_by.get(table.title)):
+            refuse_partitioned(snapshot, table.title)
         kind = RuledHandle if is_ruled else DeltaHandle
         return kind(self, table, identity, snapshot, way)
 

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pgsluice.sinks.contract import TargetContent, TargetIdentity
 from pgsluice.sinks.delta import columns, commit_marker
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.layout import layout_of
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
 
@@ -147,6 +148,7 @@ def content_of(
         delta = DeltaTable(folder.uri, version=version, storage_options=options)
     except DeltaError:
         return None
-    schema = columns.existing_schema(delta)
+    layout = layout_of(delta.metadata().configuration)
+    schema = layout.without_parts(columns.existing_schema(delta))
     marker = commit_marker.read_marker(delta, identity)
     return TargetContent(marker, schema, columns.rows(delta, schema), rewrites_files)

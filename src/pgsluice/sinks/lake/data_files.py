@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from pgsluice.sinks.joined_columns import with_all_columns
-from pgsluice.sinks.lake import staging
+from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP, with_partition
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Span
@@ -87,7 +87,7 @@ def _batches(
             if first < behind:
                 at_once = _rows_at_once(group, names)
                 for batch in parquet.iter_batches(at_once, row_groups=[number], columns=names):
-                    yield start, batch
+                    yield start, with_partition(batch, file.partition, schema)
                     start += len(batch)
             start = end
 
@@ -105,7 +105,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
             size += column.total_uncompressed_size
             has_dictionary |= column.has_dictionary_page
     # A value that comes often is in a dictionary once, whatever its size is.
-    most = _ROWS_OF_DICTIONARIES if has_dictionary else staging.ROWS_IN_A_GROUP
+    most = _ROWS_OF_DICTIONARIES if has_dictionary else ROWS_IN_A_GROUP
     return max(1, min(most, int(_DECODED_BYTES * group.num_rows // max(size, 1))))
 
 
@@ -141,7 +141,7 @@ def live_batches(
     """
     files = list(files)
     batches = chain.from_iterable(_live_batches(folder, *each, schema) for each in files)
-    is_one_group = sum(file.rows(folder) for file, _ in files) <= staging.ROWS_IN_A_GROUP
+    is_one_group = sum(file.rows(folder) for file, _ in files) <= ROWS_IN_A_GROUP
     return batches if is_one_group else _read_ahead(batches)
 
 
@@ -162,11 +162,11 @@ def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        for start in range(0, len(batch), staging.ROWS_IN_A_GROUP):
-            part = batch.slice(start, staging.ROWS_IN_A_GROUP)
+        for start in range(0, len(batch), ROWS_IN_A_GROUP):
+            part = batch.slice(start, ROWS_IN_A_GROUP)
             held.append(part)
             rows, size = rows + len(part), size + part.nbytes
-            if rows >= staging.ROWS_IN_A_GROUP or size >= _HELD_BYTES:
+            if rows >= ROWS_IN_A_GROUP or size >= _HELD_BYTES:
                 yield from _one_batch(held)
                 held, rows, size = [], 0, 0
     if held:
@@ -190,6 +190,7 @@ def _live_batches(
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
         for group in range(parquet.num_row_groups):
             rows = parquet.read_row_group(group, columns=names)
+            rows = with_partition(rows, file.partition, schema)
             count = parquet.metadata.row_group(group).num_rows
             is_live = np.ones(count, np.bool_)
             first, end = np.searchsorted(dead_places, (start, start + count))

@@ -31,6 +31,7 @@ from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE, writes
 from pgsluice.sinks.lake.key_entries import Hits, Wanted
+from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
@@ -204,7 +205,8 @@ class KeyIndex:
         names = self._keys.names
         with naming(self._table.uri), file.open(self._table) as parquet:
             for batch in parquet.iter_batches(ROWS_IN_A_RUN, columns=names, use_threads=False):
-                yield self._in_types(pa.Table.from_batches([batch]))
+                keys = pa.Table.from_batches([batch])
+                yield self._in_types(with_partition(keys, file.partition, self._keys))
 
     def _in_types(self, keys: pa.Table) -> pa.Table:
         return keys.select(self._keys.names).cast(self._keys)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pgsluice.changes.deleted_rows import TIME
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.sinks.lake.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.upkeep import live_rows
 from pgsluice.stores.contract import Folder
@@ -62,7 +63,9 @@ class KeyScan:
     def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
         """The rows of a file whose keys have the number of a wanted key."""
         with file.open(self._folder) as parquet:
-            keys = parquet.read(columns=self._keys.names).select(self._keys.names).cast(self._keys)
+            keys = parquet.read(columns=self._keys.names)
+        keys = with_partition(keys, file.partition, self._keys)
+        keys = keys.select(self._keys.names).cast(self._keys)
         numbered = numbers_of(keys)
         places = np.searchsorted(wanted.numbers, numbered.numbers)
         places[places == len(wanted.numbers)] = 0

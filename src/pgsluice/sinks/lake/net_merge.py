@@ -300,7 +300,12 @@ class NetMerge:
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
         copied = CopiedRows(batches, schema, self._table)
         merged.edit.new += staging.write_files(
-            folder, schema, copied, self._index, prefix=self._prefix
+            folder,
+            schema,
+            copied,
+            self._index,
+            prefix=self._prefix,
+            layout=self._snapshot.layout,
         )
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
+from pgsluice.sinks.lake.layout.partitions import NO_PARTITION, Partition
 from pgsluice.sinks.lake.vectors import Vector
 from pgsluice.stores.contract import Folder
 
@@ -30,6 +32,7 @@ class DataFile:
             it.
         since: the first version with the file; -1 if unknown.
         vector_since: the first version with its current vector; -1 if unknown.
+        partition: the values of partition columns that its rows share.
     """
 
     name: str
@@ -38,6 +41,7 @@ class DataFile:
     recorded_rows: int | None = None
     since: int = -1
     vector_since: int = -1
+    partition: Partition = field(default_factory=dict, compare=False)
 
     def statistics(self) -> Mapping[str, Any]:
         """The statistics of its columns: ``minValues``, ``maxValues`` and ``nullCount``, each by
@@ -77,14 +81,25 @@ class NewFile(DataFile):
 
     def as_json(self) -> dict[str, Any]:
         """The file without its deleted rows as JSON, for another process."""
-        return {"path": self.name, "size": self.size, "stats": self.known}
+        return {
+            "path": self.name,
+            "size": self.size,
+            "stats": self.known,
+            "partition": {**self.partition},
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NewFile:
         """From that JSON."""
         known = value["stats"]
         rows = known.get("numRecords")
-        return cls(value["path"], value["size"], recorded_rows=rows, known=known)
+        return cls(
+            value["path"],
+            value["size"],
+            recorded_rows=rows,
+            partition=value.get("partition", NO_PARTITION),
+            known=known,
+        )
 
 
 @contextmanager
@@ -135,6 +150,7 @@ class Snapshot:
         files: the live files by name.
         removed: removed files of data and of vectors that may still exist, by their paths inside
             the table's folder.
+        layout: which rows share files.
     """
 
     folder: Folder
@@ -142,6 +158,7 @@ class Snapshot:
     schema: pa.Schema
     files: Mapping[str, DataFile]
     removed: Mapping[str, Removed] = field(repr=False)
+    layout: Layout = field(default=NO_LAYOUT, kw_only=True)
 
     def live_names(self) -> set[str]:
         """The files of data and of vectors that the version needs."""

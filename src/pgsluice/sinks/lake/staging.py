@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -23,6 +24,8 @@ from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.key_index import with_sidecars
+from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
+from pgsluice.sinks.lake.layout.partitions import arranged
 from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
 from pgsluice.system.freed_memory import give_back_freed_memory
@@ -30,8 +33,6 @@ from pgsluice.system.freed_memory import give_back_freed_memory
 TARGET_FILE_BYTES = 16 * 2**20
 """The target size of a file in bytes; small, so that a merge of few keys rewrites little of the
 table."""
-ROWS_IN_A_GROUP = 64 * 1024
-"""Rows in a row group, which is read as a whole even if single rows are wanted."""
 _MOST_ROWS = 4 * 2**20
 """Rows of one file, however well they are compressed: its keys are in memory meanwhile."""
 _SAMPLED_ROWS = 16 * 1024
@@ -75,6 +76,7 @@ def stage(
     index: TakesKeys | None = None,
     *,
     prefix: str = PREFIX,
+    layout: Layout = NO_LAYOUT,
 ) -> StagedRows:
     """Write rows as files of about TARGET_FILE_BYTES.
 
@@ -83,9 +85,10 @@ def stage(
         schema: the rows' columns, in the table's types.
         index: gets the keys.
         prefix: what the files' names begin with.
+        layout: which rows share files; it may add columns.
     """
     with attempt():
-        files = write_files(folder, schema, rows, index, prefix=prefix)
+        files = write_files(folder, schema, rows, index, prefix=prefix, layout=layout)
         folder.settle()
     return StagedRows(
         rows=rows.rows,
@@ -116,6 +119,7 @@ def write_files(
     index: TakesKeys | None = None,
     *,
     prefix: str = PREFIX,
+    layout: Layout = NO_LAYOUT,
 ) -> list[NewFile]:
     """Write rows as files of about TARGET_FILE_BYTES.
 
@@ -123,17 +127,22 @@ def write_files(
         folder: the table's; the files are durable after its ``settle``.
         index: gets the keys of each file.
         prefix: what the files' names begin with.
+        layout: which rows share files; it may add columns.
+
+    Raises:
+        TableError: the table cannot be partitioned by a row's values.
     """
-    batches = filter(len, rows)
+    schema = layout.with_parts(schema)
     written: list[NewFile] = []
-    following = list(islice(batches, 1))
-    while following:
-        file, keys = _write_file(folder, schema, following, batches, index, prefix)
-        if index is not None and keys is not None:
-            index.add(file, keys)
-        written.append(file)
-        failpoint("delta.written")
-        following = following or list(islice(batches, 1))
+    for partition, batches in arranged(filter(len, rows), layout, folder.uri):
+        following = list(islice(batches, 1))
+        while following:
+            file, keys = _write_file(folder, schema, following, batches, index, prefix)
+            if index is not None and keys is not None:
+                index.add(file, keys)
+            written.append(replace(file, partition=partition))
+            failpoint("delta.written")
+            following = following or list(islice(batches, 1))
     return written
 
 

@@ -53,7 +53,9 @@ def write_live_rows(
     for prefix, of_kind in by_prefix(files).items():
         rows = live_rows(snapshot, of_kind)
         keys = None if prefix == CLOSED else index
-        written += staging.write_files(snapshot.folder, snapshot.schema, rows, keys, prefix=prefix)
+        written += staging.write_files(
+            snapshot.folder, snapshot.schema, rows, keys, prefix=prefix, layout=snapshot.layout
+        )
     return written
 
 
@@ -64,11 +66,13 @@ def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.Reco
 
 
 def files_to_rewrite(snapshot: Snapshot) -> list[DataFile]:
-    """Small files of the same size class, if there are many; else files with many deleted rows."""
-    by_size: dict[tuple[int, str], list[DataFile]] = {}
+    """Small files of one partition and of the same size class, if there are many; else files with
+    many deleted rows."""
+    by_size: dict[tuple[int, str, str], list[DataFile]] = {}
     for file in snapshot.files.values():
         if file.size < TARGET_FILE_BYTES // 2:
-            by_size.setdefault((_size_class(file), prefix_of(file)), []).append(file)
+            key = (_size_class(file), prefix_of(file), str([*file.partition.items()]))
+            by_size.setdefault(key, []).append(file)
     crowded = [key for key, files in by_size.items() if len(files) >= FILES_OF_A_SIZE]
     if crowded:
         return _up_to_target(by_size[min(crowded)])

@@ -14,6 +14,7 @@ from pgsluice.sinks.contract import AddedColumn, Applied, StagedRows
 from pgsluice.sinks.delta.commit import actions_of
 from pgsluice.sinks.delta.features import refuse_unknown_rules
 from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.layout import refuse_other_partitions
 from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -43,13 +44,16 @@ class DeltaHistoryHandle(DeltaHandle, HistoryHandle):
         old = self._snapshot
         refuse_unknown_rules(old, self._table.title)
         schema = self.target_types(altered_schema(old.schema, added, widened))
+        self._layout.check(schema, self._table.title)
         edit = Edit()
         for prefix, files in by_prefix(old.files.values()).items():
             if prefix != CLOSED and (widened or any(column.value.is_valid for column in added)):
                 rows = (altered_batch(batch, schema, added) for batch in live_rows(old, files))
                 copied = CopiedRows(rows, schema, self._table.title)
                 index = self._index_with(schema)
-                edit.new += staging.write_files(old.folder, schema, copied, index, prefix=prefix)
+                edit.new += staging.write_files(
+                    old.folder, schema, copied, index, prefix=prefix, layout=self._layout
+                )
                 edit.gone += [file.name for file in files]
             elif widened:
                 edit.new += write_live_rows(replace(old, schema=schema), files)
@@ -66,6 +70,7 @@ class DeltaHistoryHandle(DeltaHandle, HistoryHandle):
         old, history = self._snapshot, self._identity.mode.history
         assert history is not None
         refuse_unknown_rules(old, self._table.title)
+        refuse_other_partitions(old, self._layout, self._table.title, keeps_rows=True)
         copied = staging.staged_files(staged)
         edit, ended = copied_edit(
             old,

@@ -24,6 +24,7 @@ from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import may_be_current
 from pgsluice.sinks.lake.history.merge import write_closed
 from pgsluice.sinks.lake.key_scan import KeyScan
+from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows
@@ -187,7 +188,9 @@ def _numbered(snapshot: Snapshot, file: DataFile) -> Iterator[tuple[Int64s, pa.T
     with file.open(snapshot.folder) as parquet:
         names = [name for name in snapshot.schema.names if name in parquet.schema_arrow.names]
         for group in range(parquet.num_row_groups):
-            rows = with_all_columns(parquet.read_row_group(group, columns=names), snapshot.schema)
+            rows = parquet.read_row_group(group, columns=names)
+            rows = with_partition(rows, file.partition, snapshot.schema)
+            rows = with_all_columns(rows, snapshot.schema)
             is_live = ~is_dead[start : start + len(rows)]
             yield start + np.flatnonzero(is_live), rows.filter(pa.array(is_live))
             start += len(rows)

@@ -153,7 +153,7 @@ def write_closed(snapshot: Snapshot, rows: Iterable[pa.RecordBatch], table: str)
     """Write closed versions to files that are not searched."""
     schema, folder = snapshot.schema, snapshot.folder
     copied = CopiedRows(whole_groups(batch.cast(schema) for batch in rows), schema, table)
-    return staging.write_files(folder, schema, copied, prefix=CLOSED)
+    return staging.write_files(folder, schema, copied, prefix=CLOSED, layout=snapshot.layout)
 
 
 def merge_of(

@@ -1,0 +1,1 @@
+"""Delta tables to which rows are only added."""
