@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgsluice.changes.lineage import number_rows
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.changes.rekeyed import resolve_rekeyed
 from pgsluice.errors import Remedy, TableError
@@ -458,3 +459,14 @@ def test_what_to_do_about_a_partitions_values_names_the_table_that_is_copied() -
     hint = str(caught.value.hint)
     assert 'types = { "public.t.big" = "string" }' in hint
     assert hint.endswith("pgsluice copy CONFIG public.t")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.map_(pa.string(), pa.string())],
+    ids=str,
+)
+def test_null_is_another_value_than_an_empty_one(kind: pa.DataType) -> None:
+    empty = {"a": None} if pa.types.is_struct(kind) else []
+    rows = pa.table({"v": pa.array([empty, None, empty, None], kind)})
+    assert number_rows(rows, ("v",)).tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])

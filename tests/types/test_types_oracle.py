@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from psycopg.pq import ExecStatus, Format
 
+from pgsluice.catalog.tables.relations import fetch_types
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.types import ENTRIES, ColumnType, TypeDefinition, TypeOptions, resolve_type
 from pgsluice.types.codec import Spans
@@ -44,11 +45,15 @@ class Oracle:
         values = [result.get_value(row, 0) for row in range(result.ntuples)]
         return binary_array(values), result.ftype(0), result.fmod(0)
 
-    def both_forms(self, query: str, options: TypeOptions) -> tuple[ColumnType, pa.Array, pa.Array]:
-        """A query's column, its type, its text forms and its binary forms."""
+    def both_forms(
+        self, query: str, options: TypeOptions, *, definitions: bool = False
+    ) -> tuple[ColumnType, pa.Array, pa.Array]:
+        """A query's column, its type, its text forms and its binary forms; ``definitions``: the
+        type may be a user's."""
         text, type_oid, typmod = self.fetch(query)
         binary, _, _ = self.fetch(query, Format.BINARY)
-        return resolve_type(type_oid, typmod, {}, options), text, binary
+        known = fetch_types(self.connection, [type_oid]) if definitions else {}
+        return resolve_type(type_oid, typmod, known, options), text, binary
 
     def printed(self, texts: pa.Array, type_name: str) -> list[bytes | None]:
         """What the server prints after its own input function read the texts."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import TableError
-from pgsluice.types.buffers import offsets_of
+from pgsluice.types.buffers import entries_of, offsets_of
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -90,6 +90,10 @@ def _of_column(column: pa.ChunkedArray | pa.Array, name: str) -> KeyNumbers:
         return _with_nulls(_of_words(_fixed_words(column)), column, are_exact=False)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _with_nulls(_of_lists(column, name), column, are_exact=False)
+    if pa.types.is_struct(kind):
+        return _with_nulls(_of_structs(column, name), column, are_exact=False)
+    if pa.types.is_map(kind):
+        return _with_nulls(_of_lists(entries_of(column), name), column, are_exact=False)
     if any(is_kind(kind) for is_kind in _BYTES):
         large = column.cast(pa.large_binary())
         return _with_nulls(_of_bytes(*_bytes_of(large)), column, are_exact=False)
@@ -154,6 +158,12 @@ def _of_lists(column: pa.Array, name: str) -> Numbers:
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = offsets_of(lengths.astype(np.int64)) * elements.itemsize
     return _of_bytes(np.ascontiguousarray(elements).view(np.uint8), offsets)
+
+
+def _of_structs(column: pa.Array, name: str) -> Numbers:
+    """Hashes of structs, from the numbers of their fields."""
+    fields = [_of_column(field, name).numbers for field in column.flatten()]
+    return _of_words(np.stack(fields, axis=1))
 
 
 def _of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Numbers:

@@ -20,7 +20,7 @@ from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
 from pgsluice.schema_rules import copied_again
-from pgsluice.types.buffers import large_binary, offsets_of
+from pgsluice.types.buffers import entries_of, large_binary, null_mask, offsets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,17 @@ class Lineages:
     last_bound: Int64s
 
 
-def number_keys(events: Events, key: tuple[str, ...]) -> Keys:
+def number_keys(events: Events, key: tuple[str, ...], *, are_rows: bool = False) -> Keys:
     """Give each distinct key a number.
+
+    Args:
+        are_rows: the key is all columns of a table without one, structs and maps among them.
 
     Raises:
         TableError: a key column's type cannot be a key.
     """
+    if not are_rows:
+        _refuse_fields(events.old_keys.schema)
     values = pa.concat_tables(
         [events.rows.select(key).cast(events.old_keys.schema), events.old_keys]
     )
@@ -106,6 +111,16 @@ def number_rows(rows: pa.Table, key: tuple[str, ...]) -> Int64s:
     return numbers
 
 
+def _refuse_fields(keys: pa.Schema) -> None:
+    """Refuse structs and maps as key columns: targets are not written by them."""
+    for column in keys:
+        if pa.types.is_struct(column.type) or pa.types.is_map(column.type):
+            raise TableError(
+                f"column {column.name!r} of type {column.type} cannot be part of a key",
+                column=column.name,
+            )
+
+
 def find_rows(keys: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
     """For each of ``keys``, a row of ``rows`` that has this key, or -1."""
     own = rows.select(key).cast(keys.schema)
@@ -119,7 +134,11 @@ def _numbered(column: pa.Array | pa.ChunkedArray, name: str) -> Int64s:
     """Number the values of a column; NULL has a number of its own."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
-    if pa.types.is_list(column.type):
+    if pa.types.is_map(column.type):
+        column = entries_of(column)
+    if pa.types.is_struct(column.type):
+        column = _structs_as_bytes(column, name)
+    elif pa.types.is_list(column.type):
         column = _lists_as_bytes(column, name)
     try:
         encoded = pc.dictionary_encode(column)
@@ -137,7 +156,15 @@ def _lists_as_bytes(lists: pa.ListArray, name: str) -> pa.Array:
     elements = _numbered(lists.flatten(), name)
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     offsets = offsets_of(lengths) * elements.itemsize
-    return large_binary(np.ascontiguousarray(elements).view(np.uint8), offsets, None)
+    return large_binary(np.ascontiguousarray(elements).view(np.uint8), offsets, null_mask(lists))
+
+
+def _structs_as_bytes(structs: pa.StructArray, name: str) -> pa.Array:
+    """Encode structs as the bytes of their fields' numbers."""
+    fields = [_numbered(field, name) for field in structs.flatten()]
+    numbers = np.ascontiguousarray(np.stack(fields, axis=1))
+    offsets = np.arange(len(structs) + 1) * (len(fields) * numbers.itemsize)
+    return large_binary(numbers.view(np.uint8).reshape(-1), offsets, null_mask(structs))
 
 
 @dataclass(frozen=True, slots=True)

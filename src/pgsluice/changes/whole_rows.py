@@ -80,7 +80,7 @@ class WholeRows:
     @classmethod
     def of(cls, events: Events, columns: tuple[str, ...]) -> WholeRows:
         """The changes after all TRUNCATEs, in commit order; old tuples have all ``columns``."""
-        keys = number_keys(events, columns)
+        keys = number_keys(events, columns, are_rows=True)
         values = keys.take(np.arange(keys.count))
         row_of = np.full(keys.count, -1)
         writes = keys.after >= 0

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pgsluice.config.model import SubscriptionConfig
 
-_NUMERIC = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\))\Z")
+_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct)\Z")
 
 Rule = tuple[str, Callable[[Any], bool], str]
 """A key as in the file, a function that tells whether a value is unsupported, and a sentence about
@@ -29,8 +29,8 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
     SubscriptionConfig: (
         (
             "types",
-            lambda types: any(not _NUMERIC.match(name) for name in types.values()),
-            'only "string", "double" and "decimal(p,s)", for numeric columns, are supported yet',
+            lambda types: any(not _TYPE.match(name) for name in types.values()),
+            'only "string", "struct", "double" and "decimal(p,s)" are supported yet',
         ),
         ("rename", bool, "renaming is not supported yet"),
         ("json", _is_not("string"), 'only "string" is supported yet'),

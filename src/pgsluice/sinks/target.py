@@ -247,6 +247,9 @@ def _check_choices(
         choice = chosen.get(column.name)
         if choice is None or choice.is_text:
             continue
+        if choice.nested:
+            _check_nested(table, column, column_type(column, facts, options), choice.nested)
+            continue
         double, decimal = (
             resolve_type(column.type_oid, column.typmod, definitions, TypeOptions(each, True))
             for each in ("double", "decimal(1,0)")
@@ -262,6 +265,27 @@ def _check_choices(
             )
 
 
+def _check_nested(table: str, column: ColumnFacts, kind: ColumnType, chosen: str) -> None:
+    """Refuse structs and maps for columns that have none, where they would have no effect."""
+    if not pa.types.is_string(kind.arrow_type) and chosen in kind.spark_ddl:
+        return
+    raise TableError(
+        f"`types` of the subscription has {chosen} for column {column.name} of table {table}, but "
+        f"a column of the type {kind.name} cannot be one",
+        hint=f'in `types` of the subscription, remove "{table}.{column.name}" or set it to '
+        f'"string"; then copy the table: {copy_again(table)}',
+        table=table,
+        column=column.name,
+    )
+
+
+def _has_fields(kind: pa.DataType) -> bool:
+    """Whether a type is a struct or a map, or a list of them."""
+    while pa.types.is_list(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
+
+
 def _check_key_types(
     facts: RelationFacts, types: Mapping[str, ColumnType], options: TableOptions
 ) -> None:
@@ -274,6 +298,16 @@ def _check_key_types(
                 f"{name} is a key column of table {table}",
                 hint=f'set mask = {{ "{table}.{name}" = "hash" }} in the subscription; restart '
                 f"`pgsluice run CONFIG`, then copy the table: {copy_again(table)}",
+                table=table,
+                reason=ParkReason.KEY,
+                column=name,
+            )
+        if name not in masks and _has_fields(kind.arrow_type):
+            raise TableError(
+                f"the key column {name} of table {table} ({kind.name}) is {kind.spark_ddl} in the "
+                "target, which cannot be a key",
+                hint=f'in `types` of the subscription, set "{table}.{name}" to "string"; then copy '
+                f"the table: {copy_again(table)}",
                 table=table,
                 reason=ParkReason.KEY,
                 column=name,

@@ -10,6 +10,9 @@ from pgsluice.masks import ColumnMask
 
 _DECIMAL = re.compile(r"\Adecimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)\Z")
 
+NESTED = ("struct",)
+"""What a column can be chosen to be instead of text."""
+
 MAX_PRECISION = 38
 """Arrow's decimal128, Spark and Delta hold so many digits."""
 
@@ -23,6 +26,8 @@ class TypeOptions:
             without a precision, or with a precision over 38 digits.
         for_column: the user has chosen for one column. ``numeric`` also applies if it has a
             precision, and ``string`` to a column of any type: PostgreSQL's text of its values.
+        nested: the user has chosen ``struct`` (composites, ranges, multiranges and arrays of them)
+            or ``map`` (hstore) for one column; empty: such columns are text.
         mask: how the text of a column's values is masked; only for a column that is a string.
 
     Raises:
@@ -31,6 +36,7 @@ class TypeOptions:
 
     numeric: str = "string"
     for_column: bool = False
+    nested: str = ""
     mask: ColumnMask | None = None
 
     def __post_init__(self) -> None:
@@ -39,7 +45,7 @@ class TypeOptions:
     @property
     def is_text(self) -> bool:
         """Whether a column of any type is text."""
-        return self.for_column and self.numeric == "string"
+        return self.for_column and self.numeric == "string" and not self.nested
 
     def numeric_decimal(self) -> tuple[int, int] | None:
         """Precision and scale when ``numeric`` is a decimal, else None."""

@@ -36,7 +36,9 @@ from pgsluice.types.bytea import ByteaType
 from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
-from pgsluice.types.definition import TypeDefinition
+from pgsluice.types.definition import TypeDefinition, TypeField
+from pgsluice.types.nested.composites import CompositeType
+from pgsluice.types.nested.ranges import RANGE_FIELDS, MultirangeType, RangeType
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
@@ -177,6 +179,23 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("regcollation", 4191, 4192, None),
 )
 
+_BUILT_IN_RANGES: Final = {
+    oid: TypeDefinition(oid, "pg_catalog", name, kind, subtype_oid=of)
+    for name, kind, oid, of in (
+        ("int4range", "r", 3904, 23),
+        ("numrange", "r", 3906, 1700),
+        ("tsrange", "r", 3908, 1114),
+        ("tstzrange", "r", 3910, 1184),
+        ("daterange", "r", 3912, 1082),
+        ("int8range", "r", 3926, 20),
+        ("int4multirange", "m", 4451, 3904),
+        ("nummultirange", "m", 4532, 3906),
+        ("tsmultirange", "m", 4533, 3908),
+        ("tstzmultirange", "m", 4534, 3910),
+        ("datemultirange", "m", 4535, 3912),
+        ("int8multirange", "m", 4536, 3926),
+    )
+}
 _BY_OID: Final = {entry.oid: entry for entry in ENTRIES}
 _BY_ARRAY_OID: Final = {entry.array_oid: entry for entry in ENTRIES if entry.array_oid}
 
@@ -196,11 +215,82 @@ def resolve_type(
         options: the user's choices.
     """
     resolved = _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
+    if options.nested:
+        resolved = _column(type_oid, definitions) or resolved
     if options.is_text and not pa.types.is_string(resolved.arrow_type):
         resolved = printed_type(type_oid, definitions)
     if options.mask is None:
         return resolved
     return MaskedType(resolved.name, resolved, options.mask)
+
+
+def _column(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
+    """The struct of a column's type, or the list of them for an array; None: it has none."""
+    element, delimiter = _element_of(type_oid, definitions)
+    if not element:
+        return _struct(type_oid, definitions, _MAX_DEPTH)
+    inner = _struct(element, definitions, _MAX_DEPTH)
+    return None if inner is None else ListType.of(inner, delimiter)
+
+
+def _struct(
+    type_oid: int, definitions: Mapping[int, TypeDefinition], depth: int
+) -> ColumnType | None:
+    """The struct of a range or composite, or the list of them for a multirange; None: the type is
+    none of these, or has no struct."""
+    definition = definitions.get(type_oid) or _BUILT_IN_RANGES.get(type_oid)
+    if definition is None or not depth:
+        return None
+    match definition.kind:
+        case "d":
+            return _struct(definition.base_oid, definitions, depth - 1)
+        case "r":
+            bound = _resolve(definition.subtype_oid, -1, definitions, TypeOptions(), depth - 1)
+            return RangeType.of(definition.name, bound)
+        case "m":
+            of = _struct(definition.subtype_oid, definitions, depth - 1)
+            return MultirangeType.of(definition.name, of) if isinstance(of, RangeType) else None
+        case "c" if _has_struct(definition):
+            fields = [_attribute(field, definitions, depth - 1) for field in definition.fields]
+            return CompositeType.of(definition.name, [f.name for f in definition.fields], fields)
+    return None
+
+
+def _has_struct(composite: TypeDefinition) -> bool:
+    """Whether a struct can have a composite's attributes: at least one, whose names differ by more
+    than upper and lower case, and which are not those of a range's struct."""
+    names = [field.name.casefold() for field in composite.fields]
+    return len(set(names)) == len(names) > 0 and names != list(RANGE_FIELDS)
+
+
+def _attribute(
+    field: TypeField, definitions: Mapping[int, TypeDefinition], depth: int
+) -> ColumnType:
+    """The type of a composite's attribute: composites, ranges and multiranges are structs again.
+    Arrays of ranges are text there: as lists of structs, they would look like multiranges."""
+    inner = _struct(field.type_oid, definitions, depth)
+    if inner is not None:
+        return inner
+    element, delimiter = _element_of(field.type_oid, definitions)
+    inner = _struct(element, definitions, depth) if element else None
+    if isinstance(inner, CompositeType):
+        return ListType.of(inner)
+    resolved = _resolve(field.type_oid, field.typmod, definitions, TypeOptions(), depth)
+    if inner is None and delimiter == ",":
+        return resolved
+    return printed_type(field.type_oid, definitions)
+
+
+def _element_of(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> tuple[int, str]:
+    """The type of an array's elements, and the delimiter between them; (0, ",") for other types."""
+    definition = definitions.get(type_oid)
+    while definition is not None and definition.kind == "d":
+        type_oid = definition.base_oid
+        definition = definitions.get(type_oid)
+    if definition is not None and definition.element_oid:
+        return definition.element_oid, _delimiter(definition, definitions)
+    entry = _BY_ARRAY_OID.get(type_oid)
+    return (entry.oid, entry.delimiter) if entry is not None else (0, ",")
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:

@@ -158,7 +158,8 @@ def compare(
         names += tuple(name for name in key_names if name not in names)
         is_old = connection.info.server_version < 120000
         forms = {
-            name: TextForm(by_name[name].delimiter, shortest_floats=not is_old) for name in names
+            name: TextForm(by_name[name].delimiter, not is_old, by_name[name].is_array)
+            for name in names
         }
         sessions = (connection, *helpers)
         for session in sessions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.verification.nested_text import is_range, multiranges, ranges, records
 
 _TEXT = pa.large_string()
 _DAY_US = 86_400_000_000
@@ -35,10 +36,12 @@ class TextForm:
         delimiter: the character between the elements of an array (``;`` for box).
         shortest_floats: floats have the fewest digits that identify them, as since PostgreSQL
             12; before, extra_float_digits = 3 printed 18 (float8) or 9 (float4).
+        is_array: the column is an array: a list of ranges is not a multirange.
     """
 
     delimiter: str = ","
     shortest_floats: bool = True
+    is_array: bool = False
 
 
 def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
@@ -70,7 +73,14 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
     if is_.is_timestamp(kind):
         return _timestamps(array)
     if is_.is_list(kind) or is_.is_large_list(kind):
-        return _arrays(array, form)
+        inner = replace(form, is_array=False)
+        if is_range(kind.value_type) and not form.is_array:
+            return multiranges(array, postgres_text(array.flatten(), inner))
+        return _arrays(array, inner)
+    if is_.is_struct(kind):
+        inner = replace(form, is_array=False)
+        fields = [postgres_text(array.field(index), inner) for index in range(kind.num_fields)]
+        return ranges(array, *fields[:2]) if is_range(kind) else records(array, fields)
     raise PgsluiceError(f"values of the type {kind} cannot be compared with the source yet")
 
 

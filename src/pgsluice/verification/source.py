@@ -49,7 +49,8 @@ LEFT JOIN LATERAL (
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
 _COLUMNS: LiteralString = """
-SELECT a.attname::text, coalesce(e.oid, b.oid), coalesce(e.typdelim, ',')::text
+SELECT a.attname::text, coalesce(e.oid, b.oid), coalesce(e.typdelim, ',')::text,
+       e.oid IS NOT NULL
 FROM pg_attribute a
 CROSS JOIN LATERAL (
     WITH RECURSIVE domains AS (
@@ -71,11 +72,13 @@ class ComparedColumn:
     Attributes:
         scalar_oid: the OID of its type: of a domain the base type, of an array the elements'.
         delimiter: the character between the elements of an array of the type.
+        is_array: whether its type is an array, or a domain over one.
     """
 
     name: str
     scalar_oid: int
     delimiter: str = ","
+    is_array: bool = False
 
     def expression(self, arrow_type: pa.DataType | None) -> sql.Composable:
         """The column's value as SQL, converted to what the target's type can represent.

@@ -35,7 +35,7 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
     wanted = sorted(set(oids))
     columns = _columns(connection, wanted)
     type_oids = {column.type_oid for some in columns.values() for column in some.kept}
-    types = _types(connection, type_oids)
+    types = fetch_types(connection, type_oids)
     facts = {}
     for row in connection.execute(_relations_query(connection), [wanted]).fetchall():
         oid = int(row[0])
@@ -163,7 +163,7 @@ WHERE t.oid = ANY (%s::oid[])
 """
 
 
-def _types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeDefinition]:
+def fetch_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeDefinition]:
     """The definitions of the types in ``oids`` that are not built in, and of all types that they
     use."""
     definitions: dict[int, TypeDefinition] = {}

@@ -14,6 +14,7 @@ from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
 from pgsluice.spool import TargetName
 from pgsluice.types import TypeOptions
+from pgsluice.types.options import NESTED
 
 
 def target_mode(subscription: SubscriptionConfig, table: TargetName) -> TargetMode:
@@ -42,7 +43,9 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
         assert subscription.mask_key is not None  # the model refuses that
         secret = read_secret("mask_key", subscription.mask_key)
     chosen = {
-        column: TypeOptions(numeric=chosen, for_column=True)
+        column: TypeOptions(for_column=True, nested=chosen)
+        if chosen in NESTED
+        else TypeOptions(numeric=chosen, for_column=True)
         for column, chosen in subscription.types.items()
     }
     masked = {name: ColumnMask(MaskKind(kind), secret) for name, kind in subscription.mask.items()}

@@ -1,0 +1,2 @@
+"""Types that map to structs and maps, if the configuration asks for it: ranges, multiranges,
+composites, hstore."""

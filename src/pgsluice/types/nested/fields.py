@@ -1,0 +1,136 @@
+"""Splits the text of ranges and composites into their fields, whole columns at a time.
+
+A field that is empty, or has spaces, quotes, backslashes, commas, parentheses or brackets, is
+quoted, with quotes and backslashes doubled. Nothing at all between two commas is NULL. Source:
+src/backend/utils/adt/rowtypes.c (``record_out``), rangetypes.c (``range_bound_escape``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgsluice.errors import ConversionError
+from pgsluice.types.buffers import Bytes, Int64s, Mask, blank, first_row, spans
+from pgsluice.types.codec import (
+    ColumnType,
+    Decoded,
+    RawValues,
+    binary_not_supported,
+    malformed,
+)
+
+_COMMA, _QUOTE, _BACKSLASH = b',"\\'
+_TEXT: Final = pa.large_string()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFields:
+    """The fields of n values, each with k fields.
+
+    Attributes:
+        values: LargeBinary, n * k, those of one value after the other; null for NULL.
+        count: k.
+    """
+
+    values: pa.Array
+    count: int
+
+    def at(self, index: int) -> pa.Array:
+        """One field of each value."""
+        places = np.arange(index, len(self.values), self.count)
+        return self.values.take(pa.array(places, pa.int64()))
+
+
+def without(values: pa.Array, mask: Mask, filling: bytes) -> pa.Array:
+    """Replace NULLs and the values in a mask, so that each value has fields."""
+    rest = blank(values, mask) if mask.any() else values
+    return rest.fill_null(filling) if rest.null_count else rest
+
+
+def split_text(values: pa.Array, count: int, type_name: str) -> SplitFields:
+    """Split text forms such as ``(1,"a b",)``; the caller has checked their first and last bytes.
+
+    Args:
+        values: LargeBinary without nulls, each of at least two bytes.
+        count: how many fields a value has; at least 1.
+
+    Raises:
+        ConversionError: a value is not of this form, or has another number of fields.
+    """
+    rows = RawValues.of(values)
+    data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
+    if not len(starts):
+        return SplitFields(pa.array([], pa.large_binary()), count)
+    quote = data == _QUOTE
+    inside = np.cumsum(quote, dtype=np.uint8) % 2 == 1  # overflow keeps the parity
+    rows.refuse(inside[ends - 1], type_name)
+    separators = np.flatnonzero((data == _COMMA) & ~inside)
+    rows.refuse(np.diff(np.searchsorted(separators, rows.offsets)) != count - 1, type_name)
+    first = np.sort(np.append(starts, separators)) + 1
+    last = np.sort(np.append(separators, ends - 1))
+    return SplitFields(_unquoted(data, first, last, count, type_name), count)
+
+
+def _unquoted(data: Bytes, first: Int64s, last: Int64s, count: int, type_name: str) -> pa.Array:
+    """The fields ``data[first:last]`` without their quotes."""
+    is_null = first == last
+    is_quoted = ~is_null & (data[np.where(is_null, 0, first)] == _QUOTE)
+    broken = is_quoted & ((last - first < 2) | (data[np.where(is_null, 0, last - 1)] != _QUOTE))
+    _refuse(broken, count, type_name)
+    values = spans(data, first + is_quoted, last - is_quoted, is_null)
+    if not ((data == _QUOTE) | (data == _BACKSLASH)).any():
+        return values
+    for special in (b'"', b"\\"):
+        single, pairs = (
+            pc.count_substring(values, text).fill_null(0).to_numpy()
+            for text in (special, special * 2)
+        )
+        _refuse((single != 2 * pairs) | (~is_quoted & (single > 0)), count, type_name)
+        values = pc.replace_substring(values, special * 2, special)
+    return values
+
+
+def _refuse(bad: Mask, count: int, type_name: str) -> None:
+    if bad.any():
+        raise malformed(type_name, first_row(bad) // count)
+
+
+def in_value(error: ConversionError, type_name: str, form: str) -> ConversionError:
+    """Turn a field's error into an error of the value that contains it."""
+    row = error.facts.get("row")
+    if row is None:
+        return error
+    if error.hint is not None:
+        return binary_not_supported(error.facts["type_name"], row)
+    return malformed(type_name, row, form)
+
+
+def decode_field(field: ColumnType, values: pa.Array, type_name: str, form: str) -> Decoded:
+    """Decode one field of each value.
+
+    Raises:
+        ConversionError: a value is not of the field's type.
+    """
+    try:
+        return field.decode_text(values) if form == "text" else field.decode_binary(values)
+    except ConversionError as error:
+        raise in_value(error, type_name, form) from None
+
+
+def quoted_text(field: ColumnType, values: pa.Array) -> pa.Array:
+    """A field as text in quotes; empty for NULL."""
+    text = field.encode_text(values).cast(_TEXT)
+    for special in ('"', "\\"):
+        text = pc.replace_substring(text, special, special * 2)
+    return joined('"', text, '"').fill_null("")
+
+
+def joined(*parts: str | pa.Array) -> pa.Array:
+    """Texts joined row by row; null where a part is."""
+    columns = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, pa.scalar("", _TEXT))
