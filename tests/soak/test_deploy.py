@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,10 +11,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from deltalake import DeltaTable
+from tests.soak.empty_root import build, container, debian_root
 from tests.soak.report import ROOT
+from tests.support.databases import MakeDatabase
+from tests.support.oracle import assert_equal
 from tests.support.prometheus import RULES, prometheus_program
+from tests.support.waiting import await_that
 
 from pgsluice.config import parse_config
+from pgsluice.verification import DeltaRows
 
 pytestmark = pytest.mark.soak
 
@@ -98,3 +105,44 @@ def test_a_container_is_built_and_says_its_version() -> None:
         builder, "run", "--rm", "--read-only", "--tmpfs", "/tmp", "pgsluice-test", "--version"
     )
     assert said.startswith("pgsluice ")
+
+
+def test_the_containers_steps_make_a_run_in_an_empty_root(
+    database: MakeDatabase, tmp_path: Path
+) -> None:
+    """Its program is PID 1 without rights, its root read-only, and SIGTERM ends it."""
+    image = build(DEPLOY / "Containerfile", ROOT, debian_root(tmp_path), tmp_path)
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, NULL)"
+    )
+    state, settings = tmp_path / "state", tmp_path / "settings"
+    state.mkdir()
+    settings.mkdir()
+    os.chown(state, int(image.user), int(image.user))
+    (settings / "pgsluice.toml").write_text(
+        f'[source]\ndsn = {json.dumps(shop.dsn)}\nslot = "{shop.name}"\n'
+        f'publications = ["{shop.name}"]\n'
+        '[spool]\npath = "/var/lib/pgsluice/spool"\n'
+        '[[subscription]]\nname = "lake"\n'
+        'sink = { type = "delta", path = "/var/lib/pgsluice/lake/{schema}/{table}" }\n'
+        '[spark]\n"spark.master" = "local[2]"\n'
+    )
+    mounts = {"/var/lib/pgsluice": state, "/etc/pgsluice": settings}
+    log = tmp_path / "container.log"
+    with container(image, mounts, "--version", log=log) as process:
+        assert process.wait() == 0, log.read_text()
+    assert log.read_text().startswith("pgsluice ")
+    target = state / "lake" / "public" / "t"
+    with container(image, mounts, log=log) as process:
+
+        def has_rows() -> bool:
+            assert process.poll() is None, log.read_text()[-3000:]
+            return DeltaTable(target).count() == 3
+
+        await_that(lambda: DeltaTable.is_deltatable(str(target)), "the table is copied")
+        shop.execute("INSERT INTO t VALUES (3, 'c')")
+        await_that(has_rows, "the change arrives")
+    assert process.returncode == 0, log.read_text()[-3000:]
+    with shop.connect() as connection:
+        assert_equal(connection, "public.t", DeltaRows(str(target)))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +12,8 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-import pytest
 from tests.monitor.test_http_server import free_port
+from tests.support.debian import debian_package
 from tests.support.waiting import await_that
 
 ROOT = Path(__file__).parents[2]
@@ -24,27 +22,7 @@ RULES = ROOT / "deploy" / "prometheus" / "pgsluice.rules.yml"
 
 def prometheus_program(name: str) -> Path:
     """``prometheus`` or ``promtool``, downloaded once; without Debian's packages, a skip."""
-    folder = ROOT / ".cache" / "prometheus"
-    if not folder.exists():
-        for needed in ("apt-get", "dpkg-deb"):
-            if shutil.which(needed) is None:
-                pytest.skip(f"Prometheus comes from Debian's package: there is no {needed}")
-        folder.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
-            done = subprocess.run(
-                ["apt-get", "download", "-q", "prometheus"],
-                cwd=fresh,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            packages = list(Path(fresh).glob("*.deb"))
-            if not packages:
-                pytest.skip(f"Prometheus cannot be downloaded: {done.stderr.strip()[-200:]}")
-            unpacked = Path(fresh, "unpacked")
-            subprocess.run(["dpkg-deb", "-x", packages[0], unpacked], check=True)
-            unpacked.rename(folder)
-    return folder / "usr" / "bin" / name
+    return debian_package("prometheus") / "usr" / "bin" / name
 
 
 class Prometheus:

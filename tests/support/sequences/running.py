@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 
 from tests.support.databases import Database
 from tests.support.ddl.batch import run_rows
@@ -194,6 +195,15 @@ class Tally:
     def share(self) -> float:
         """Of those that no rule sends to a copy."""
         return self.copied / max(self.plain, 1)
+
+    def is_above(self, share: float) -> bool:
+        """Whether more than this share of all sequences is copied, which chance does not explain.
+
+        A moment has a hundred plain sequences: of a tenth, up to 19 may be drawn. All moments
+        together are compared by a test of the page.
+        """
+        deviation = sqrt(share * (1 - share) * self.plain)
+        return self.copied > share * self.plain + 3 * deviation
 
     @property
     def figures(self) -> str:
