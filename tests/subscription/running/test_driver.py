@@ -505,3 +505,20 @@ def test_a_look_does_not_answer_for_what_came_after_the_catalog_was_read(
     with tables.looking():
         pass
     assert not tables.needs_look
+
+
+def test_a_problem_is_logged_once_also_if_it_quotes_a_log_that_grows(
+    maker: SpoolMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = driver_of(maker)
+    for message in (
+        "Spark did not start\n  at 10:00",
+        "Spark did not start\n  at 10:01",
+        None,
+        None,
+    ):
+        driver.log_once(message)
+    assert [record.getMessage() for record in caplog.records] == [
+        "lake: Spark did not start\n  at 10:00",
+        "lake: resolved: Spark did not start",
+    ]

@@ -173,10 +173,13 @@ class SubscriptionDriver:
         self.tables.raise_failure()
 
     def log_once(self, message: str | None) -> None:
-        """Log a message once while it lasts; None: the problem is over."""
-        if message is not None and message != self._logged:
+        """Log a message once while it lasts; None: the problem is over.
+
+        Only the first line tells problems apart: others may quote a log that grows.
+        """
+        what = None if message is None else message.partition("\n")[0]
+        if what is not None and what != self._logged:
             logger.warning("%s: %s", self.subscription.name, message)
-        if message is None and self._logged is not None:
-            what = self._logged.partition("\n")[0]
-            logger.warning("%s: resolved: %s", self.subscription.name, what)
-        self._logged = message
+        if what is None and self._logged is not None:
+            logger.warning("%s: resolved: %s", self.subscription.name, self._logged)
+        self._logged = what

@@ -202,8 +202,9 @@ class RunningSubscription:
     def _copy(self, *, is_look: bool) -> None:
         if is_look:
             self.driver.looks.look()
-            self.driver.log_once(None)
         self.driver.copies.tend(self._ending)
+        if is_look:
+            self.driver.log_once(None)
 
     def _try_store(self, work: Callable[[], object]) -> None:
         """Do work that the store of the spool or of a target may delay."""
