@@ -11,6 +11,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import TablesUnfinished
 from pgsluice.subscription.verify import Verification, verify
 
@@ -90,6 +91,35 @@ def range_of(lower: object, upper: object, ends: str = "()") -> dict[str, Any]:
         "upper_inc": ends[1] == "]",
         "empty": False,
     }
+
+
+def test_hstore_is_a_map(
+    database: MakeDatabase, pipeline: MakePipeline, pg10: EmbeddedServer
+) -> None:
+    db = database(pg10)
+    db.execute(
+        "CREATE EXTENSION hstore",
+        "CREATE TABLE h (id int PRIMARY KEY, v hstore)",
+        "INSERT INTO h VALUES (1, 'a=>1'), (2, ''), (3, NULL), (4, 'b=>NULL')",
+    )
+    one = pipeline(db)
+    one.write('[subscription.types]\n"public.h.v" = "map"\n')
+    one.once()
+    db.execute(
+        "UPDATE h SET v = v || 'bb=>NULL' WHERE id = 1",
+        "UPDATE h SET id = 20 WHERE id = 2",
+        """INSERT INTO h VALUES (5, '"x y"=>"\\"q\\\\"')""",
+        "DELETE FROM h WHERE id = 3",
+    )
+    one.once()
+    rows = {number: row["v"] for number, row in rows_of(one, "h").items()}
+    assert rows == {
+        1: [("a", "1"), ("bb", None)],
+        20: [],
+        4: [("b", None)],
+        5: [("x y", '"q\\')],
+    }
+    assert_verified(one, "public.h")
 
 
 COMPOSITES = """

@@ -3,12 +3,15 @@ back what they were."""
 
 from __future__ import annotations
 
+import psycopg
 import pyarrow as pa
 import pytest
+from tests.support.databases import MakeDatabase
 from tests.types.test_types_oracle import Oracle, binary_array
 from tests.types.test_types_oracle import oracle as oracle
 
 from pgsluice.catalog.tables.relations import fetch_types
+from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ConversionError
 from pgsluice.types import TypeOptions, resolve_type
 from pgsluice.verification.postgres_text import TextForm, postgres_text
@@ -100,6 +103,29 @@ def test_values_come_through_text_and_binary(nested: Oracle, title: str) -> None
     assert printed.to_pylist() == text.to_pylist()
     sliced = column.decode_text(text.slice(1)).values
     assert same(sliced, decoded.values.slice(1))
+
+
+def test_hstore_is_a_map(database: MakeDatabase, pg10: EmbeddedServer) -> None:
+    hard = ", ".join(f"({text})" for text in HARD)
+    query = f"""WITH hard (t) AS (VALUES {hard})
+        SELECT hstore(array_agg('k' || coalesce(t, '')), array_agg(t)) FROM hard
+        UNION ALL SELECT hstore(t, t) FROM hard UNION ALL SELECT '' UNION ALL SELECT NULL"""
+    chosen = TypeOptions(for_column=True, nested="map")
+    with psycopg.connect(database(pg10).dsn, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION hstore")
+        nested = Oracle(connection)
+        column, text, binary = nested.both_forms(query, chosen, definitions=True)
+        decoded = column.decode_text(text)
+        assert nested.printed(column.encode_text(decoded.values), "hstore") == text.to_pylist()
+
+    assert decoded.values.type == column.arrow_type
+    assert decoded.values[0].as_py() != []
+    assert column.decode_binary(binary).values.equals(decoded.values)
+    assert postgres_text(decoded.values).cast("large_binary").to_pylist() == text.to_pylist()
+    for bad in ("a", '"a"', '"a"=>', '"a"=>"b', '"a"=>"1",', '"a"=>"1", ', '"a"=>x', '"a"=>"b"c'):
+        for decode in (column.decode_text, column.decode_binary):
+            with pytest.raises(ConversionError, match="row 1 is not a value"):
+                decode(binary_array([None, bad]))
 
 
 @pytest.mark.parametrize("title", UNFIT)

@@ -299,8 +299,8 @@ class SubscriptionConfig(Section):
         key: table -> columns that identify a row, as ``"public.t" = ["a", "b"]``, for tables
             without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``: ``string`` for columns of any
-            type, ``struct`` for ranges, multiranges, composites and arrays of them, the others for
-            numeric ones.
+            type, ``struct`` for ranges, multiranges, composites and arrays of them, ``map`` for
+            hstore, the others for numeric ones.
         exclude: columns that the target does not have, as ``"public.t.c"``.
         mask: column -> what the target has in place of its values, as ``"public.t.c" = "hash"``:
             ``null``, ``hash`` (HMAC-SHA256 of the value's text) or ``last4`` (its last four

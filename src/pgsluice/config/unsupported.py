@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pgsluice.config.model import SubscriptionConfig
 
-_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct)\Z")
+_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct|map)\Z")
 
 Rule = tuple[str, Callable[[Any], bool], str]
 """A key as in the file, a function that tells whether a value is unsupported, and a sentence about
@@ -30,7 +30,7 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
         (
             "types",
             lambda types: any(not _TYPE.match(name) for name in types.values()),
-            'only "string", "struct", "double" and "decimal(p,s)" are supported yet',
+            'only "string", "struct", "map", "double" and "decimal(p,s)" are supported yet',
         ),
         ("rename", bool, "renaming is not supported yet"),
         ("json", _is_not("string"), 'only "string" is supported yet'),

@@ -10,7 +10,7 @@ from pgsluice.masks import ColumnMask
 
 _DECIMAL = re.compile(r"\Adecimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)\Z")
 
-NESTED = ("struct",)
+NESTED = ("struct", "map")
 """What a column can be chosen to be instead of text."""
 
 MAX_PRECISION = 38

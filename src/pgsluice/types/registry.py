@@ -38,6 +38,7 @@ from pgsluice.types.codec import ColumnType
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
 from pgsluice.types.definition import TypeDefinition, TypeField
 from pgsluice.types.nested.composites import CompositeType
+from pgsluice.types.nested.maps import MapType
 from pgsluice.types.nested.ranges import RANGE_FIELDS, MultirangeType, RangeType
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
@@ -216,12 +217,22 @@ def resolve_type(
     """
     resolved = _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
     if options.nested:
-        resolved = _column(type_oid, definitions) or resolved
+        nested = _map if options.nested == "map" else _column
+        resolved = nested(type_oid, definitions) or resolved
     if options.is_text and not pa.types.is_string(resolved.arrow_type):
         resolved = printed_type(type_oid, definitions)
     if options.mask is None:
         return resolved
     return MaskedType(resolved.name, resolved, options.mask)
+
+
+def _map(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
+    """The map of a column of hstore; None: its type is another one."""
+    definition = definitions.get(type_oid)
+    while definition is not None and definition.kind == "d":
+        definition = definitions.get(definition.base_oid)
+    is_hstore = definition is not None and (definition.name, definition.kind) == ("hstore", "b")
+    return MapType("hstore") if is_hstore else None
 
 
 def _column(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:

@@ -1,9 +1,9 @@
 """The text of structs, as ``record_out``, ``range_out`` and ``multirange_out`` print composites,
-ranges and multiranges.
+ranges and multiranges; and of maps, as ``hstore_out`` prints them.
 
 A struct whose fields are those of :data:`RANGE` is a range. A list of such structs is a multirange,
 unless the column is an array of ranges. Source: src/backend/utils/adt/rowtypes.c, rangetypes.c,
-multirangetypes.c.
+multirangetypes.c, contrib/hstore/hstore_io.c.
 """
 
 from __future__ import annotations
@@ -66,6 +66,20 @@ def multiranges(lists: pa.Array, elements: pa.Array) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     texts = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements)
     return _where_valid(lists, _joined("{", pc.binary_join(texts, pa.scalar(",", _TEXT)), "}"))
+
+
+def hstores(maps: pa.MapArray) -> pa.Array:
+    """hstore: ``"a"=>"1", "b"=>NULL``, in the order of the map."""
+    keys, values = (_escaped(part.cast(_TEXT)) for part in (maps.keys, maps.items))
+    pairs = _joined(keys, "=>", values.fill_null("NULL"))
+    offsets = pa.array(maps.offsets.to_numpy().astype(np.int64))
+    lists = pa.LargeListArray.from_arrays(offsets, pairs)
+    return _where_valid(maps, pc.binary_join(lists, pa.scalar(", ", _TEXT)))
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    """Texts in quotes, with a backslash before quotes and backslashes."""
+    return _joined('"', pc.replace_substring_regex(texts, r'(["\\])', r"\\\1"), '"')
 
 
 def _quoted(texts: pa.Array, special: str) -> pa.Array:

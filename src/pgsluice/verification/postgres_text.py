@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.nested_text import is_range, multiranges, ranges, records
+from pgsluice.verification.nested_text import hstores, is_range, multiranges, ranges, records
 
 _TEXT = pa.large_string()
 _DAY_US = 86_400_000_000
@@ -77,6 +77,8 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
         if is_range(kind.value_type) and not form.is_array:
             return multiranges(array, postgres_text(array.flatten(), inner))
         return _arrays(array, inner)
+    if is_.is_map(kind):
+        return hstores(array)
     if is_.is_struct(kind):
         inner = replace(form, is_array=False)
         fields = [postgres_text(array.field(index), inner) for index in range(kind.num_fields)]
