@@ -1,0 +1,129 @@
+"""Write docs/types.md from the registry of types.
+
+``python scripts/types_page.py`` writes the page; tests/docs/test_types_page.py compares it with the
+registry, and decodes the values that it lists as rejects.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgsluice.types import ENTRIES, ColumnType, Entry, TypeOptions, resolve_type
+
+PAGE = Path(__file__).parents[1] / "docs" / "types.md"
+_HEAD = """\
+# PostgreSQL → Arrow → Delta, and why
+Each type of PostgreSQL maps to one Arrow type, which is also the type of the Delta column and of Spark.
+`scripts/types_page.py` writes the tables of this page from the registry in the code (`types/registry.py`).
+
+Three rules decide a type:
+
+1. **Exact.** A value converts without loss. No value is rounded, cut or replaced.
+2. **If not, text.** A type that Spark and Delta have no equal type for is a string: PostgreSQL's own text of the value, with
+   ISO dates, in UTC, with all digits of a float. A cast in PostgreSQL gives back the value.
+3. **If a single value does not fit, a reject.** It becomes NULL, and a row of the [rejects table](rejects.md) has its text.
+
+A column of any type is text with `types = { "public.t.c" = "string" }` in the subscription.
+
+## Built-in types
+| PostgreSQL | Arrow | Delta and Spark | why | becomes a reject |
+|---|---|---|---|---|
+"""  # noqa: E501 - lines of the page
+_TAIL = """
+## Types with a choice
+| PostgreSQL | setting | Arrow | Delta and Spark |
+|---|---|---|---|
+{choices}
+
+With `"double"` a numeric is rounded to the nearest double, because the setting asks for it. With `"decimal(p,s)"` a value
+with more digits is a reject. A key column cannot be a double.
+
+## Types that are made of others
+| PostgreSQL | Delta and Spark | why |
+|---|---|---|
+| array | `array` of the element's type | an array of several dimensions, or one that does not start at 1, is a reject: a list has neither |
+| domain | its base type | the values are the same |
+| enum | `string` | the label; its order is not kept |
+| composite | `string`, or a struct with `"struct"` | its attributes can change at any time, which then [copies the table](schema-changes.md) |
+| range, multirange | `string`, or a struct with `"struct"` | see [structs](first-hour.md#structs) |
+| hstore | `string`, or `map<string,string>` with `"map"` | |
+| json, jsonb | `string` | the text as PostgreSQL prints it: json keeps blanks and equal keys. `json = "variant"` is not supported yet |
+| types of other extensions | `string` | the text that the type's output function prints |
+
+In a struct, a `numeric` without a precision is text, and so are arrays of ranges, hstore and arrays with another delimiter
+than a comma.
+"""  # noqa: E501 - lines of the page
+_SAME = "the same values"
+_TEXT = "PostgreSQL's text"
+_NAME = "the name, which only the server knows"
+WHY = {
+    "oid": "it has no sign, so 32 bits with a sign do not hold it",
+    "float4": "NaN, infinities and -0 are kept",
+    "float8": "NaN, infinities and -0 are kept",
+    "numeric": "without a precision of at most 38 digits, no decimal holds all values",
+    "bpchar": "trailing blanks are kept",
+    "bytea": "the bytes",
+    "timestamp": "without a time zone, in microseconds",
+    "timestamptz": "a moment, in microseconds of UTC",
+    "uuid": "Delta has no UUID",
+    "time": "24:00:00 is a time, which no type of Spark has",
+    "interval": "months, days and microseconds do not convert into each other",
+    "money": "its scale depends on the server's locale",
+    "json": "blanks, the order of keys and equal keys are kept",
+    "xml": "its declaration and blanks are kept",
+}
+"""The reasons that do not follow from the Arrow type alone."""
+REJECTS = {
+    "date": ("infinity", "-infinity", "5874897-12-31"),
+    "timestamp": ("infinity", "-infinity", "294276-12-31 23:59:59.999999"),
+    "timestamptz": ("infinity", "-infinity", "294276-12-31 23:59:59.999999+00"),
+}
+"""Values that a column of the type cannot hold, as text."""
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [_row(entry) for entry in ENTRIES]
+    return _HEAD + "\n".join(rows) + "\n" + _TAIL.format(choices="\n".join(_choices()))
+
+
+def _row(entry: Entry) -> str:
+    kind = entry.make_type(-1, TypeOptions())
+    rejects = ", ".join(f"`{text}`" for text in REJECTS.get(entry.name, ()))
+    return f"| `{entry.name}` | {_types(kind)} | {_why(entry, kind)} | {rejects} |"
+
+
+def _why(entry: Entry, kind: ColumnType) -> str:
+    if entry.name in WHY:
+        return WHY[entry.name]
+    if entry.printer is None:
+        return _NAME
+    return _TEXT if kind.spark_ddl == "string" and entry.name not in _TEXTS else _SAME
+
+
+_TEXTS = frozenset({"text", "varchar", "name", "char"})
+
+
+def _choices() -> list[str]:
+    numeric = next(entry for entry in ENTRIES if entry.name == "numeric")
+    made = [
+        ("`numeric(10,2)`", "", numeric.make_type((10 << 16 | 2) + 4, TypeOptions())),
+        ("`numeric`", "", numeric.make_type(-1, TypeOptions())),
+    ]
+    for chosen in ("decimal(38,10)", "double"):
+        kind = numeric.make_type(-1, TypeOptions(chosen))
+        made.append(("`numeric`", f'`numeric = "{chosen}"`', kind))
+    struct = TypeOptions(for_column=True, nested="struct")
+    for entry in ENTRIES:
+        if entry.name in ("int4range", "datemultirange"):
+            kind = resolve_type(entry.oid, -1, {}, struct)
+            made.append((f"`{entry.name}`", '`types`: `"struct"`', kind))
+    return [f"| {name} | {setting} | {_types(kind)} |" for name, setting, kind in made]
+
+
+def _types(kind: ColumnType) -> str:
+    return f"`{kind.arrow_type}` | `{kind.spark_ddl}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
