@@ -37,6 +37,7 @@ ALLOWED = {
     "sinks/delta/ruled/handle.py": "times in the table's log",
     "sinks/lake/key_scan.py": "when rows were deleted, as the target has it",
     "sinks/lake/upkeep.py": "the age of files and of versions, which the log has by that clock",
+    "sinks/delta/changelog/retention.py": "the age of files, which the log has by that clock",
     "sinks/lake/key_index.py": "the age of files, which has that clock",
     "spark/source/streaming/spool_stream.py": "the lag in seconds",
     "spool/records/copy_status.py": "the age of a file that another process has written",

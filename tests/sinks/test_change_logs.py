@@ -4,13 +4,16 @@ store; and with maintenance."""
 from __future__ import annotations
 
 import multiprocessing
+import random
 import signal
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.support.change_logs import by_loop
 from tests.support.object_stores import ObjectStore
 
 from pgsluice import failpoints
@@ -20,6 +23,7 @@ from pgsluice.sinks.contract import AddedColumn, TargetIdentity
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.modes import TargetMode
+from pgsluice.testing.changes import ABSENT
 from pgsluice.testing.sink_log import LOG
 from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, batches, changes, row
 
@@ -128,3 +132,74 @@ def test_a_log_with_rules_of_others_is_refused(tmp_path: Path) -> None:
     table.alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(TableError, match=r"appendOnly, which pgsluice does not support"):
         append(sink, 2, 110)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_log_rebuilds_each_position_that_its_retention_has_kept(
+    tmp_path: Path, seed: int
+) -> None:
+    """Random changes, copies, TRUNCATEs and maintenance with a retention of no time: from the
+    newest copy or TRUNCATE on, the table is what it was."""
+    chance, position, copy = random.Random(seed), 100, 1
+    mode = TargetMode(log=LOG, log_retention_s=0)
+    sink = DeltaSink(
+        f"{tmp_path}/{{table}}", partition_by={"public.t": ("year(_commit_timestamp)",)}
+    )
+    table: dict[int, dict[str, Any]] = {1: row(1)}
+    moments = [(position, [*table.values()])]
+    kept_from = position
+
+    def log() -> LogWriter:
+        return LogWriter(sink, TABLE, TargetIdentity(SPOOL, 16384, copy, mode))
+
+    log().load(batches(row(1)), Lsn(position))
+    for _ in range(40):
+        position += 10
+        if chance.random() < 0.1:
+            copy, kept_from = copy + 1, position
+            log().load(batches(*table.values()), Lsn(position))
+        else:
+            t = changes()
+            t.position = position
+            for _ in range(chance.randint(1, 3)):
+                id_ = chance.randint(1, 6)
+                if chance.random() < 0.1:
+                    table.clear()
+                    t.truncate()
+                    kept_from = position
+                elif id_ not in table:
+                    table[id_] = row(id_, position, f"{position} {id_}")
+                    t.insert(table[id_])
+                elif chance.random() < 0.3:
+                    del table[id_]
+                    t.delete({"id": id_})
+                else:
+                    big = table.pop(id_)["big"]
+                    new = id_ if chance.random() < 0.7 else max(table, default=6) + 1
+                    table[new] = row(new, position, big)
+                    t.update(row(new, position, ABSENT), old=None if new == id_ else {"id": id_})
+            writer = log()
+            writer.position()
+            writer.append(LOG.rows([t.build()], COLUMNS).to_batches(), COLUMNS, Lsn(position))
+        moments.append((position, [*table.values()]))
+        if chance.random() < 0.5:
+            log().maintain(())
+    log().maintain(())
+    read = pa.RecordBatchReader.from_stream(DeltaTable(f"{tmp_path}/t").scan()).read_all()
+    assert min(read["_commit_version"].to_pylist()) > 100 or kept_from == 100
+    kept = [moment for moment in moments if moment[0] >= kept_from]
+    for at, rows in [kept[0], kept[-1], *chance.sample(kept, min(8, len(kept)))]:
+        found = by_loop(read.cast(read.schema), ["id"], at)
+        assert found == sorted(rows, key=lambda each: repr([*each.values()]))
+
+
+def test_a_log_keeps_what_is_younger_than_its_retention(tmp_path: Path) -> None:
+    sink = DeltaSink(f"{tmp_path}/{{table}}")
+    for retention_s, files in ((None, 4), (3600.0, 4), (0.0, 2)):
+        mode = TargetMode(log=LOG, log_retention_s=retention_s)
+        for copy in (1, 2):
+            log = LogWriter(sink, TABLE, TargetIdentity(SPOOL, 16384, copy, mode))
+            log.load(batches(row(copy)), Lsn(100 * copy))
+            log.maintain(())
+        assert len(DeltaTable(f"{tmp_path}/t").file_uris()) == files
+        assert log.position() == 200

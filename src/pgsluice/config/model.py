@@ -317,6 +317,8 @@ class SubscriptionConfig(Section):
         foreign_writes: ``park`` a table whose data others changed, or ``allow`` it.
         change_column_prefix: what the names of the columns begin with that a change log or a
             history has beside those of the table.
+        log_retention: how long a change log reaches back at least; older rows go once a later copy
+            or TRUNCATE makes them unnecessary. Default: for ever.
         deleted_column: deleted rows stay, with the time of their delete in this column.
         verify: compare tables with their targets on a schedule, as ``{ every = "24h", rate =
             "20MiB" }``, and repair those that differ; default: only if the source gives a reason.
@@ -353,6 +355,7 @@ class SubscriptionConfig(Section):
     rejects: TablePath | None = None
     foreign_writes: Literal["park", "allow"] = "park"
     change_column_prefix: str = Field(default="_", min_length=1)
+    log_retention: Seconds | None = Field(default=None, ge=0)
     deleted_column: Identifier | None = None
     verify: VerifyConfig | None = None
 
@@ -360,6 +363,8 @@ class SubscriptionConfig(Section):
     def _keys_fit_each_other(self) -> SubscriptionConfig:
         if self.mode == "current" and self.change_column_prefix != "_":
             raise ValueError('"change_column_prefix" needs mode = "changelog" or "history"')
+        if self.mode != "changelog" and self.log_retention is not None:
+            raise ValueError('"log_retention" needs mode = "changelog"')
         chosen = [*self.types, *self.mask, *self.exclude]
         if twice := next((name for name in chosen if chosen.count(name) > 1), None):
             raise ValueError(

@@ -21,12 +21,14 @@ class TargetMode:
             none.
         hides: which columns are masked or excluded, and how. A log, a history, and deleted rows
             keep values from before, which another mask would have to hide, too.
+        log_retention_s: how long a log has to reach back, in seconds; None: for ever.
     """
 
     log: LogColumns | None = None
     deleted_column: str | None = None
     history: HistoryColumns | None = None
     hides: str = ""
+    log_retention_s: float | None = None
 
     @property
     def name(self) -> str:

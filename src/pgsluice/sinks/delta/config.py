@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
 
 Merge = Literal["auto", "on_read", "on_write"]
+
+# Tasks get the sink as JSON, which has lists.
+Columns = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: tuple(value) if type(value) is list else value)
+]
 
 SLOW_MERGE_S = 0.2
 """The duration of a merge, in seconds, from which status suggests a cheaper way."""
@@ -55,8 +60,8 @@ class DeltaSinkConfig(SinkConfig):
     history_retention: Seconds = Field(default=0.0, ge=0)
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
-    partition_by: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    cluster_by: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    partition_by: dict[str, Columns] = Field(default_factory=dict)
+    cluster_by: dict[str, Columns] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
     storage_options: StoreOptions = Field(default_factory=dict, repr=False)
     # Not an attribute "register", which classes with abstract methods have as a method.
@@ -71,7 +76,7 @@ class DeltaSinkConfig(SinkConfig):
 
     @_field_validator("partition_by", "cluster_by")
     @classmethod
-    def _are_columns(cls, tables: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def _are_columns(cls, tables: dict[str, Columns]) -> dict[str, Columns]:
         for table, columns in tables.items():
             if why := why_no_terms(columns):
                 raise ValueError(f'"{table}" {why}')

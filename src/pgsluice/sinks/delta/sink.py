@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,8 +50,8 @@ class DeltaSink:
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     merge: Merge = "auto"
     merge_tables: dict[str, Merge] = field(default_factory=dict)
-    partition_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    cluster_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    partition_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cluster_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:

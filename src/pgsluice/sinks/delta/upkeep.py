@@ -23,6 +23,7 @@ from pgsluice.sinks.delta.features import definition_without_vectors
 from pgsluice.sinks.delta.log import remember
 from pgsluice.sinks.delta.maintenance import MAINTAINED
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.sinks.lake.staging import TakesKeys
 from pgsluice.sinks.lake.upkeep import (
@@ -89,6 +90,16 @@ def rewrite(
     """
     actions, _ = actions_of(snapshot, rewritten(snapshot, files, index))
     return commit(snapshot, "OPTIMIZE", actions, transactions=_still_ours(snapshot))
+
+
+def remove(snapshot: DeltaSnapshot, names: Sequence[str]) -> DeltaSnapshot:
+    """Remove files with their rows, in one commit.
+
+    Raises:
+        Overtaken: another commit came first.
+    """
+    actions, _ = actions_of(snapshot, Edit([*names]))
+    return commit(snapshot, "DELETE", actions, transactions=_still_ours(snapshot))
 
 
 def drop_vectors(snapshot: DeltaSnapshot) -> DeltaSnapshot:

@@ -24,7 +24,8 @@ def target_mode(subscription: SubscriptionConfig, table: TargetName) -> TargetMo
 
 def _mode(subscription: SubscriptionConfig) -> TargetMode:
     if subscription.mode == "changelog":
-        return TargetMode(LogColumns(subscription.change_column_prefix))
+        columns = LogColumns(subscription.change_column_prefix)
+        return TargetMode(columns, log_retention_s=subscription.log_retention)
     if subscription.mode == "history":
         return TargetMode(history=HistoryColumns(subscription.change_column_prefix))
     if subscription.deleted_column is not None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import pyarrow as pa
 
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, StagedRows
+from pgsluice.sinks.contract import Applied, Overtaken, StagedRows
+from pgsluice.sinks.delta.changelog.retention import outdated
 from pgsluice.sinks.delta.commit import actions_of
 from pgsluice.sinks.delta.features import refuse_unknown_rules
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.layout import refuse_other_partitions
+from pgsluice.sinks.delta.upkeep import remove
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -25,6 +28,18 @@ class DeltaLogHandle(DeltaHandle):
 
     def can_append(self) -> bool:
         return True
+
+    @attempt()
+    def maintain(self, keep_versions: Iterable[int]) -> bool:
+        """As for other tables; before, remove the files that are older than the retention."""
+        before, mode = self.version, self._identity.mode
+        gone: list[str] = []
+        if before >= 0 and mode.log is not None and mode.log_retention_s is not None:
+            gone = outdated(self._snapshot, mode.log, mode.log_retention_s)
+        if gone:
+            with suppress(Overtaken):  # the next maintenance does it
+                self._snapshot = remove(self._snapshot, gone)
+        return super().maintain(keep_versions) or self.version > before
 
     @attempt()
     def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
