@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pyarrow as pa
 from pyarrow import feather
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -121,6 +122,11 @@ class DeltaSpark:
         self._ask({"sql": statement, "out": str(self._out)})
         rows: list[dict[str, object]] = feather.read_table(self._out, memory_map=False).to_pylist()
         return rows
+
+    def table(self, statement: str) -> pa.Table:
+        """The rows of a query as Arrow columns."""
+        self._ask({"sql": statement, "out": str(self._out)})
+        return feather.read_table(self._out, memory_map=False)
 
     def checkpoint(self, location: str) -> None:
         """Write a checkpoint of a table."""
