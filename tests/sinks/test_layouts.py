@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from tests.support.delta_spark import delta_spark
 
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
@@ -243,3 +244,22 @@ def test_rows_of_new_files_are_sorted(sink: DeltaSink) -> None:
     table = DeltaTable(sink.location("public", "orders"))
     read = pq.read_table(table.file_uris()[0])
     assert read["region"].to_pylist() == sorted(str(-id_) for id_ in range(9))
+
+
+@pytest.mark.soak
+def test_spark_reads_and_joins_files_of_partitions(sink: DeltaSink, tmp_path: Path) -> None:
+    """Spark's files lack the partition columns, and lie in folders of their own."""
+    loaded(sink, order(1, "EU", "2026-01-31"), order(2, None, None), order(3, "a/b=c %", None))
+    updated(sink, order(3, "EU", "2026-01-30", "moved"), position=110)
+    table = f"delta.`{sink.location('public', 'orders')}`"
+    with delta_spark(tmp_path) as spark:
+        where = "WHERE region = 'EU' AND at_month = '2026-01'"
+        found = spark.rows(f"SELECT id, note FROM {table} {where} ORDER BY id")
+        assert found == [{"id": 1, "note": "n"}, {"id": 3, "note": "moved"}]
+        spark.sql(f"OPTIMIZE {table}")
+        updated(sink, order(1, "US", "2025-01-31", "again"), position=120)
+        found = spark.rows(f"SELECT id, region, at_month, note FROM {table} ORDER BY id")
+    assert found == [
+        {name: row[name] for name in ("id", "region", "at_month", "note")} for row in rows(sink)
+    ]
+    assert [row["region"] for row in rows(sink)] == ["US", None, "EU"]
