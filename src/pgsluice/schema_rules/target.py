@@ -84,11 +84,11 @@ def reconcile_column(
         )
     if holds(target.type, now.type):
         return Same()
-    if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
-        return Widen(now.with_nullable(target.nullable))
-    # The metadata beside a batch may be older than the catalog refresh.
+    # The metadata beside a batch may be older than the catalog refresh, or newer.
     if is_dropped or (known is not None and known.is_gone(name)):
         return LeaveOut()
+    if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
+        return Widen(now.with_nullable(target.nullable))
     return LookFirst(
         f"column {name!r} of table {table} changed its type: it is {target.type} in the target, "
         f"but {now.type} in the source"

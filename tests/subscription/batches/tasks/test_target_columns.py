@@ -167,6 +167,21 @@ def test_a_dropped_column_whose_type_is_gone(maker: SpoolMaker, lake: Path) -> N
     assert values(lake) == {0: 7, 1: None, 2: None}
 
 
+def test_a_column_that_grew_before_a_look_and_was_dropped_after_it(
+    maker: SpoolMaker, lake: Path
+) -> None:
+    """The look saw the larger type, and capture read the facts after the DROP."""
+    copied(maker, lake, pa.field("c", pa.decimal128(8, 2)), Decimal(7))
+    larger = ("c", 1700, (10 << 16 | 2) + 4)  # numeric(10,2)
+    known = replace(KNOWN, types={**KNOWN.types, "c": larger[1:]})
+    facts: Any = FactsMessage(facts_of(ID))
+    first = relation(OID, "orders", (ID, larger), key=("id",))
+    end = maker.segment([first, facts, insert("1", "8.00")])
+    result = run(maker, lake, end, known)
+    assert not isinstance(result, Failure), result.message
+    assert values(lake) == {0: 7, 1: None}
+
+
 def test_changes_under_another_name_wait_for_a_look(maker: SpoolMaker, lake: Path) -> None:
     """The target has the rows of the table of its name, up to the rename and no further."""
     copied(maker, lake, pa.field("c", pa.int32()), 7)
