@@ -85,7 +85,8 @@ class TaskResult:
         has_rejects: its files of rejects are to be folded.
         rejects: how many rejects are open afterwards; None: as many as before.
         skipped: the target had it all before.
-        decode_s, merge_s: how long it took to make the net changes, and to write them.
+        decode_s, merge_s: how long it took to make the net changes, and to write them, without the
+            upkeep, which is rare: a table's next merge waits for a multiple of this time.
         is_altered: the target has the columns that were due.
         doubt: why it is not proven which columns the changes have, so that the table has to be
             compared with the source; empty: it is.

@@ -216,8 +216,8 @@ class ApplyTables:
             if applied is None:
                 break
             columns, done = applied
-            writer.maintain(self.keep_versions.get(work.relation_oid, ()))
             done = replace(done, merge_s=time.monotonic() - started - done.decode_s)
+            writer.maintain(self.keep_versions.get(work.relation_oid, ()))
             result = done if result is None else done.after(result)
             if columns.through is None:
                 break
