@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from hashlib import md5
 from typing import Any
 
 import pytest
@@ -106,37 +107,62 @@ def test_beside_a_run(tampered: Pipeline, capsys: pytest.CaptureFixture[str]) ->
     tampered.assert_equal("t")
 
 
-MODES = {
-    "": "a table without a key is not repaired",
-    'mode = "history"': 'targets of mode = "history" are not repaired',
-    'deleted_column = "gone"': "targets with a deleted_column are not repaired",
-    "copy_data = false": "a table that does not get all rows and changes is not repaired",
-}
-
-
 @pytest.mark.parametrize(
-    "setting", [pytest.param(each, marks=pytest.mark.soak if each else ()) for each in MODES]
+    "setting",
+    [
+        'mode = "history"',
+        pytest.param('mode = "changelog"', marks=pytest.mark.soak),
+        pytest.param('deleted_column = "gone"', marks=pytest.mark.soak),
+        pytest.param("", marks=pytest.mark.soak),
+    ],
 )
-def test_what_cannot_be_repaired_is_named(
+def test_targets_without_repairs_are_copied(
     database: MakeDatabase,
     pipeline: MakePipeline,
     capsys: pytest.CaptureFixture[str],
     setting: str,
 ) -> None:
     shop = database()
-    key = "PRIMARY KEY" if setting else ""
-    shop.execute(f"CREATE TABLE t (v int {key})", "INSERT INTO t VALUES (1), (2)")
+    shop.execute(
+        f"CREATE TABLE t (v int {'PRIMARY KEY' if setting else ''})",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t VALUES (1), (2)",
+    )
     one = pipeline(shop, extra=setting)
     one.once()
     shop.execute("INSERT INTO t VALUES (3)")
     one.once()
     one.delta("t").delete("v = 3")
     code, results = verify(one, capsys, "--repair")
+    assert code == 0
+    assert len(results["public.t"]["missing_keys"]) == 1
+    assert results["public.t"]["is_copied"]
+    assert results["public.t"]["repaired_at"] == str(one.table("t").copied.position)
+    code, results = verify(one, capsys)
+    assert (code, results["public.t"]["target_rows"]) == (0, 3)
+    one.delta("t").delete("v = 2")
+    assert run_command(["verify", str(one.path), "--repair"]) == 0
+    assert "; all rows copied again at " in capsys.readouterr().out
+
+
+@pytest.mark.soak
+def test_an_incomplete_table_is_not_repaired(
+    database: MakeDatabase, pipeline: MakePipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = database()
+    shop.execute("CREATE TABLE t (v int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    one = pipeline(shop, extra="copy_data = false")
+    one.once()
+    shop.execute("INSERT INTO t VALUES (3)")
+    one.once()
+    one.delta("t").delete("v = 3")
+    why = "a table that does not get all rows and changes is not repaired"
+    code, results = verify(one, capsys, "--repair")
     assert code == 1
-    assert results["public.t"]["not_repaired"].startswith(MODES[setting])
+    assert results["public.t"]["not_repaired"].startswith(why)
     assert "pgsluice copy" in results["public.t"]["not_repaired"]
     assert run_command(["verify", str(one.path), "--repair"]) == 1
-    assert f"not repaired: {MODES[setting]}" in capsys.readouterr().out
+    assert f"not repaired: {why}" in capsys.readouterr().out
 
 
 def verified(one: Pipeline, name: str = "t") -> Verified | None:
@@ -180,3 +206,20 @@ def test_on_a_schedule_tables_are_verified_and_repaired(
     assert one.table("t").copy_number == one.table("bag").copy_number == 2
     assert "ranges of keys differed" in caplog.text
     assert run_command(["status", str(one.path)]) == 0
+
+
+@pytest.mark.soak
+def test_on_a_schedule_a_history_is_copied(
+    shop: Database, pipeline: MakePipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    extra = 'mode = "history"\nverify = { every = "1s" }'
+    one = pipeline(shop, extra=extra)
+    with caplog.at_level(logging.INFO), one.live():
+        await_that(lambda: bool(verified(one)), "the first verification")
+        tamper(one.lake / "public" / "t", ROWS)
+        await_that(lambda: "public.t differs from the source and is copied" in caplog.text)
+        await_that(lambda: one.table("t").copy_number == 2 and one.table("t").is_active)
+        await_that(lambda: bool(verified(one)), "the next verification")
+    current = one.delta("t").to_pyarrow_table(filters=[("_is_current", "=", True)])
+    assert current.num_rows == ROWS
+    assert current.select(["id", "v"]).sort_by("id")["v"][16].as_py() == md5(b"17").hexdigest()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.support.databases import Database
@@ -26,9 +27,10 @@ def verify(
     return code, {result["table"]: result for result in json.loads(captured.out)}
 
 
-def with_rows(shop: Database, rows: int) -> None:
+def with_rows(shop: Database, rows: int, *, has_key: bool = True) -> None:
     shop.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        f"CREATE TABLE t (id int {'PRIMARY KEY' if has_key else ''}, v text)",
+        *(() if has_key else ("ALTER TABLE t REPLICA IDENTITY FULL",)),
         f"INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, {rows}) i",
     )
 
@@ -38,6 +40,7 @@ def tamper(folder: Path, rows: int) -> None:
     target = DeltaTable(str(folder))
     target.update(predicate="id = 17", new_values={"v": "'other'"})
     target.delete("id = 4711")
-    schema = pa.schema(target.schema().to_arrow())
-    extra = pa.table({"id": [rows + 1], "v": ["extra"]}).cast(schema)
+    first = DeltaTable(str(folder)).to_pyarrow_dataset().to_table(filter=pc.field("id") == 1)
+    number = first.schema.get_field_index("id")
+    extra = first.set_column(number, "id", pa.array([rows + 1], first.schema.field(number).type))
     write_deltalake(str(folder), extra, mode="append")

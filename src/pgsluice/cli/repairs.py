@@ -1,8 +1,9 @@
 """``pgsluice verify --repair``: has the rows of targets that differ read again.
 
 A repair is a copy that first compares the target with the source under its own snapshot. It reads
-only the ranges of keys that differ, and one commit replaces their rows. The run of the subscription
-does it; without a run, this process is the run.
+only the ranges of keys that differ, and one commit replaces their rows. Targets whose single rows
+cannot be replaced are copied. The run of the subscription does it; without a run, this process is
+the run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import TableError, TablesUnfinished
 from pgsluice.hints import copy_again, with_config
 from pgsluice.monitor.followed_copy import follow_copy
-from pgsluice.spool import SubscriptionRecord, find_record
+from pgsluice.spool import find_record
+from pgsluice.subscription.base.comparing import can_replace_rows
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verify import VerifiedTable
 
@@ -42,12 +44,16 @@ def repair_tables(
     for number, result in enumerate(done):
         if result.comparison is None or result.comparison.equal:
             continue
-        why = _why_not(subscription, record, result)
-        if why is None:
-            asked[number] = ask_for_copy(config, name, result.oid, repairs=True)
+        table = None if record is None else record.tables.get(result.oid)
+        if table is None or not table.is_active:
+            done[number] = _not_repaired(result, "it is not replicating now")
+        elif table.incomplete or not table.copied.position:
+            why = "a table that does not get all rows and changes is not repaired"
+            done[number] = _not_repaired(result, why)
         else:
-            remedy = with_config(copy_again(result.title))
-            done[number] = replace(result, not_repaired=f"{why}; to copy the table: {remedy}")
+            repairs = can_replace_rows(subscription, table, result.comparison)
+            done[number] = replace(result, is_copied=not repairs)
+            asked[number] = ask_for_copy(config, name, result.oid, repairs=repairs)
     if not all(asked.values()):
         with suppress(TablesUnfinished):  # the record says which
             run(config, once=True, names=[name], stop=stop)
@@ -56,22 +62,9 @@ def repair_tables(
     return done
 
 
-def _why_not(
-    subscription: SubscriptionConfig, record: SubscriptionRecord | None, result: VerifiedTable
-) -> str | None:
-    """Why single rows of a target cannot be replaced; None: they can."""
-    table = None if record is None else record.tables.get(result.oid)
-    if subscription.mode != "current":
-        return f'targets of mode = "{subscription.mode}" are not repaired'
-    if subscription.deleted_column is not None:
-        return "targets with a deleted_column are not repaired"
-    if result.comparison is not None and not result.comparison.has_key:
-        return "a table without a key is not repaired"
-    if table is None or not table.is_active:
-        return "it is not replicating now"
-    if table.incomplete or not table.copied.position:
-        return "a table that does not get all rows and changes is not repaired"
-    return "a table with rejects is not repaired" if table.rejects else None
+def _not_repaired(result: VerifiedTable, why: str) -> VerifiedTable:
+    remedy = with_config(copy_again(result.title))
+    return replace(result, not_repaired=f"{why}; to copy the table: {remedy}")
 
 
 def _repaired(config: Config, result: VerifiedTable, *, is_of_run: bool) -> VerifiedTable:

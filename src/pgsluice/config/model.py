@@ -378,9 +378,10 @@ class SubscriptionConfig(Section):
             )
         if self.mode != "current" and (self.adopt or self.deleted_column):
             raise ValueError('"adopt" and "deleted_column" need mode = "current"')
-        if self.mode != "current" and self.verify is not None:
+        if self.mode == "changelog" and self.verify is not None:
             raise ValueError(
-                '"verify" needs mode = "current": `pgsluice verify CONFIG` compares other targets'
+                '"verify" has no effect with mode = "changelog": a comparison has the whole log in '
+                "memory. `pgsluice verify CONFIG` compares change logs, in a process of its own"
             )
         if self.verify is not None and self.sink.type != "delta":
             raise ValueError('"verify" needs a sink of the type "delta"')

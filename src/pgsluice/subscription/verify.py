@@ -52,6 +52,7 @@ class VerifiedTable:
         is_published: an unpublished table is not compared, and that is no failure.
         oid: the source's table.
         repaired_at: the position at which the target's rows that differed were read again.
+        is_copied: the repair has read all rows again.
         not_repaired: why they were not, although this was asked for.
     """
 
@@ -63,6 +64,7 @@ class VerifiedTable:
     is_published: bool = True
     oid: int = 0
     repaired_at: Lsn | None = None
+    is_copied: bool = False
     not_repaired: str | None = None
 
     @property

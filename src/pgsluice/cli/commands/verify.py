@@ -147,7 +147,8 @@ def _line(result: VerifiedTable, has_subscription: bool) -> str:
         return f"{prefix}{result.title}: equal at {result.position}, {count}"
     text = f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
     if result.repaired_at is not None:
-        return f"{text}; repaired at {result.repaired_at}"
+        done = "all rows copied again" if result.is_copied else "repaired"
+        return f"{text}; {done} at {result.repaired_at}"
     return text if result.not_repaired is None else f"{text}; not repaired: {result.not_repaired}"
 
 
@@ -172,6 +173,7 @@ def _to_json(result: VerifiedTable) -> dict[str, Any]:
             "has_more": comparison.has_more,
             "sampled": comparison.sampled,
             "repaired_at": None if result.repaired_at is None else str(result.repaired_at),
+            "is_copied": result.is_copied,
             "not_repaired": result.not_repaired,
         }
     return raw

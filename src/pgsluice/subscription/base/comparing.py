@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
+from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import Failure, SourceRefused
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.rejects.fold import Reject
@@ -17,6 +18,7 @@ from pgsluice.rejects.keys import key_values
 from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
 from pgsluice.sinks.target import TableOptions, target_table
+from pgsluice.spool import TableRecord
 from pgsluice.verification import (
     EVERYTHING,
     ComparedTable,
@@ -100,6 +102,17 @@ def compare_standing(
             rejected=_rejected(rejects, target.key),
             extent=extent,
         )
+
+
+def can_replace_rows(
+    subscription: SubscriptionConfig, table: TableRecord, comparison: Comparison
+) -> bool:
+    """Whether a repair can replace single rows of a target that differs; else it copies the table.
+
+    Rows are found by their key, and a range of keys has to have the source's rows and no others.
+    """
+    is_plain = subscription.mode == "current" and subscription.deleted_column is None
+    return is_plain and comparison.has_key and not table.rejects
 
 
 def _rejected(rejects: Iterable[Reject], key: Sequence[str]) -> Rejected:

@@ -37,7 +37,12 @@ from pgsluice.rejects.fold import Reject
 from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
-from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
+from pgsluice.subscription.base.comparing import (
+    Session,
+    can_replace_rows,
+    compare_standing,
+    failure_reason,
+)
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
@@ -292,7 +297,7 @@ class SuspiciousTables:
                 self._schedule.put_off(oid, setting)
             if is_marked:
                 self._request(known, oid, CopyNeeded(_WHY_COPIED))
-            elif comparison is not None and self._can_repair(table, comparison):
+            elif comparison is not None and can_replace_rows(self.subscription, table, comparison):
                 self._request(known, oid, RepairNeeded())
             elif comparison is not None:
                 self._request(known, oid, CopyNeeded(_WHY_COPIED_ON_SCHEDULE))
@@ -301,11 +306,6 @@ class SuspiciousTables:
         what = "is repaired" if isinstance(event, RepairNeeded) else "is copied again"
         self._log(f"{table.title} differs from the source and {what}")
         self._tables.apply(oid, event)
-
-    def _can_repair(self, table: TableRecord, comparison: Comparison) -> bool:
-        """Whether single rows of the target can be replaced."""
-        is_plain = self.subscription.mode == "current" and self.subscription.deleted_column is None
-        return is_plain and comparison.has_key and not table.rejects
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
         """Wait for the answer of the run's own loop."""
