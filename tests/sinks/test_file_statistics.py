@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pgsluice.stores.local import LocalFolder
 
 LONG = "long " * 10
 HUGE = "x" * 10_000
+LARGEST = "\U0010ffff"
 TYPES = {
     "names": pa.list_(pa.string()),
     "pair": pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
@@ -51,16 +54,17 @@ def statistics(folder: Path, *batches: pa.RecordBatch) -> dict[str, Any]:
         # By their bytes: as UTF-16, the second one would come first.
         ([["\uffff", "\U00010000"]], ("\uffff", "\U00010000")),
         ([["é"], ["z", "\U0010ffff"]], ("z", "\U0010ffff")),
-        ([["a"], [LONG]], ("a", None)),
-        ([[LONG], [LONG + "!"]], (None, None)),
-        ([["a", "b"], [HUGE]], (None, None)),
-        ([[HUGE], ["a"]], (None, None)),
+        ([["a"], [LONG]], ("a", LONG[:32] + LARGEST)),
+        ([[LONG], [LONG + "!"]], (LONG[:32], LONG[:32] + LARGEST)),
+        ([["a" * 32 + LARGEST + "b"]], ("a" * 32, "a" * 32 + LARGEST * 2)),
+        ([["a", "b"], [HUGE]], ("", LARGEST * 32)),
+        ([[HUGE], ["a"]], ("", LARGEST * 32)),
     ],
 )
 def test_bounds_of_texts(
     tmp_path: Path, texts: list[list[str | None]], bounds: tuple[str | None, str | None]
 ) -> None:
-    """A long one is not recorded, and a huge one keeps the other bound from being known."""
+    """A long one is cut, and a huge one keeps the bounds from being known."""
     found = statistics(tmp_path, *(batch(text=part) for part in texts))
     assert found["numRecords"] == sum(map(len, texts))
     assert found["nullCount"]["text"] == sum(part.count(None) for part in texts)
@@ -99,6 +103,44 @@ def test_each_column_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found["nullCount"][name] == len(values) - len(there)
     assert found["minValues"].keys() == found["maxValues"].keys() == {"number", "small", "other"}
     assert found["nullCount"].keys() == TYPES.keys() - {"names", "pair", "attributes"}
+
+
+TIME = dt.datetime(2024, 2, 29, 23, 59, 59, 123_456)
+BIG = Decimal("12345678901234567890.123456789012345678")
+LAST_DAY = 2_932_896
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "bounds"),
+    [
+        (pa.bool_(), [True, False, None], (False, True)),
+        (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)], ("0001-01-01", "9999-12-31")),
+        (pa.date32(), [LAST_DAY + 1], None),
+        (pa.timestamp("us"), [TIME], ("2024-02-29T23:59:59.123", "2024-02-29T23:59:59.124")),
+        (pa.timestamp("us", "UTC"), [-1], ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000Z")),
+        (pa.timestamp("us"), [dt.datetime.max], None),
+        (pa.decimal128(10, 2), [Decimal("-1.23"), Decimal("2.37")], (-1.23, 2.37)),
+        (pa.decimal128(38, 18), [BIG], (12345678901234500000, 12345678901234600000)),
+        (pa.decimal128(38, 18), [Decimal("1e-18")], (0, 0.0001)),
+        (pa.decimal128(38, 0), [Decimal(10**38 - 1)], None),
+        (pa.float64(), [-0.0, 1e300], (-0.0, 1e300)),
+        (pa.float32(), [float("-inf"), float("inf")], ("-Infinity", "Infinity")),
+        (pa.float64(), [1.0, float("nan")], None),
+        (pa.binary(), [b"a"], None),
+    ],
+)
+def test_bounds_of_other_types(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], bounds: tuple[Any, Any] | None
+) -> None:
+    schema = pa.schema({"v": kind})
+    (file,) = write_files(
+        LocalFolder(tmp_path), schema, [pa.record_batch([pa.array(values, kind)], schema=schema)]
+    )
+    found = file.statistics()
+    if bounds is None:
+        assert found["minValues"] == found["maxValues"] == {}
+    else:
+        assert (found["minValues"]["v"], found["maxValues"]["v"]) == bounds
 
 
 def test_of_a_wide_table_the_first_columns_and_the_key_have_them(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.key_index import with_sidecars
+from pgsluice.sinks.lake.layout import bounds
 from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
 from pgsluice.sinks.lake.layout.partitions import arranged
 from pgsluice.sinks.lake.snapshot import NewFile
@@ -51,8 +52,6 @@ _GIVEN_BACK_BYTES = 16 * 2**20
 """After this many bytes of rows, a worker returns free memory; allocating it again takes time."""
 PREFIX = "part"
 """What the names of data files begin with, as those of other writers of lakes do."""
-_LONGEST_BOUND = 32
-"""The number of characters of a text that is recorded as a file's smallest or largest value."""
 _INDEXED_COLUMNS = 32
 """How many of a table's first columns get statistics, in addition to the key, as in files of
 Delta's other writers (property ``dataSkippingNumIndexedCols``). Statistics of all columns would
@@ -266,18 +265,19 @@ def _indexed(schema: pa.Schema) -> list[pa.Field]:
 class _Statistics:
     """The statistics of one file; smallest and largest values let readers skip it.
 
-    They are recorded for whole numbers and short texts, whose order is the same in every engine.
+    Each column with an order gets both, or readers miss rows: a reader that uses deltalake's
+    PyArrow dataset takes a file without them for one without rows that its condition holds for.
     Parquet's writer has already computed them for each row group.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._nulls = {field.name: 0 for field in _indexed(schema)}
-        self._ordered: dict[str, int] = {}
+        self._ordered: list[tuple[int, pa.Field]] = []
+        self._with_nan: set[str] = set()
         place = 0
         for field in schema:
-            is_ordered = pa.types.is_integer(field.type) or pa.types.is_string(field.type)
-            if is_ordered and field.name in self._nulls:
-                self._ordered[field.name] = place
+            if field.name in self._nulls and bounds.has_order(field.type):
+                self._ordered.append((place, field))
             place += _leaves(field.type)
         self.rows = 0
 
@@ -286,6 +286,13 @@ class _Statistics:
         self.rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
+        # Parquet's bounds do not count NaN, which some readers take for the largest value.
+        self._with_nan |= {
+            field.name
+            for _, field in self._ordered
+            if pa.types.is_floating(field.type)
+            and pc.any(pc.is_nan(batch.column(field.name))).as_py()
+        }
 
     def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
         """The statistics in the form of :meth:`.DataFile.statistics`.
@@ -294,16 +301,18 @@ class _Statistics:
             metadata: the metadata of the Parquet file.
         """
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        smallest: dict[str, int | str] = {}
-        largest: dict[str, int | str] = {}
-        for name, place in self._ordered.items():
-            bounds = _bounds([group.column(place) for group in groups])
-            if bounds is not None:
-                smallest[name], largest[name] = bounds
+        smallest: dict[str, bounds.Bound] = {}
+        largest: dict[str, bounds.Bound] = {}
+        for place, field in self._ordered:
+            if self._nulls[field.name] == self.rows or field.name in self._with_nan:
+                continue
+            found = bounds.of(field.type, [group.column(place) for group in groups])
+            if found is not None:
+                smallest[field.name], largest[field.name] = found
         return {
             "numRecords": self.rows,
-            "minValues": {name: value for name, value in smallest.items() if _is_short(value)},
-            "maxValues": {name: value for name, value in largest.items() if _is_short(value)},
+            "minValues": smallest,
+            "maxValues": largest,
             "nullCount": self._nulls,
         }
 
@@ -313,29 +322,3 @@ def _leaves(kind: pa.DataType) -> int:
     if not pa.types.is_nested(kind):
         return 1
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
-
-
-def _bounds(chunks: list[pq.ColumnChunkMetaData]) -> tuple[Any, Any] | None:
-    """The smallest and the largest value of a column; None if there are none, or they are
-    unknown."""
-    smallest, largest = [], []
-    for chunk in chunks:
-        found = chunk.statistics
-        if found is None or not found.has_null_count:
-            return None
-        if found.has_min_max:
-            smallest.append(found.min)
-            largest.append(found.max)
-        elif found.null_count < chunk.num_values:
-            return None
-    if not smallest:
-        return None
-    return min(smallest, key=_order), max(largest, key=_order)
-
-
-def _order(value: int | str) -> int | bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _is_short(value: int | str) -> bool:
-    return not isinstance(value, str) or len(value) <= _LONGEST_BOUND
