@@ -7,38 +7,44 @@ every folder that the driver writes. Mounting needs root.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.soak.chaos.fire import fight, make_tables
+from tests.soak.chaos.modes import MODES
 from tests.soak.report import Report
-from tests.support.databases import MakeDatabase
+from tests.support.databases import Database, MakeDatabase
+from tests.support.isolated_pipeline import DRIVER, capture_apart, hidden_folders, on_cluster
 from tests.support.object_stores import ObjectStore
+from tests.support.pgbench import fire, initialise
+from tests.support.pipeline import MakePipeline
+from tests.support.spark_events import event_log, executors_of_jobs
 from tests.support.spark_story import LARGE, SparkStory, some_changes
 from tests.support.standalone import Standalone, standalone
+
+from pgsluice.embedded import EmbeddedServer
 
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount file systems"),
 ]
 PYTHON = Path(os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable))
-_DRIVER = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    # A batch has a task for each core, and a lost worker's tasks go to the other one.
-    "spark.cores.max": "2",
-}
+SECONDS = 60
+KILLS = 6
+_LARGE_ROWS = 500_000
+_THREE_SEEDS = pytest.mark.parametrize("number", [1, 2, 3])
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Standalone]:
-    """Two workers that see neither temporary files nor caches."""
-    hidden = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")}
-    hidden |= {each for each in (Path.home() / ".cache",) if each.is_dir()}
-    with standalone(PYTHON, tmp_path, workers=2, hidden=sorted(hidden)) as running:
+    """Two workers that see neither temporary files nor caches, and are started again."""
+    hidden = hidden_folders()
+    with standalone(PYTHON, tmp_path, workers=2, hidden=hidden, restarts=True) as running:
         yield running
 
 
@@ -46,7 +52,7 @@ def test_a_spool_on_a_disk_is_said_to_be_invisible(
     cluster: Standalone, database: MakeDatabase, tmp_path: Path, report: Report, seed: int
 ) -> None:
     with report.row("a spool on a disk that executors do not see", seed) as row:
-        settings = {"spark.master": cluster.url, **_DRIVER}
+        settings = {"spark.master": cluster.url, **DRIVER}
         story = SparkStory(
             PYTHON, tmp_path, database(), settings, {"path": "spool", "shared": True}
         )
@@ -74,7 +80,7 @@ def test_the_story_with_a_spool_in_a_store(
             PYTHON,
             tmp_path,
             shop,
-            {"spark.master": cluster.url, **_DRIVER},
+            {"spark.master": cluster.url, **DRIVER, **event_log(tmp_path / "events")},
             {
                 "path": f"s3://lake/{shop.name}/spool",
                 "state": str(tmp_path / "state"),
@@ -90,8 +96,9 @@ def test_the_story_with_a_spool_in_a_store(
         with story.running():
             story.await_copies()
             some_changes(shop, 100_000)
-            shop.execute(LARGE.format(first=400_000, last=599_999))
+            shop.execute(LARGE.format(first=400_000, last=399_999 + _LARGE_ROWS))
             story.await_position(story.flushed())
+            most = _executors_of_a_batch(tmp_path / "events")
             some_changes(shop, 200_000, rounds=5)
             _kill_executor_of(cluster.workers[0])
             story.await_position(story.flushed())
@@ -101,8 +108,75 @@ def test_the_story_with_a_spool_in_a_store(
             story.await_position(story.flushed())
         story.call("run", "--once")
         story.call("verify")
-        row["figures"] = "4 tables, 200,000 rows in one transaction"
+        assert most == 2, "executors have staged one transaction's rows of a table"
+        row["figures"] = f"4 tables, {_LARGE_ROWS:,} rows in one transaction, by two executors"
         row["shown"] = "an executor and the driver killed, capture apart; verify: equal"
+
+
+@pytest.fixture
+def shop() -> Iterator[Database]:
+    """A database of its own server: pgbench's changes are not other tests'."""
+    settings = {"fsync": "off", "max_prepared_transactions": "20", "autovacuum": "off"}
+    with EmbeddedServer(18, settings=settings) as server:
+        yield Database(server, "postgres")
+
+
+@_THREE_SEEDS
+def test_chaos(
+    number: int,
+    cluster: Standalone,
+    shop: Database,
+    s3_store: ObjectStore,
+    pipeline: MakePipeline,
+    report: Report,
+    seed: int,
+) -> None:
+    with report.row(f"chaos, data, isolated machines ({number} of 3)", seed) as row:
+        make_tables(shop)
+        one = pipeline(shop, source="two_phase = true")
+        on_cluster(one, cluster, s3_store)
+        with MODES["data"].prepare(one), capture_apart(one):
+            fought = fight(one, seconds=SECONDS, kills=KILLS, seed=seed, mode=MODES["data"])
+            one.stop()
+        row["figures"] = (
+            f"{SECONDS} s; {fought.transactions} transactions, {fought.verified} tables verified"
+            f" meanwhile; SIGKILL to {_counted(fought.killed)}; all applied within"
+            f" {fought.settled_s:.0f} s"
+        )
+        assert not fought.wrong, fought.complaint(seed)
+        row["shown"] = f"{fought.tables} tables equal row for row"
+
+
+@_THREE_SEEDS
+def test_pgbench_under_fire(
+    number: int,
+    cluster: Standalone,
+    shop: Database,
+    s3_store: ObjectStore,
+    pipeline: MakePipeline,
+    report: Report,
+    seed: int,
+) -> None:
+    what = f"pgbench under fire, isolated machines ({number} of 3)"
+    with report.row(what, seed) as row:
+        initialise(shop)
+        one = pipeline(shop)
+        on_cluster(one, cluster, s3_store)
+        with capture_apart(one):
+            killed = fire(one, seconds=SECONDS, kills=KILLS, seed=seed)
+        row["figures"] = f"TPC-B, scale 5, 4 clients, {SECONDS} s; SIGKILL to {_counted(killed)}"
+        row["shown"] = "4 tables equal row for row"
+
+
+def _counted(killed: list[str]) -> str:
+    return ", ".join(f"{kind} {count}x" for kind, count in sorted(Counter(killed).items()))
+
+
+def _executors_of_a_batch(events: Path) -> int:
+    """How many executors have shared the tasks of a job of one table's batch, at most."""
+    of_one_table = re.compile(r"pgsluice: apply \S*orders in ")
+    jobs = executors_of_jobs(events)
+    return max(len(set(tasks)) for what, tasks in jobs if of_one_table.match(what))
 
 
 def _kill_executor_of(worker: subprocess.Popen[bytes]) -> None:

@@ -113,7 +113,9 @@ def kill(one: Pipeline, what: str, dice: random.Random) -> bool:
 
 def processes_of(one: Pipeline, what: str) -> list[psutil.Process]:
     """The processes of a kind that a run has now: driver, capture, worker (with Spark's daemons of
-    workers) or jvm."""
+    workers) or jvm; or what :attr:`Pipeline.elsewhere` finds."""
+    if what in one.elsewhere:
+        return one.elsewhere[what]()
     driver = next((p for p in one.processes if p.poll() is None), None)
     if driver is None:
         return []

@@ -21,6 +21,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
@@ -51,6 +52,9 @@ class Pipeline:
         sink_options: what every sink has besides its type and path, such as ``, merge = "auto"``.
         storage_options: of the object store that :meth:`have_store` put the targets into.
         reading_options: with which tests read there.
+        spark: settings of the runs' sessions.
+        run_options: of every ``pgsluice run`` as a process.
+        elsewhere: kind of process -> finds those of it that are no children of a run.
     """
 
     sink_options = ""
@@ -70,6 +74,9 @@ class Pipeline:
         self.spool_section = 'path = "spool"'
         self.storage_options: dict[str, str] = {}
         self.reading_options: dict[str, str] = {}
+        self.spark: dict[str, str] = {"spark.master": "local[2]"}
+        self.run_options: tuple[str, ...] = ()
+        self.elsewhere: dict[str, Callable[[], list[psutil.Process]]] = {}
         self.write(extra)
 
     def have_store(self, store: ObjectStore, endpoint: str = "") -> None:
@@ -103,6 +110,7 @@ class Pipeline:
         sink = (
             f"{self.sink_options}, storage_options = {{ {store} }}" if store else self.sink_options
         )
+        spark = "\n".join(f'"{name}" = "{value}"' for name, value in self.spark.items())
         self.path.write_text(
             f"""
 [source]
@@ -120,7 +128,7 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
 {self.subscription_options}
 {extra}
 [spark]
-"spark.master" = "local[2]"
+{spark}
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
         )
@@ -188,6 +196,8 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
         self, command: str = "run", *options: str, **environment: str
     ) -> subprocess.Popen[bytes]:
         """``pgsluice run``, as a process with a log beside the configuration."""
+        if command == "run":
+            options = (*self.run_options, *options)
         with (self.folder / "run.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pgsluice", command, str(self.path), *options],

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from tests.support.waiting import await_that
 
 _END_S = 30.0
@@ -31,10 +32,20 @@ class Standalone:
     url: str
     workers: tuple[subprocess.Popen[bytes], ...]
 
+    def processes(self) -> list[psutil.Process]:
+        """The workers, their executors and these executors' processes of Python, while they run;
+        without the shells that start killed workers again."""
+        return [each for worker in self.workers for each in descendants(worker.pid)]
+
 
 @contextmanager
 def standalone(
-    python: Path, folder: Path, *, workers: int = 1, hidden: Sequence[Path] = ()
+    python: Path,
+    folder: Path,
+    *,
+    workers: int = 1,
+    hidden: Sequence[Path] = (),
+    restarts: bool = False,
 ) -> Iterator[Standalone]:
     """Start a cluster; its workers have two cores together, at least one each.
 
@@ -42,12 +53,13 @@ def standalone(
         python: of the environment whose Spark the cluster is.
         folder: for logs and the workers' files.
         hidden: folders in whose place each worker has an empty one in memory. That needs root.
+        restarts: a worker that ends is started again, as a service manager would do it.
     """
     spark = _spark_home(python)
     with ExitStack() as stack:
         log = folder / "master.log"
         master = [*_class(spark, _MASTER), "--host", "127.0.0.1", "--port", "0"]
-        stack.enter_context(_program([*master, "--webui-port", "0"], log, folder))
+        stack.enter_context(program([*master, "--webui-port", "0"], log, folder))
         url = _await_line(log, r"Starting Spark master at (spark://\S+)")
         started = []
         for number in range(workers):
@@ -58,9 +70,11 @@ def standalone(
                 *("--cores", str(max(1, 2 // workers)), "--memory", "2g"),
                 *("--work-dir", str(folder / f"work{number}"), url),
             ]
+            if restarts:
+                command = restarted(command)
             if hidden:
-                command = _isolated(command, hidden)
-            started.append(stack.enter_context(_program(command, log, folder)))
+                command = isolated(command, hidden)
+            started.append(stack.enter_context(program(command, log, folder)))
             _await_line(log, r"(Successfully registered with master)")
         yield Standalone(url, tuple(started))
 
@@ -75,15 +89,35 @@ def _class(spark: Path, name: str) -> list[str]:
     return [str(spark / "bin" / "spark-class"), name]
 
 
-def _isolated(command: Sequence[str], hidden: Sequence[Path]) -> list[str]:
-    """The command in its own mount namespace."""
+def restarted(command: Sequence[str]) -> list[str]:
+    """The command, started again each time it ends."""
+    return ["sh", "-c", 'while :; do "$@"; sleep 0.2; done', "sh", *command]
+
+
+def isolated(command: Sequence[str], hidden: Sequence[Path]) -> list[str]:
+    """The command in its own mount namespace, with an empty folder in memory in place of each."""
     mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(each))} && " for each in hidden)
     shell = ["sh", "-c", f'{mounts}exec "$@"', "sh"]
     return ["unshare", "--mount", "--propagation", "private", *shell, *command]
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes that a process has started, and those that they have; without shells."""
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    running = []
+    for each in found:
+        with suppress(psutil.NoSuchProcess):
+            if each.name() not in ("sh", "bash", "sleep"):
+                running.append(each)
+    return running
+
+
 @contextmanager
-def _program(command: Sequence[str], log: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def program(command: Sequence[str], log: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of Spark for the block, in a process group of its own."""
     variables = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
