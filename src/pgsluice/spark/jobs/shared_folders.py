@@ -1,19 +1,22 @@
 """Folders on disks that the executors of a cluster have to share with the driver.
 
 A task that writes into a folder of its own machine succeeds there, and the driver would commit
-files that nobody else has. So each job of a run on a cluster first looks for a mark of the driver
-in each of these folders.
+files that nobody else has. So each job of a run on a cluster first looks for a mark in each of
+these folders. The mark is a file with a random id, which the first run writes and which stays: a
+machine that has been a driver may have a mark of its own at the same path.
 """
 
 from __future__ import annotations
 
 import socket
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.errors import ConfigError
+from pgsluice.small_files import replacing
 
 _MARK = ".pgsluice-shared"
 
@@ -38,10 +41,40 @@ class Unseen:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The file that tells a folder from another machine's at the same path; picklable."""
+
+    path: str
+    folder_id: str
+
+    @classmethod
+    def of(cls, folder: Path) -> Mark:
+        """A folder's mark; makes the folder and the mark.
+
+        Raises:
+            OSError: this process cannot write into the folder.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / _MARK
+        path.touch()
+        if not path.read_text():
+            with replacing(path, mode=0o644) as file:  # an executor may be of another user
+                file.write(uuid.uuid4().hex.encode())
+        return cls(str(path), path.read_text())
+
+    def is_here(self) -> bool:
+        """Whether this machine sees the folder."""
+        try:
+            return Path(self.path).read_text() == self.folder_id
+        except (OSError, ValueError):
+            return False
+
+
 class _Marks:
     """The marks of the run in this process."""
 
-    paths: tuple[str, ...] = ()
+    of_run: tuple[Mark, ...] = ()
 
 
 @contextmanager
@@ -51,32 +84,30 @@ def shared_folders(folders: Iterable[Path]) -> Iterator[None]:
     Raises:
         ConfigError: the driver cannot write into one.
     """
-    before, paths = _Marks.paths, []
+    before, found = _Marks.of_run, []
     for folder in folders:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / _MARK).touch()
+            found.append(Mark.of(folder))
         except OSError as error:
             raise ConfigError(
                 f"pgsluice cannot write to the folder {folder}: {error.strerror}",
                 hint="correct the folder's path in the configuration, or its owner",
             ) from error
-        paths.append(str(folder / _MARK))
-    _Marks.paths = tuple(paths)
+    _Marks.of_run = tuple(found)
     try:
         yield
     finally:
-        _Marks.paths = before
+        _Marks.of_run = before
 
 
-def marks() -> tuple[str, ...]:
+def marks() -> tuple[Mark, ...]:
     """The marks to look for, for the tasks of a job."""
-    return _Marks.paths
+    return _Marks.of_run
 
 
-def unseen(paths: Iterable[str]) -> Unseen | None:
+def unseen(wanted: Iterable[Mark]) -> Unseen | None:
     """The first folder whose mark this machine does not have."""
-    for path in paths:
-        if not Path(path).exists():
-            return Unseen(socket.gethostname(), str(Path(path).parent))
+    for mark in wanted:
+        if not mark.is_here():
+            return Unseen(socket.gethostname(), str(Path(mark.path).parent))
     return None
