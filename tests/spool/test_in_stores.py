@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.spool.small_spool import SUBSCRIPTION, make_small_spool, read_chain, read_prepared
 from tests.spool.small_spool import read_state as state_of
+from tests.support.children import Child
 from tests.support.object_stores import ObjectStore
 from tests.support.store_proxy import Fault, StoreProxy, store_proxy
 from tests.support.transactions import BEGINNING, insert, raw, relation
 from tests.support.transactions import transaction as tx
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.errors import ForeignSpool, SpoolBusy, SpoolError, SpoolHole, SpoolTaken
 from pgsluice.lsn import Lsn
@@ -26,6 +32,7 @@ from pgsluice.spool import (
     SpoolWriter,
     SubscriptionRecord,
     TableRecord,
+    active_runs,
     find_record,
 )
 from pgsluice.spool import object_storage as module
@@ -359,3 +366,42 @@ def test_commands_learn_where_a_run_is(place: SpoolPlace) -> None:
             assert ActiveRun(place, "lake").is_elsewhere()
         assert not ActiveRun(place, "lake").is_elsewhere()
     assert not ActiveRun(there, "lake").is_elsewhere()
+
+
+def test_a_run_shows_that_it_is_there(place: SpoolPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_runs, "BEAT_S", 0.05)
+    new_spool(place)
+    folder = folder_of(place)
+
+    def beats() -> int:
+        return int(json.loads(folder.read("runs/lake.json"))["beats"])
+
+    with ActiveRun(place, "lake"):
+        await_that(lambda: beats() > 1, "it writes the object again")
+        with ActiveRun(there := elsewhere(place), "lake"):
+            await_that(lambda: beats() > 1, "so does the run that took it over")
+            assert ActiveRun(place, "lake").is_elsewhere(), "only that one does"
+    assert folder.stat("runs/lake.json") is None
+    assert not ActiveRun(there, "lake").is_elsewhere()
+
+
+def test_a_killed_run_does_not_refuse_commands_elsewhere_for_good(place: SpoolPlace) -> None:
+    new_spool(place)
+    assert Child(_killed_in_a_run, place).wait(HANGS_S) == -signal.SIGKILL
+    there = ActiveRun(elsewhere(place), "lake")
+    assert there.is_elsewhere()
+
+    def is_accepted() -> bool:
+        with suppress(SpoolBusy):
+            there.refuse_elsewhere()
+            return True
+        return False
+
+    await_that(is_accepted, "it counts as killed")
+    assert [each.name for each in folder_of(place).tree("runs/")] == ["runs/lake.json"]
+
+
+def _killed_in_a_run(place: SpoolPlace) -> None:
+    active_runs.BEAT_S = 0.1
+    with ActiveRun(place, "lake"):
+        os.kill(os.getpid(), signal.SIGKILL)

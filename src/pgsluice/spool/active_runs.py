@@ -1,8 +1,10 @@
 """Which machine runs a subscription of a spool in an object store.
 
 Locks and command files are files of one machine. So a run leaves a small object in the spool that
-names its machine, and commands elsewhere are refused with that name. A run that was killed leaves
-it, too: the next run, on whatever machine, replaces it.
+names its machine, and commands elsewhere are refused with that name. The run writes it again every
+minute. If it did not for some minutes, by the store's own clock, the run was killed: commands
+elsewhere do the run's work themselves. If that run was only suspended, it ends at its next save:
+the record in the store belongs to whoever opened it last.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
+import uuid
+from collections.abc import Hashable
 from contextlib import suppress
 
 from pgsluice.errors import SpoolBusy
@@ -17,6 +22,11 @@ from pgsluice.spool.layout import ACTIVE_RUNS, checked_name
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.stores.contract import Changed, Folder, StoreError
 from pgsluice.stores.spool_place import SpoolPlace
+
+BEAT_S = 60.0
+"""How often a run writes its object again, in seconds: 1,440 requests a day."""
+_LOST_BEATS = 4
+"""A run that missed as many counts as killed."""
 
 
 class ActiveRun:
@@ -29,26 +39,45 @@ class ActiveRun:
         self._place = place
         self._name = name
         self._object = f"{ACTIVE_RUNS}/{checked_name(name)}.json"
+        self._has_ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="pgsluice active run", daemon=True)
 
     def __enter__(self) -> ActiveRun:
         if self._place.is_remote:
-            content = {**self._here(), "pid": os.getpid()}
-            self._replace(folder_of(self._place), json.dumps(content).encode())
+            self._take(folder_of(self._place), beats=0)
+            self._beating.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._place.is_remote:
             return
-        with suppress(StoreError):  # then commands elsewhere are refused until the next run
+        self._has_ended.set()
+        self._beating.join()
+        with suppress(StoreError):  # then commands elsewhere are refused for some minutes
             if not self.is_elsewhere():
                 folder_of(self._place).delete(self._object)
 
-    def _replace(self, folder: Folder, data: bytes) -> None:
+    def _take(self, folder: Folder, beats: int) -> Hashable:
         while True:
             stored = folder.stat(self._object)
             with suppress(Changed):
-                folder.replace(self._object, data, None if stored is None else stored.tag)
-                return
+                return self._replace(folder, beats, None if stored is None else stored.tag)
+
+    def _replace(self, folder: Folder, beats: int, tag: Hashable | None) -> Hashable:
+        content = {**self._here(), "pid": os.getpid(), "beat_s": BEAT_S, "beats": beats}
+        return folder.replace(self._object, json.dumps(content).encode(), tag)
+
+    def _beat(self) -> None:
+        """Write the object again until the run ends, or another machine's run has taken it."""
+        beats = 0
+        while not self._has_ended.wait(BEAT_S):
+            beats += 1
+            with suppress(StoreError, FileNotFoundError, Changed):
+                folder = folder_of(self._place)
+                stored = folder.stat(self._object)
+                if stored is None or self.is_elsewhere():
+                    return
+                self._replace(folder, beats, stored.tag)
 
     def _here(self) -> dict[str, str]:
         return {"host": socket.gethostname(), "state": str(self._place.folder)}
@@ -67,18 +96,34 @@ class ActiveRun:
         here = self._here()
         return None if {key: raw.get(key) for key in here} == here else raw
 
+    def _was_killed(self, raw: dict[str, object]) -> bool:
+        """Whether the run that wrote this missed its beats; earlier versions have none."""
+        beat_s = raw.get("beat_s")
+        if not isinstance(beat_s, int | float):
+            return False
+        folder, probe = folder_of(self._place), f"{self._object}.{uuid.uuid4()}"
+        folder.create(probe, b"")  # its time is of the same clock
+        try:
+            now, written = folder.stat(probe), folder.stat(self._object)
+        finally:
+            folder.delete(probe)
+        if now is None or written is None:
+            return written is None
+        return now.written_at - written.written_at > _LOST_BEATS * beat_s
+
     def refuse_elsewhere(self) -> None:
         """Refuse a command that needs the locks and command files of the run's machine.
 
         Raises:
-            SpoolBusy: the last run was on another machine, and has not ended cleanly.
+            SpoolBusy: a run is active on another machine, or was killed there a few minutes ago.
         """
         raw = self._elsewhere()
-        if raw is not None:
+        if raw is not None and not self._was_killed(raw):
             raise SpoolBusy(
                 f"subscription {self._name} is in use by `pgsluice run` on host "
                 f"{raw.get('host')}, with the state folder {raw.get('state')}",
                 hint="run this command on that host; if that run no longer exists, start "
-                "`pgsluice run CONFIG` here, which resumes its work",
+                "`pgsluice run CONFIG` here, which resumes its work, or try again in "
+                f"{_LOST_BEATS} minutes",
                 path=str(self._place),
             )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.spool.small_spool import make_small_spool
 from tests.subscription.running.test_driver import config_of
+from tests.support.object_stores import ObjectStore
 from tests.support.spools import OID, START, SpoolMaker, configured, orders, transactional
+from tests.support.transactions import BEGINNING, insert, raw
+from tests.support.transactions import transaction as tx
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool import SpoolReader, find_record
+from pgsluice.spool import SpoolReader, SpoolWriter, find_record
 from pgsluice.spool.layout import subscription_folder
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.subscription.base.barrier import BarrierOwner
 from pgsluice.subscription.base.work import TableWork
 from pgsluice.subscription.batches.ends import BatchEnds
@@ -68,3 +78,23 @@ def test_a_batch_ends_inside_a_segment_at_a_barrier(maker: SpoolMaker) -> None:
         assert ends.after(FIRST) == inside
         assert ends.after(inside) == inside
     assert ends.after(inside) == end
+
+
+def test_batches_of_a_spool_in_a_store_are_apart_but_for_a_backlog(
+    maker: SpoolMaker, s3_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each saves the record there, by a paid request."""
+    monkeypatch.setattr("pgsluice.subscription.batches.ends._SAVES_S", HANGS_S)
+    place = SpoolPlace(tmp_path / "state", f"s3://lake/{uuid.uuid4()}", s3_store.options)
+    reader = SpoolReader(make_small_spool(place).place)
+    newest = reader.position()
+    ends = BatchEnds(reader, config_of(maker).subscription("lake"))
+    behind = BatchEnds(reader, config_of(maker, max_rows_per_batch=1).subscription("lake"))
+    first = behind.after(BEGINNING)
+    assert first < behind.after(first)
+    assert ends.after(BEGINNING) == newest
+    with SpoolWriter(reader.spool) as writer:
+        writer.append(raw(tx(9000, [insert(5, b"three")])))
+    await_that(lambda: reader.position() > newest, "the listing is a new one")
+    assert ends.after(newest) == newest
+    assert BatchEnds(reader, config_of(maker).subscription("lake")).after(newest) > newest

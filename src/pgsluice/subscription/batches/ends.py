@@ -18,6 +18,10 @@ from pgsluice.spool.segments.batch_limits import BatchLimits
 from pgsluice.spool.storage import make_folder
 from pgsluice.subscription.base.barrier import BarrierWait
 
+_SAVES_S = 1.0
+"""The time from one batch to the next in seconds, at least, if the spool is in a store: each batch
+saves the record there, by a paid request. A subscription that is behind does not wait."""
+
 
 class BatchEnds:
     """Divides the spool into a subscription's batches; only one thread uses it."""
@@ -28,6 +32,9 @@ class BatchEnds:
             subscription.max_rows_per_batch, subscription.max_bytes_per_batch
         )
         path = reader.spool.path
+        self._apart_s = _SAVES_S if reader.spool.place.is_remote else 0.0
+        self._due_at = 0.0
+        """No batch starts before this, by the monotonic clock."""
         if reader.spool.place.is_remote:  # capture on this machine announces segments there
             make_folder(path / SEGMENTS)
         self._notices = FolderNotices(path / SEGMENTS)
@@ -50,16 +57,20 @@ class BatchEnds:
             end = next_segment.end
         if end == start:
             return start
+        self._due_at = time.monotonic() + self._apart_s if end == infos[-1].end else 0.0
         # After the listing: a barrier is set before what it holds back can be listed.
         return self._barrier.limit(start, end, wait_s)
 
     def _segments(self, start: Lsn, wait_s: float) -> list[SegmentInfo]:
         deadline = time.monotonic() + wait_s
         while True:
-            chain = self._reader.all_segments()
-            if chain and chain[-1].end > start:
+            chain, now = self._reader.all_segments(), time.monotonic()
+            has_more, left_s = bool(chain) and chain[-1].end > start, deadline - now
+            if has_more and now >= self._due_at:
                 return self._reader.segments(start)
-            left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return []
-            self._notices.wait(left_s)
+            if has_more:
+                time.sleep(min(left_s, self._due_at - now))
+            else:
+                self._notices.wait(left_s)
