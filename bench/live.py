@@ -156,7 +156,7 @@ def _is_ready(config: Config, process: subprocess.Popen[bytes], tables: int) -> 
         raise RuntimeError(f"pgsluice run ended: {_log_path(config).read_text()[-2000:]}")
     record = None
     with suppress(SpoolError):  # no spool yet
-        record = find_record(config.spool.path, "lake")
+        record = find_record(config.spool.place, "lake")
     if record is None or len(record.tables) < tables:
         return False
     return all(one.state in (TableState.COPIED, TableState.READY) for one in record.tables.values())
@@ -170,7 +170,7 @@ def load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Fl
         path = config.path.with_name(f"{name}.sql")
         path.write_text(text.format(tables=tables, rows=rows // tables))
         scripts.append(f"--file={path}@{weight}")
-    reader = SpoolReader(config.spool.path)
+    reader = SpoolReader(config.spool.place)
     before = reader.position()
     began = time.time()
     program = stage.program(
@@ -191,13 +191,13 @@ def load(stage: Stage, shop: Shop, config: Config, tables: int, rows: int) -> Fl
 
 def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None:
     end = shop.end()
-    reader = SpoolReader(config.spool.path)
+    reader = SpoolReader(config.spool.place)
     # One last change of each table tells that all before it are there.
     shop.execute(*(f"UPDATE orders{n} SET quantity = 0 WHERE id = 1" for n in range(1, tables + 1)))
     wait_for(lambda: reader.position() > end, "the last changes received", 0.1)
 
     def applied() -> bool:
-        record = find_record(config.spool.path, "lake")
+        record = find_record(config.spool.place, "lake")
         return record is not None and all(
             one.applied_through >= end for one in record.tables.values()
         )

@@ -135,11 +135,13 @@ class Bucket(NamedTuple):
         url: of the bucket.
         options: the ``storage_options`` of a sink.
         folder: where the files are.
+        has_spool: spools lie there, too.
     """
 
     url: str
     options: Mapping[str, str]
     folder: Path
+    has_spool: bool = False
 
 
 class Stage:
@@ -200,11 +202,14 @@ class Stage:
         slot = f"{shop.name}_{slot}"
         folder = self.folder / slot
         folder.mkdir()
-        lake, storage = "lake", ""
+        lake, storage, spool = "lake", "", 'path = "spool"'
         if bucket is not None:
             lake = f"{bucket.url}/{slot}"
             given = ", ".join(f'{name} = "{value}"' for name, value in bucket.options.items())
-            storage = f", storage_options = {{ {given} }}"
+            options_there = f"storage_options = {{ {given} }}"
+            storage = f", {options_there}"
+            if bucket.has_spool:
+                spool = f'path = "{bucket.url}/{slot}_spool"\nstate = "state"\n{options_there}'
             (folder / "lake").symlink_to(bucket.folder / slot)
         path = folder / "pgsluice.toml"
         path.write_text(
@@ -214,7 +219,7 @@ dsn = {json.dumps(shop.dsn)}
 slot = "{slot}"
 publications = ["{PUBLICATION}"]
 [spool]
-path = "spool"
+{spool}
 retention = "1h"    # the commit times are read from the spool afterwards
 {own}
 [[subscription]]

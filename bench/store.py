@@ -167,17 +167,17 @@ def _requests(cost: Cost) -> str:
 
 def _stream(stage: Stage, direct: Bucket, delayed: Bucket, proxy: StoreProxy) -> Iterator[Line]:
     load = f"{live.TRANSACTIONS_PER_S} transactions/s, one table of {stage.rows:,} rows"
-    seconds = []
-    for bucket, delay_s in ((None, 0.0), (direct, 0.0), (delayed, DELAY_S)):
-        proxy.delay_s = delay_s
+    spools = [bucket._replace(has_spool=True) for bucket in (direct, delayed)]
+    seconds, requests = [], []
+    for bucket in (None, direct, delayed, *spools):
+        proxy.delay_s = DELAY_S
         with live.running(stage, tables=1, bucket=bucket) as (shop, config, _):
             seconds.append(live.load(stage, shop, config, tables=1, rows=stage.rows))
-            if bucket is delayed:
-                time.sleep(IDLE_S / 2)  # the last batch's echo
-                before = len(proxy.requests)
-                time.sleep(IDLE_S)
-                idle = len(proxy.requests) - before
-    disk, store, slow = seconds
+            time.sleep(IDLE_S / 2)  # the last batch's echo
+            before = len(proxy.requests)
+            time.sleep(IDLE_S)
+            requests.append(len(proxy.requests) - before)
+    disk, store, slow, *with_spool = seconds
     for share, reach in ((50, "≤ 3 x"), (99, "")):
         there, here = np.percentile(store, share), np.percentile(disk, share)
         yield Line(
@@ -194,7 +194,16 @@ def _stream(stage: Stage, direct: Bucket, delayed: Bucket, proxy: StoreProxy) ->
             f"the same with {1000 * DELAY_S:.0f} ms added to each request, p{share}",
             f"{len(slow):,} transactions",
         )
-    yield Line(str(idle), "0", "requests of an idle table", f"in {IDLE_S} s")
+    yield Line(str(requests[2]), "0", "requests of an idle table", f"in {IDLE_S} s")
+    for delay_s, found in zip((0.0, DELAY_S), with_spool, strict=True):
+        for share, reach in ((50, "< 2.5 s"), (99, "")):
+            yield Line(
+                f"{np.percentile(found, share):.2f} s",
+                reach,
+                f"spool in the store, too, {1000 * delay_s:.0f} ms added to each request, p{share}",
+                f"{len(found):,} transactions",
+            )
+    yield Line(str(requests[4]), "", "requests of an idle table and its spool", f"in {IDLE_S} s")
 
 
 def _large(stage: Stage, bucket: Bucket) -> Iterator[Line]:

@@ -26,6 +26,7 @@ from tests.support.pipeline import MakePipeline
 from tests.support.spark_events import event_log, executors_of_jobs
 from tests.support.spark_story import LARGE, SparkStory, some_changes
 from tests.support.standalone import Standalone, standalone
+from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
 
@@ -37,6 +38,7 @@ PYTHON = Path(os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable))
 SECONDS = 60
 KILLS = 6
 _LARGE_ROWS = 500_000
+_TABLES = 200
 _THREE_SEEDS = pytest.mark.parametrize("number", [1, 2, 3])
 
 
@@ -98,7 +100,7 @@ def test_the_story_with_a_spool_in_a_store(
             some_changes(shop, 100_000)
             shop.execute(LARGE.format(first=400_000, last=399_999 + _LARGE_ROWS))
             story.await_position(story.flushed())
-            most = _executors_of_a_batch(tmp_path / "events")
+            tasks = _tasks_of_batches(tmp_path / "events", r"\S*orders")
             some_changes(shop, 200_000, rounds=5)
             _kill_executor_of(cluster.workers[0])
             story.await_position(story.flushed())
@@ -108,7 +110,7 @@ def test_the_story_with_a_spool_in_a_store(
             story.await_position(story.flushed())
         story.call("run", "--once")
         story.call("verify")
-        assert most == 2, "executors have staged one transaction's rows of a table"
+        assert max(len({*each}) for each in tasks) == 2, "two executors share a transaction's rows"
         row["figures"] = f"4 tables, {_LARGE_ROWS:,} rows in one transaction, by two executors"
         row["shown"] = "an executor and the driver killed, capture apart; verify: equal"
 
@@ -168,15 +170,48 @@ def test_pgbench_under_fire(
         row["shown"] = "4 tables equal row for row"
 
 
+def test_a_batch_of_many_tables_uses_both_executors(
+    cluster: Standalone,
+    shop: Database,
+    s3_store: ObjectStore,
+    pipeline: MakePipeline,
+    tmp_path: Path,
+    report: Report,
+    seed: int,
+) -> None:
+    with report.row(f"a transaction that changes {_TABLES} tables, isolated machines", seed) as row:
+        names = [f"t{number}" for number in range(_TABLES)]
+        shop.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, n int)" for name in names))
+        shop.execute(*(f"INSERT INTO {name} SELECT generate_series(1, 50), 0" for name in names))
+        one = pipeline(shop)
+        one.spark |= event_log(tmp_path / "events")
+        on_cluster(one, cluster, s3_store)
+        with capture_apart(one):
+            one.start()
+            one.wait_applied(SOAK_HANGS_S)
+            shop.execute("; ".join(f"UPDATE {name} SET n = 1" for name in names))
+            one.wait_applied(SOAK_HANGS_S)
+            one.stop()
+        one.assert_equal(*names)
+        tasks = _tasks_of_batches(tmp_path / "events", r".* and \d+ more")
+        shares = sorted(Counter(max(tasks, key=len)).values())
+        assert len(shares) == 2, "both executors have applied tables of one batch"
+        row["figures"] = f"{_TABLES} tables; tasks of the batch on each executor: {shares}"
+        row["shown"] = "all equal row for row"
+
+
 def _counted(killed: list[str]) -> str:
     return ", ".join(f"{kind} {count}x" for kind, count in sorted(Counter(killed).items()))
 
 
-def _executors_of_a_batch(events: Path) -> int:
-    """How many executors have shared the tasks of a job of one table's batch, at most."""
-    of_one_table = re.compile(r"pgsluice: apply \S*orders in ")
-    jobs = executors_of_jobs(events)
-    return max(len(set(tasks)) for what, tasks in jobs if of_one_table.match(what))
+def _tasks_of_batches(events: Path, tables: str) -> list[list[str]]:
+    """The executors of the tasks of each job that applied a batch of these tables.
+
+    Args:
+        tables: the beginning of a job's list of tables, a pattern.
+    """
+    wanted = re.compile(rf"pgsluice: apply {tables} in ")
+    return [tasks for what, tasks in executors_of_jobs(events) if wanted.match(what)]
 
 
 def _kill_executor_of(worker: subprocess.Popen[bytes]) -> None:

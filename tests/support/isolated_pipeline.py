@@ -34,7 +34,7 @@ def hidden_folders() -> list[Path]:
 def on_cluster(one: Pipeline, cluster: Standalone, store: ObjectStore) -> None:
     """Have a pipeline's runs on a cluster, and the spool and the targets in a store; captures run
     apart, and workers are the cluster's."""
-    one.spark = {"spark.master": cluster.url, "spark.executor.memory": "1g", **DRIVER}
+    one.spark |= {"spark.master": cluster.url, "spark.executor.memory": "1g", **DRIVER}
     one.run_options = ("--without-capture",)
     one.elsewhere["worker"] = cluster.processes
     one.have_store(store)
