@@ -1,7 +1,8 @@
 """The versions of Spark: an environment for each, as on a platform, and tests/soak/test_sparks.py.
 
 An environment first gets its PySpark, as a platform would have it, and then the wheel of this
-revision with the extra ``delta``, which must leave PySpark as it is.
+revision with the extras ``delta`` and ``stores``, which must leave PySpark as it is. The
+environments stay in ``.cache/matrix``: with ``PGSLUICE_SPARK_PYTHON``, other soaks use them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _FEATURES = [*ROWS][:3]
 """Tests that only ask what a version has."""
 ROOT = Path(__file__).parents[1]
 _FOLDER = ROOT / ".cache" / "matrix"
+_EXTRAS = "delta,stores"
 _UV = str(Path(sys.executable).with_name("uv"))
 
 Cells = Mapping[str, str]
@@ -98,11 +100,11 @@ def _make_environment(version: str, wheel: Path) -> tuple[Path, str] | None:
         return None
     before = _pyspark(python)
     subprocess.run(
-        [*install, "--reinstall-package", "pgsluice", f"pgsluice[delta] @ {wheel.as_uri()}"],
+        [*install, "--reinstall-package", "pgsluice", f"pgsluice[{_EXTRAS}] @ {wheel.as_uri()}"],
         check=True,
     )
     if (after := _pyspark(python)) != before:
-        raise SystemExit(f"pgsluice[delta] has replaced PySpark {before} by {after}")
+        raise SystemExit(f"pgsluice[{_EXTRAS}] has replaced PySpark {before} by {after}")
     return python, after
 
 

@@ -1,7 +1,8 @@
 """A cluster whose executors see no file of the driver: a store is all that they share.
 
 A standalone master, and two workers, each in its own mount namespace with empty file systems over
-every folder that the driver writes. Mounting needs root.
+every folder that the driver writes. Mounting needs root. ``PGSLUICE_SPARK_PYTHON`` names the Python
+of an environment with another PySpark, for the stories.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount file systems"),
 ]
 PYTHON = Path(os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable))
+IS_OWN = str(PYTHON) == sys.executable
+OWN_SPARK = pytest.mark.skipif(not IS_OWN, reason="runs in this process's environment")
 SECONDS = 60
 KILLS = 6
 _LARGE_ROWS = 500_000
@@ -53,7 +56,8 @@ def cluster(tmp_path: Path) -> Iterator[Standalone]:
 def test_a_spool_on_a_disk_is_said_to_be_invisible(
     cluster: Standalone, database: MakeDatabase, tmp_path: Path, report: Report, seed: int
 ) -> None:
-    with report.row("a spool on a disk that executors do not see", seed) as row:
+    what = f"a spool on a disk that executors do not see{_spark()}"
+    with report.row(what, seed) as row:
         settings = {"spark.master": cluster.url, **DRIVER}
         story = SparkStory(
             PYTHON, tmp_path, database(), settings, {"path": "spool", "shared": True}
@@ -76,7 +80,7 @@ def test_the_story_with_a_spool_in_a_store(
     report: Report,
     seed: int,
 ) -> None:
-    with report.row("spool and targets in a store, isolated workers", seed) as row:
+    with report.row(f"spool and targets in a store, isolated workers{_spark()}", seed) as row:
         shop = database()
         story = SparkStory(
             PYTHON,
@@ -123,6 +127,7 @@ def shop() -> Iterator[Database]:
         yield Database(server, "postgres")
 
 
+@OWN_SPARK
 @_THREE_SEEDS
 def test_chaos(
     number: int,
@@ -149,6 +154,7 @@ def test_chaos(
         row["shown"] = f"{fought.tables} tables equal row for row"
 
 
+@OWN_SPARK
 @_THREE_SEEDS
 def test_pgbench_under_fire(
     number: int,
@@ -170,6 +176,7 @@ def test_pgbench_under_fire(
         row["shown"] = "4 tables equal row for row"
 
 
+@OWN_SPARK
 def test_a_batch_of_many_tables_uses_both_executors(
     cluster: Standalone,
     shop: Database,
@@ -198,6 +205,13 @@ def test_a_batch_of_many_tables_uses_both_executors(
         assert len(shares) == 2, "both executors have applied tables of one batch"
         row["figures"] = f"{_TABLES} tables; tasks of the batch on each executor: {shares}"
         row["shown"] = "all equal row for row"
+
+
+def _spark() -> str:
+    """The version, for the page, if it is not that of the other soaks."""
+    code = "from importlib.metadata import version; print(version('pyspark'))"
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True)
+    return "" if IS_OWN else f", Spark {done.stdout.strip()}"
 
 
 def _counted(killed: list[str]) -> str:
