@@ -40,7 +40,7 @@ NAMES = (
     "tables",
     *LIVE,
 )
-ALONE = ("beside", "store")
+ALONE = ("beside", "store", "store-latency")
 """What takes too long for a run of everything, or needs Go."""
 
 
@@ -110,8 +110,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
         take(merge.measure(stage.rows))
     if "start" in names:
         take(start.measure(stage))
-    if "store" in names:
-        take(store.measure(stage))
+    if names & {"store", "store-latency"}:
+        take(store.measure(stage, all_of_it="store" in names))
     if "tables" in names:
         take(tables.measure(stage))
     take(

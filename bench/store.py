@@ -37,15 +37,21 @@ IDLE_S = 10
 _BUCKET = "lake"
 
 
-def measure(stage: Stage) -> Iterator[Line]:
-    """A batch, without the upkeep after it; a stream; an idle table; a large transaction."""
+def measure(stage: Stage, *, all_of_it: bool) -> Iterator[Line]:
+    """A batch, without the upkeep after it; a stream; an idle table; a large transaction.
+
+    Args:
+        all_of_it: otherwise only a stream and an idle table.
+    """
     folder = stage.folder / "versitygw"
     with versitygw(folder) as store, store_proxy(store.endpoint) as proxy:
         store.make_bucket(_BUCKET)
-        yield from _batches(stage, store)
+        if all_of_it:
+            yield from _batches(stage, store)
         bucket = Bucket(f"s3://{_BUCKET}", store.options, folder / "buckets" / _BUCKET)
         yield from _stream(stage, bucket, bucket._replace(options=store.at(proxy.endpoint)), proxy)
-        yield from _large(stage, bucket)
+        if all_of_it:
+            yield from _large(stage, bucket)
 
 
 @dataclass(frozen=True)
