@@ -73,6 +73,23 @@ echo $$ > {child}
 echo $! >> {child}
 wait
 """
+
+
+def test_a_jvm_whose_folder_is_deleted_is_ended(spark_folder: Path, tmp_path: Path) -> None:
+    """A state folder may be lost at any time, and the JVM writes its port only once."""
+    log, child = tmp_path / "state" / "spark.log", tmp_path / "child"
+    script = spark_folder / "bin" / "spark-submit"
+    script.write_text(SLOW_SCRIPT.format(child=child))
+    script.chmod(0o755)
+    launch = jvm.Launch({}, log)
+    await_that(lambda: child.exists() and len(child.read_text().split()) == 2)
+    shutil.rmtree(log.parent)
+    with pytest.raises(jvm.LaunchEndedError) as caught:
+        launch.context()
+    assert caught.value.is_kill
+    await_that(lambda: has_ended(child))
+
+
 LAUNCHING = """
 import sys
 from pathlib import Path

@@ -94,7 +94,8 @@ class Launch:
         """Wait for the JVM's start, connect to it, and create its Spark context.
 
         Raises:
-            LaunchEndedError: the JVM, or Spark's script that starts it, ended.
+            LaunchEndedError: the JVM, or Spark's script that starts it, ended; or it is ended here,
+                because the folder in which it writes its port was deleted.
         """
         from pyspark import SparkConf, SparkContext
 
@@ -103,6 +104,8 @@ class Launch:
                 while not self._connection.exists():
                     if self._process.poll() is not None:
                         raise LaunchEndedError(self._process.returncode)
+                    if not self._connection.parent.exists():  # with all of the state folder
+                        raise LaunchEndedError(-signal.SIGKILL)
                     time.sleep(_POLL_S)
                 gateway = _connected(*_port_and_secret(self._connection.read_bytes()))
                 self._guard.dismiss()
