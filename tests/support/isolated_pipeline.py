@@ -51,6 +51,8 @@ def capture_apart(one: Pipeline) -> Iterator[None]:
     with_file = ["sh", "-c", 'mkdir -p "$1" && printf %s "$2" >"$3" && shift 3 && exec "$@"', "sh"]
     arguments = [str(one.folder), one.path.read_text(), str(one.path), *capture]
     command = isolated([*with_file, *arguments], hidden_folders())
-    with program(command, one.folder / "capture.log", one.folder) as machine:
+    log = one.folder / "capture.log"
+    with program(command, log, one.folder) as machine:
         one.elsewhere["capture"] = lambda: descendants(machine.pid)
         yield
+    assert "Traceback" not in log.read_text(), log
