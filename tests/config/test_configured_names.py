@@ -45,6 +45,19 @@ def test_names_that_tables_have_are_not_mentioned() -> None:
     assert said(configured('mode = "changelog"', sink)) == []
 
 
+def test_names_of_rename_are_schemas_tables_or_columns() -> None:
+    known = '"public" = "a", "public.orders" = "b", "public.orders.id" = "c", "a.b.c.d" = "e"'
+    assert said(configured(f"rename = {{ {known} }}")) == []
+    wrong = '"publik" = "a", "public.ordrs" = "b", "public.orders.idd" = "c"'
+    first, second, third = said(configured(f"rename = {{ {wrong} }}"))
+    missing = "and no table of this name or schema is sent"
+    assert first == f'"rename" names publik, {missing}\n  → did you mean public?'
+    assert second == f'"rename" names public.ordrs, {missing}\n  → did you mean public.orders?'
+    assert third == (
+        '"rename" names idd, which is no column of public.orders\n  → did you mean id?'
+    )
+
+
 def test_each_setting_with_names_says_which_are_unknown() -> None:
     config = configured(
         'key = { "public.ordrs" = ["id"], "public.orders" = ["idd"] }\n'
@@ -86,8 +99,33 @@ def test_columns_of_partitions_and_their_order() -> None:
         ("[]", '"public.t" needs a column'),
         ('["a", "A"]', '"public.t" has "A" twice'),
         ('["month(a)", "a_month"]', '"public.t" has "a_month" twice'),
+        (
+            '["mnth(a)"]',
+            '"public.t" has "mnth(a)", and "mnth" is no part of a time; did you mean "month"?',
+        ),
+        ('["round(a)"]', '"round" is no part of a time; it can be "day", "hour", "month", "year"'),
     ],
 )
 def test_lists_that_no_table_can_have(columns: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         configured("", f', partition_by = {{ "public.t" = {columns} }}')
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pgsluice.merge", "which pgsluice itself keeps"),
+        ("delta.enableDeletionVectors", "which pgsluice itself keeps: set merge in the sink"),
+        ("delta.logRetentionDuration", "set history_retention in the sink"),
+        ("delta.appendOnly", "which pgsluice does not support"),
+        ("delta.feature.rowTracking", "which pgsluice does not support"),
+        ("delta.targetFilesize", 'did you mean "delta.targetFileSize"?'),
+        (" ", "which is empty"),
+    ],
+)
+def test_properties_that_no_table_can_have(name: str, why: str) -> None:
+    with pytest.raises(
+        ConfigError, match=re.escape(f'"public.t" has the property "{name}", ')
+    ) as e:
+        configured("", f', table_properties = {{ "public.t" = {{ "{name}" = "1" }} }}')
+    assert why in str(e.value)

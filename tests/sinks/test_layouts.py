@@ -263,3 +263,22 @@ def test_spark_reads_and_joins_files_of_partitions(sink: DeltaSink, tmp_path: Pa
         {name: row[name] for name in ("id", "region", "at_month", "note")} for row in rows(sink)
     ]
     assert [row["region"] for row in rows(sink)] == ["US", None, "EU"]
+
+
+def test_properties_come_with_the_next_commit_and_stay(tmp_path: Path) -> None:
+    def properties(given: dict[str, str], position: int) -> dict[str, str]:
+        sink = DeltaSink(f"{tmp_path}/{{table}}", table_properties={"public.orders": given})
+        if position == 100:
+            loaded(sink, order(1, "EU", None))
+        else:
+            t = changes()
+            t.insert(order(position, "EU", None))
+            writer(sink).apply(net(t, table=ORDERS), Lsn(position))
+        found = DeltaTable(sink.location("public", "orders")).metadata().configuration
+        return {name: found[name] for name in ("owner", "delta.targetFileSize") if name in found}
+
+    size = {"delta.targetFileSize": "1000000"}
+    first = properties({"owner": "sales", **size}, 100)
+    assert first == {"owner": "sales", **size}
+    assert properties({"owner": "büro"}, 110) == {"owner": "büro", **size}
+    assert properties({}, 120) == {"owner": "büro", **size}

@@ -45,6 +45,6 @@ def _entries(config: Config, subscription: str | None) -> Iterator[CatalogTable]
         if record is None or subscription not in (None, each.name):
             continue
         for table in (*record.tables.values(), *record.unpublished.values()):
-            entry = each.sink.catalog_table(table.namespace, table.name)
+            entry = each.sink.catalog_table(*each.names.table(table.namespace, table.name))
             if entry is not None:
                 yield entry

@@ -54,6 +54,22 @@ def unknown_names(
             hint = near_or_known(column, tables[title], "there are")
             what = f'"{setting}" names {column}, which is no column of {title}'
             yield UnknownName(what, hint, setting in HIDING)
+    for name in subscription.rename:
+        if not any(title == name or title.startswith(f"{name}.") for title in tables):
+            yield from _unknown_entry(name, tables)
+
+
+def _unknown_entry(name: str, tables: Mapping[str, Collection[str]]) -> Iterator[UnknownName]:
+    """Why an entry of ``rename``, which is no schema or table, is no column either."""
+    title, column = table_and_column(name, tables) if "." in name else ("", name)
+    if title not in tables:
+        what = f'"rename" names {name}, and no table of this name or schema is sent'
+        schemas = {each.partition(".")[0] for each in tables}
+        hint = near_or_known(name, schemas, "there are") if not title else None
+        yield UnknownName(what, hint or nearest_table(name, tables))
+    elif column not in tables[title]:
+        what = f'"rename" names {column}, which is no column of {title}'
+        yield UnknownName(what, near_or_known(column, tables[title], "there are"))
 
 
 def _named(

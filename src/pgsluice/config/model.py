@@ -22,6 +22,7 @@ from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink, TablePath
+from pgsluice.config.target_names import TargetNames, why_no_names
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace
@@ -101,6 +102,12 @@ def _qualified(parts: int, example: str) -> Any:
         return value
 
     return After(check)
+
+
+def _names(rename: dict[str, str]) -> dict[str, str]:
+    if why := why_no_names(rename):
+        raise ValueError(why)
+    return rename
 
 
 Dsn = Annotated[str, After(_dsn)]
@@ -307,7 +314,8 @@ class SubscriptionConfig(Section):
             characters).
         mask_key: the secret of ``hash``: ``"env:NAME"`` names an environment variable,
             ``"file:/path"`` a file; at least 16 bytes.
-        rename: table -> another name at the target.
+        rename: schema, table or column -> another name at the target, as ``"public.orders" =
+            "sales_orders"``; everything else keeps the source's names.
         numeric: the target's type for numeric without precision: ``string``, ``double`` or
             ``decimal(38,s)``.
         json_as: the target's type for json and jsonb.
@@ -348,7 +356,7 @@ class SubscriptionConfig(Section):
         Field(default_factory=dict)
     )
     mask_key: Annotated[str, After(checked_secret)] | None = None
-    rename: Annotated[dict[str, str], _qualified(2, "public.t")] = Field(default_factory=dict)
+    rename: Annotated[dict[str, str], After(_names)] = Field(default_factory=dict)
     numeric: Annotated[str, After(_numeric)] = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
     on_unrepresentable: Literal["reject", "fail"] = "reject"
@@ -390,6 +398,11 @@ class SubscriptionConfig(Section):
         if self.adopt and self.deleted_column:
             raise ValueError('"adopt" has no effect with "deleted_column"')
         return self
+
+    @property
+    def names(self) -> TargetNames:
+        """The names at the target."""
+        return TargetNames(self.rename)
 
     @property
     def merge_interval_s(self) -> float:

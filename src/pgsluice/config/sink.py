@@ -30,6 +30,7 @@ from pydantic import (
 from pgsluice.config.catalog_table import CatalogTable
 from pgsluice.config.path_words import URL, why_no_folders
 from pgsluice.config.section import Section, base_folder, home_expanded
+from pgsluice.config.target_names import TargetNames
 from pgsluice.config.validation_errors import InvalidSink, choices, did_you_mean, sentences
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import why_no_address
@@ -119,6 +120,22 @@ class SinkConfig(Section):
         """The columns in the sink's settings, each with its table as ``schema.table``."""
         return ()
 
+    def check_table(self, title: str, schema: Any) -> None:
+        """Refuse a table that cannot have a target by these settings, for ``pgsluice check``.
+
+        Args:
+            title: the source's ``schema.table``.
+            schema: Arrow's schema of the target, with the names there.
+
+        Raises:
+            TableError: it cannot.
+        """
+
+    def with_names(self, names: TargetNames) -> SinkConfig:
+        """The settings with the columns' names at the target; other settings of tables keep the
+        source's names."""
+        return self
+
     def location(self, namespace: str, name: str) -> str | None:
         """The path or URL of a target's files; None: its files are not for other readers.
 
@@ -148,15 +165,16 @@ class SinkConfig(Section):
         """
         return ()
 
-    def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
+    def advice(self, namespace: str, name: str, merge_s: float, title: str) -> str | None:
         """The gain of another setting of the sink for a table; None: no gain is known.
 
         ``pgsluice status`` calls this. The text ends with a line that starts with an arrow and says
         what to do.
 
         Args:
-            namespace, name: the table's schema and name.
+            namespace, name: the target's schema and name.
             merge_s: the duration of its last merge.
+            title: the source's ``schema.table``, for the text.
         """
         return None
 

@@ -32,7 +32,6 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
             lambda types: any(not _TYPE.match(name) for name in types.values()),
             'only "string", "struct", "map", "double" and "decimal(p,s)" are supported yet',
         ),
-        ("rename", bool, "renaming is not supported yet"),
         ("json", _is_not("string"), 'only "string" is supported yet'),
     ),
 }

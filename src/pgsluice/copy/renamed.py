@@ -15,7 +15,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter, read_content
-from pgsluice.sinks.target import TableOptions
+from pgsluice.sinks.target import TableOptions, check_names
 from pgsluice.spool import TableRecord
 
 RenamedWork = tuple[int, TableRecord]
@@ -49,6 +49,7 @@ class CopyRenamed:
         if mode.log is not None or mode.history is not None:
             return None  # it stays under its old name; another one begins
         oid, record = work
+        check_names(self.options.names, record.target_name, ())
         old, sink = record.old_target, make_sink(self.sink)
         assert old is not None
         old_table = TargetTable(old.namespace, old.name, pa.schema([]), ())

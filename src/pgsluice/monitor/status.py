@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pgsluice.capture.health import read_health
-from pgsluice.config import Config, SinkConfig
+from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.copies_status import CopiesStatus, read_copies
@@ -246,12 +246,11 @@ def _subscriptions(
         if record is None:
             subscriptions.append(configured)
         else:
-            sink = subscription.sink
             subscriptions.append(
                 replace(
                     _started(record, reader, lags, configured),
-                    advice=_advice(sink, record),
-                    unregistered=_unregistered(sink, record, config.spool.folder),
+                    advice=_advice(subscription, record),
+                    unregistered=_unregistered(subscription, record, config.spool.folder),
                 )
             )
     return (*subscriptions, *(_started(record, reader, lags, None) for record in known.values()))
@@ -275,22 +274,29 @@ def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
     )
 
 
-def _advice(sink: SinkConfig, record: SubscriptionRecord) -> dict[str, str]:
+def _advice(subscription: SubscriptionConfig, record: SubscriptionRecord) -> dict[str, str]:
+    sink, names = subscription.sink, subscription.names
     advice = {
-        table.title: sink.advice(table.namespace, table.name, table.merge_s)
+        table.title: sink.advice(
+            *names.table(table.namespace, table.name), table.merge_s, table.title
+        )
         for table in record.tables.values()
         if table.is_active
     }
     return {title: text for title, text in advice.items() if text is not None}
 
 
-def _unregistered(sink: SinkConfig, record: SubscriptionRecord, spool: Path) -> dict[str, str]:
+def _unregistered(
+    subscription: SubscriptionConfig, record: SubscriptionRecord, spool: Path
+) -> dict[str, str]:
     """The catalog problems that the last run found, for tables that are to be registered."""
     problems = read_catalog_problems(spool, record.name)
+    sink, names = subscription.sink, subscription.names
     return {
         table.title: problems[table.title]
         for table in record.tables.values()
-        if table.title in problems and sink.catalog_table(table.namespace, table.name) is not None
+        if table.title in problems
+        and sink.catalog_table(*names.table(table.namespace, table.name)) is not None
     }
 
 

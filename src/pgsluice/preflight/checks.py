@@ -49,6 +49,7 @@ from pgsluice.preflight.tables import (
     check_replica_identity,
     check_row_security,
     check_table_names,
+    check_targets_of_tables,
 )
 
 SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
@@ -73,6 +74,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_column_names,
     check_table_names,
     check_configured_names,
+    check_targets_of_tables,
     check_binary,
     check_messages,
     check_own_publications,

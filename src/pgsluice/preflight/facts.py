@@ -125,6 +125,15 @@ class ConfiguredKey:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfitTarget:
+    """A table whose target cannot be as configured, with the error that would park it."""
+
+    subscription: str
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnType:
     """A type of a published column, or a type inside the column's values.
 
@@ -213,6 +222,7 @@ class SourceFacts:
         catalog: all relations, for pgsluice's own publications.
         sent: what the server's publications send, or will send after the first run, by OID.
         keys: the keys in the configuration of subscriptions.
+        unfit: tables whose target cannot be as configured.
     """
 
     config: Config
@@ -231,6 +241,7 @@ class SourceFacts:
     catalog: SourceCatalog
     sent: Mapping[int, PublishedRelation]
     keys: tuple[ConfiguredKey, ...] = ()
+    unfit: tuple[UnfitTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from pgsluice.preflight.facts import (
 )
 from pgsluice.preflight.gather_column_types import query_column_types
 from pgsluice.preflight.gather_keys import configured_keys
+from pgsluice.preflight.gather_targets import unfit_targets
 from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
@@ -134,6 +135,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}
             will_send = _with_generated(will_send, catalog, {*ours, _TO_BE_MADE})
         keys = configured_keys(connection, config, catalog)
+        unfit = unfit_targets(connection, config, catalog, will_send)
         # The greeting names the process that cancel requests go to. A pooler invents one.
         is_behind_pooler = connection.pgconn.backend_pid != session[0]
     return SourceFacts(
@@ -153,6 +155,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         catalog=catalog,
         sent=will_send,
         keys=keys,
+        unfit=unfit,
     )
 
 

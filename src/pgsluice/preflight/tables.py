@@ -16,7 +16,7 @@ from pgsluice.shown import shown
 from pgsluice.sql import quote_identifier
 
 _SHOWN_TABLES = 5
-_RENAME = "rename one of them in PostgreSQL"
+_RENAME = "rename one of them in PostgreSQL, or by `rename` in the subscription"
 
 
 def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
@@ -175,13 +175,23 @@ def _finds_rows(table: PublishedTable, config: Config) -> bool:
 def check_column_names(facts: SourceFacts) -> Iterator[Finding]:
     """Whether a table's columns differ in more than case, as Spark and Delta require."""
     for table in facts.tables:
-        if table.same_names:
+        if table.same_names and not _are_renamed(table, facts.config):
             yield error(
                 "column names",
                 f"table {table.shown}: the columns {', '.join(table.same_names)} differ only in "
                 "upper and lower case, which Delta and Spark do not distinguish",
                 _RENAME,
             )
+
+
+def _are_renamed(table: PublishedTable, config: Config) -> bool:
+    """Whether each subscription gives columns that differ by case other names."""
+    return all(
+        {*pair.split(" and ")} & subscription.names.columns(f"{table.schema}.{table.name}").keys()
+        for subscription in config.subscriptions
+        for pair in table.same_names
+        if subscription.enabled
+    )
 
 
 def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
@@ -197,6 +207,13 @@ def check_table_names(facts: SourceFacts) -> Iterator[Finding]:
                 "lower case: on some file systems both tables would share one folder",
                 _RENAME,
             )
+
+
+def check_targets_of_tables(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether tables can have the names, partitions and order that are configured."""
+    for unfit in facts.unfit:
+        what = f'subscription "{unfit.subscription}": {unfit.why}'
+        yield error("configuration", what, unfit.hint)
 
 
 def check_configured_names(facts: SourceFacts) -> Iterator[Finding]:

@@ -236,6 +236,7 @@ def _table(
             f"{oid}:{action}" for oid, sent in actions.items() for action in ALL_ACTIONS - sent
         ),
         rules=_rules_fingerprint(facts, relations, mine, found.options),
+        names=found.options.names.described(facts.root_namespace, facts.root_name),
         sent=frozenset[int]().union(
             *(
                 leaves.get(relation.oid, (relation.oid,))

@@ -82,7 +82,7 @@ class RejectsPlace:
 
     def table(self) -> RejectsTable:
         """The rejects table."""
-        made: Any = make_sink({**self.sink, "foreign_writes": "allow"})
+        made: Any = make_sink({**self.sink, "foreign_writes": "allow", "rename": {}})
         if self.path is not None:
             made = replace(made, path=self.path)
         name = self.subscription

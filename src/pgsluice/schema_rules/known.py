@@ -114,6 +114,7 @@ class SourceFingerprint:
         added: columns that were added since the copy -> the value of older rows, as text.
         written: a text that changes when a catalog row that describes the table or its key is
             written.
+        names: its names at the target, if they are others; else empty.
     """
 
     filenodes: Mapping[int, int]
@@ -144,6 +145,7 @@ class SourceFingerprint:
     key_index: str | None = None
     key_index_from: int = 0
     emptied: Mapping[int, int] = field(default_factory=dict)
+    names: str = ""
 
     def following(
         self,

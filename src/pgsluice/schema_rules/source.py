@@ -23,6 +23,7 @@ another key                             the target's rows were identified by the
 another label or attribute of a type    stored values are printed differently now
 actions are sent that were not before   updates were missed while there was no key
 another row filter, column list, mask   rows that pass now were not sent
+other names at the target               the configuration has changed
 a row that listed the table in a        the table, or some of its rows, were not sent for a
 publication is gone                     while
 a leaf is sent again                    its changes in between were not sent
@@ -262,6 +263,10 @@ def _has_other_publication_rules(look: Look) -> bool:
     return bool(look.before.rules) and look.before.rules != look.now.rules
 
 
+def _has_other_names(look: Look) -> bool:
+    return look.before.names != look.now.names
+
+
 def _has_lost_listings(look: Look) -> bool:
     lost = look.before.listings - look.now.listings
     return bool(lost - _gone_with_partitions(look))
@@ -305,6 +310,7 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_changed_type, "has a column whose type has another label or attribute"),
     (_has_more_actions, "sends changes that were not sent for a while"),
     (_has_other_publication_rules, "has another row filter, column list or mask"),
+    (_has_other_names, "has another name at the target, or a column of it has"),
     (_has_lost_listings, "was out of a publication for a while"),
     (_has_resumed_leaves, "has a partition that was not sent for a while"),
     (_has_lost_partitions, "lost a partition"),

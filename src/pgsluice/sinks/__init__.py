@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pgsluice.config import parse_sink
+from pgsluice.config.target_names import TargetNames
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink
@@ -16,7 +17,7 @@ def make_sink(options: Mapping[str, Any]) -> Sink:
 
     Args:
         options: the section ``sink = { type = "…", … }`` with the subscription's
-            ``foreign_writes`` and ``cut_retention_s``.
+            ``foreign_writes``, ``cut_retention_s`` and ``rename``.
 
     Raises:
         ConfigError: there is no such type, its options are wrong, or a required package is not
@@ -25,6 +26,11 @@ def make_sink(options: Mapping[str, Any]) -> Sink:
     own = dict(options)
     foreign_writes = own.pop("foreign_writes", "park")
     cut_retention_s = own.pop("cut_retention_s", 600.0)
-    config = parse_sink(own)
+    names = TargetNames(own.pop("rename", {}))
+    config = parse_sink(own).with_names(names)
     made = config.make(foreign_writes=foreign_writes, cut_retention_s=cut_retention_s)
-    return cast("Sink", made)
+    if not names.rename:
+        return cast("Sink", made)
+    from pgsluice.sinks.renamed import RenamingSink
+
+    return RenamingSink(cast("Sink", made), names)

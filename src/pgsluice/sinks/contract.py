@@ -89,14 +89,12 @@ class TargetTable:
     """One table at the target, as the subscription needs it.
 
     Attributes:
-        namespace: the source's schema name.
-        name: the source's table name.
+        namespace, name: its schema and name: the source's, unless `rename` gives it others.
         schema: the target's columns, key columns not nullable.
         key: names of the key columns; may be empty.
-        predecessor_oids: relations of the same spool whose target a copy may replace: earlier
-            tables with the same name.
-        may_replace_foreign_target: a copy may replace a target that pgsluice wrote from another
-            spool, or for another table.
+        predecessor_oids: earlier tables of the same name, whose target a copy may replace.
+        may_replace_foreign_target: a copy may replace what pgsluice wrote from another spool, or
+            for another table.
         is_key_proved: the source guarantees that two rows never have the same key. Otherwise a copy
             with two rows of one key is refused.
         has_whole_rows: without a key, updates and deletes come with whole old rows.
@@ -113,8 +111,13 @@ class TargetTable:
 
     @property
     def title(self) -> str:
-        """``schema.table``, for messages."""
+        """The source's ``schema.table``, for messages and settings."""
         return f"{self.namespace}.{self.name}"
+
+    @property
+    def source_key(self) -> tuple[str, ...]:
+        """The source's names of the key columns, for messages."""
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,7 @@ class Applied:
 
     Attributes:
         version: the target's version afterwards (Delta's table version).
-        rows_inserted: rows new to the target.
-        rows_updated: rows rewritten.
-        rows_deleted: rows removed.
+        rows_inserted, rows_updated, rows_deleted: rows new to the target, rewritten and removed.
         rows_skipped: rows that were updated or deleted at the source but do not exist in the
             target.
         bytes_written: bytes of new files.
@@ -161,8 +162,7 @@ class StagedRows:
     """Rows of a copy that one task has written and no reader sees yet; picklable.
 
     Attributes:
-        rows: the number of rows.
-        bytes_written: the size of the new files.
+        rows, bytes_written: the number of rows, and the size of the new files.
         payload: data for the commit, which only the sink interprets.
         loaded: set by a sink that cannot stage: the task has already loaded the rows.
     """

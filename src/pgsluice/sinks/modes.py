@@ -22,6 +22,7 @@ class TargetMode:
         hides: which columns are masked or excluded, and how. A log, a history, and deleted rows
             keep values from before, which another mask would have to hide, too.
         log_retention_s: how long a log has to reach back, in seconds; None: for ever.
+        names: which columns have other names at the target.
     """
 
     log: LogColumns | None = None
@@ -29,16 +30,27 @@ class TargetMode:
     history: HistoryColumns | None = None
     hides: str = ""
     log_retention_s: float | None = None
+    names: str = ""
+
+    @property
+    def own_columns(self) -> list[str]:
+        """The names of the columns that the target has beside the table's."""
+        names = [] if self.log is None else [*self.log.names]
+        names += [] if self.history is None else self.history.names
+        return names if self.deleted_column is None else [*names, self.deleted_column]
 
     @property
     def name(self) -> str:
         """What distinguishes the mode from others; empty for the default."""
+        names = f":names:{self.names}" if self.names else ""
         hides = f":hides:{self.hides}" if self.hides else ""
         if self.log is not None:
-            return f":changelog:{self.log.prefix}{hides}"
+            return f":changelog:{self.log.prefix}{hides}{names}"
         if self.history is not None:
-            return f":history:{self.history.prefix}{hides}"
-        return "" if self.deleted_column is None else f":deleted:{self.deleted_column}{hides}"
+            return f":history:{self.history.prefix}{hides}{names}"
+        if self.deleted_column is not None:
+            return f":deleted:{self.deleted_column}{hides}{names}"
+        return names
 
 
 CURRENT: Final = TargetMode()

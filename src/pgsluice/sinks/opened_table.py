@@ -178,7 +178,7 @@ class OpenedTable:
         if marker.owner != self._identity.owner or marker.position is None:
             raise ForeignTarget(
                 f"the target table at {handle.location} has rows that pgsluice wrote from another "
-                "spool, for another table, or in another mode",
+                "spool, for another table, in another mode, or with other names of columns",
                 hint=f"to delete these rows and copy the table again: {copy_again(title)}\n"
                 "to keep the rows: move that table away before you copy, or set path in the sink "
                 "to another folder\n"

@@ -7,11 +7,13 @@ table are replicated, old tuples have to carry the key.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from pgsluice.config.target_names import TargetNames
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again
@@ -33,6 +35,7 @@ class TableOptions:
         keys: ``schema.table`` -> the key's columns.
         mode: what the targets have of the tables.
         excluded: ``schema.table.column`` of columns that targets do not have.
+        names: the names at the target.
     """
 
     types: TypeOptions = field(default_factory=TypeOptions)
@@ -40,6 +43,7 @@ class TableOptions:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mode: TargetMode = CURRENT
     excluded: frozenset[str] = frozenset()
+    names: TargetNames = field(default_factory=TargetNames)
 
     def column_overrides(self, namespace: str, table: str) -> dict[str, TypeOptions]:
         """One table's overrides by column name."""
@@ -77,7 +81,12 @@ class TableOptions:
 
     def mode_of(self, namespace: str, table: str) -> TargetMode:
         """What the target of one table has."""
-        return replace(self.mode, hides=self.hiding(namespace, table))
+        renamed = self.names.columns(f"{namespace}.{table}")
+        return replace(
+            self.mode,
+            hides=self.hiding(namespace, table),
+            names=json.dumps(sorted(renamed.items())) if renamed else "",
+        )
 
 
 def replicated_columns(
@@ -157,8 +166,11 @@ def target_table(
         column for column in replicated_columns(facts, published) if column.name not in excluded
     )
     _check_excluded_key(facts, key, excluded)
-    refuse_other_case(
-        [column.name for column in columns], f"{facts.root_namespace}.{facts.root_name}"
+    check_names(
+        options.names,
+        (facts.root_namespace, facts.root_name),
+        [column.name for column in columns],
+        own=options.mode.own_columns,
     )
     types = {column.name: column_type(column, facts, options) for column in columns}
     _check_choices(facts, columns, options)
@@ -216,6 +228,57 @@ def _check_excluded_key(
         )
 
 
+def check_names(
+    names: TargetNames, table: tuple[str, str], columns: Sequence[str], *, own: Collection[str] = ()
+) -> None:
+    """Refuse a table if another one, or two of its columns, could get the same name at the target.
+
+    Args:
+        table: its schema and name.
+        columns: the names of its columns.
+        own: columns that pgsluice adds.
+
+    Raises:
+        TableError: a name belongs to another entry of ``rename``, or two columns differ only by
+            case, or an entry is about a column that pgsluice adds, or gives its name.
+    """
+    title = ".".join(table)
+    if (entry := names.owner_of_table_name(*table)) is not None:
+        raise _taken(f"table {title} would be {'.'.join(names.table(*table))}", entry, title)
+    given = names.columns(title)
+    added = {name.casefold(): name for name in own}
+    for column, name in given.items():
+        for each in (column, name):
+            if each.casefold() in added:
+                raise TableError(
+                    f"`rename` of the subscription has {column} = {name} for table {title}, but "
+                    f"pgsluice adds the column {added[each.casefold()]} to its target",
+                    hint="choose another name in `rename`; restart `pgsluice run CONFIG`, then "
+                    f"copy the table: {copy_again(title)}",
+                    table=title,
+                    reason=ParkReason.COLUMNS,
+                    column=column,
+                )
+    owners = {name.casefold(): column for column, name in given.items()}
+    for column in columns:
+        owner = owners.get(column.casefold())
+        if column not in given and owner is not None:
+            what = f"column {column} of table {title} would have its name at the target"
+            raise _taken(what, f"{title}.{owner}", title, column)
+    refuse_other_case([given.get(column, column) for column in columns], title)
+
+
+def _taken(what: str, entry: str, title: str, column: str | None = None) -> TableError:
+    return TableError(
+        f"{what}, but `rename` of the subscription gives this name to {entry}",
+        hint="choose another name in `rename`, or give also this one another name there; restart "
+        f"`pgsluice run CONFIG`, then copy the table: {copy_again(title)}",
+        table=title,
+        reason=ParkReason.COLUMNS,
+        column=column,
+    )
+
+
 def refuse_other_case(names: Iterable[str], table: str) -> None:
     """Refuse columns that Delta and Spark do not distinguish.
 
@@ -229,8 +292,8 @@ def refuse_other_case(names: Iterable[str], table: str) -> None:
             raise TableError(
                 f"the columns {other} and {name} of table {table} differ only by upper and lower "
                 "case, which Delta and Spark do not distinguish",
-                hint="rename one of them in PostgreSQL, or publish only one of them; then copy the "
-                f"table: {copy_again(table)}",
+                hint="rename one of them in PostgreSQL, or by `rename` in the subscription, or "
+                f"publish only one of them; then copy the table: {copy_again(table)}",
                 table=table,
                 reason=ParkReason.COLUMNS,
                 column=name,

@@ -114,7 +114,7 @@ def find_checkpoint(
         TableVersion(
             table.namespace,
             table.name,
-            subscription.sink.location(table.namespace, table.name),
+            subscription.sink.location(*subscription.names.table(table.namespace, table.name)),
             cut.versions[oid],
         )
         for oid, table in record.tables.items()

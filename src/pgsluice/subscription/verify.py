@@ -30,12 +30,17 @@ from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.verified import Verified, keep_verified
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
-from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
+from pgsluice.subscription.base.comparing import (
+    Session,
+    compare_standing,
+    failure_reason,
+    standing_rows,
+)
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verifying.standing import standing
-from pgsluice.verification import EVERYTHING, Comparison, DeltaRows, Extent
+from pgsluice.verification import EVERYTHING, Comparison, Extent
 
 _POLL_S = 0.05
 
@@ -293,7 +298,7 @@ class _Comparer:
                 comparison = compare_standing(
                     sessions[0],
                     source,
-                    DeltaRows(table.target, table.version, self.reading),
+                    standing_rows(table, source, self.options, self.reading),
                     self.options,
                     max_keys=self.asked.max_keys,
                     helpers=sessions[1:],

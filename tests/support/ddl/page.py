@@ -51,6 +51,12 @@ target already has lead to a copy:
 - Another column under the name of a dropped or renamed one, unless a comparison finds no
   difference.
 
+Entries of `rename` ([names.md](names.md)) are about the names that the source has now. A table or
+column that is renamed at the source keeps no entry of its old name: the target has the new name, or
+what an entry gives to the new name. Such a table is copied from the source. If a change gives a
+table or column a name that `rename` gives to another one, the table is parked until the name is
+free.
+
 Each change is tested at several moments: within one poll of the catalog, over several polls, while
 everything is stopped, while only `pgsluice capture` runs, in the transaction of other changes, in a
 streamed and prepared transaction, in a commit that waits for a synchronous standby, across a

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 
 from tests.support.databases import Database
-from tests.support.ddl.batch import run_rows
+from tests.support.ddl.batch import Compare, run_rows
 from tests.support.ddl.row import DURING_COPIES, FIRST_COPIES, Fault, Moment
 from tests.support.ddl.seen import Seen, TargetSeen, fault
 from tests.support.pipeline import MakePipeline
@@ -63,12 +63,17 @@ RunDrawn = Callable[[Sequence[Drawn]], list[Verdict]]
 
 
 def run_drawn(
-    pipeline: MakePipeline, source: Callable[[], Database], drawn: Sequence[Drawn], moment: Moment
+    pipeline: MakePipeline,
+    source: Callable[[], Database],
+    drawn: Sequence[Drawn],
+    moment: Moment,
+    compare: Compare = compare_sent,
 ) -> list[Verdict]:
     """Run sequences at one moment, those of each publisher in a fresh database.
 
     Args:
         source: makes the database.
+        compare: compares a target with its table.
     """
     of_publishers = defaultdict(list)
     for one in drawn:
@@ -76,15 +81,19 @@ def run_drawn(
     return [
         verdict
         for some in of_publishers.values()
-        for verdict in _run_batch(pipeline, source(), some, moment)
+        for verdict in _run_batch(pipeline, source(), some, moment, compare)
     ]
 
 
 def _run_batch(
-    pipeline: MakePipeline, source: Database, drawn: Sequence[Drawn], moment: Moment
+    pipeline: MakePipeline,
+    source: Database,
+    drawn: Sequence[Drawn],
+    moment: Moment,
+    compare: Compare,
 ) -> list[Verdict]:
     rows = [one.row() for one in drawn]
-    seen = run_rows(pipeline, source, rows, moment, compare_sent)
+    seen = run_rows(pipeline, source, rows, moment, compare)
     parked = {
         words: {str(title) for (title,) in source.execute(query)}
         for words, query in _MAY_BE_PARKED.items()

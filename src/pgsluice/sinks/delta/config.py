@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
@@ -13,6 +14,8 @@ from pgsluice.config import Seconds, SinkConfig, TargetPath
 from pgsluice.config.catalog_table import CatalogTable, catalog_name, why_no_catalog_name
 from pgsluice.config.path_words import why_no_path
 from pgsluice.config.section import StoreOptions
+from pgsluice.config.target_names import TargetNames
+from pgsluice.config.validation_errors import choices, did_you_mean
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
 from pgsluice.sinks.lake.layout.terms import Term, why_no_terms
@@ -33,6 +36,40 @@ SLOW_MERGE_S = 0.2
 """The duration of a merge, in seconds, from which status suggests a cheaper way."""
 
 
+_OF_OTHER_WRITERS = (
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.checkpoint.writeStatsAsJson",
+    "delta.checkpoint.writeStatsAsStruct",
+    "delta.checkpointInterval",
+    "delta.dataSkippingNumIndexedCols",
+    "delta.dataSkippingStatsColumns",
+    "delta.targetFileSize",
+    "delta.tuneFileSizesForRewrites",
+)
+"""Delta's properties that need no feature, and change nothing that pgsluice relies on."""
+_OURS = {
+    "delta.logretentionduration": "history_retention",
+    "delta.deletedfileretentionduration": "history_retention",
+    "delta.enabledeletionvectors": "merge",
+}
+
+
+def _why_no_property(name: str) -> str | None:
+    """Why a property cannot be configured, as the rest of a sentence; None: it can."""
+    lower = name.lower()
+    if not lower.startswith(("delta.", "pgsluice.")):
+        return None if name.strip() else "which is empty"
+    if lower.startswith("pgsluice."):
+        return "which pgsluice itself keeps"
+    if lower in _OURS:
+        return f"which pgsluice itself keeps: set {_OURS[lower]} in the sink"
+    if name in _OF_OTHER_WRITERS:
+        return None
+    close = did_you_mean(name, _OF_OTHER_WRITERS) or "; it supports " + choices(_OF_OTHER_WRITERS)
+    return f"which pgsluice does not support{close}"
+
+
 class DeltaSinkConfig(SinkConfig):
     """Delta tables under one path.
 
@@ -48,6 +85,8 @@ class DeltaSinkConfig(SinkConfig):
             ``"public.t" = ["region", "month(created_at)"]``. ``year``, ``month``, ``day`` and
             ``hour`` add a column with the part, such as ``created_at_month``.
         cluster_by: table -> columns by which new files are sorted, so that readers skip more.
+        table_properties: table -> properties of its target: names of your own, and those of
+            Delta's that tell other writers how to write.
         cache_dir: a folder of each executor, for what finds the rows of keys.
         storage_options: of the object store: keys, region, endpoint and more, as deltalake names
             them. ``"env:NAME"`` stands for an environment variable.
@@ -62,6 +101,7 @@ class DeltaSinkConfig(SinkConfig):
     merge_tables: dict[str, Merge] = Field(default_factory=dict)
     partition_by: dict[str, Columns] = Field(default_factory=dict)
     cluster_by: dict[str, Columns] = Field(default_factory=dict)
+    table_properties: dict[str, dict[str, str]] = Field(default_factory=dict)
     cache_dir: str | None = Field(default=None, min_length=1)
     storage_options: StoreOptions = Field(default_factory=dict, repr=False)
     # Not an attribute "register", which classes with abstract methods have as a method.
@@ -80,6 +120,15 @@ class DeltaSinkConfig(SinkConfig):
         for table, columns in tables.items():
             if why := why_no_terms(columns):
                 raise ValueError(f'"{table}" {why}')
+        return tables
+
+    @_field_validator("table_properties")
+    @classmethod
+    def _are_properties(cls, tables: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        for table, properties in tables.items():
+            for name in properties:
+                if why := _why_no_property(name):
+                    raise ValueError(f'"{table}" has the property "{name}", {why}')
         return tables
 
     @_field_validator("cache_dir")
@@ -122,8 +171,9 @@ class DeltaSinkConfig(SinkConfig):
         return self._sink().folder("schema", "table").storage_options()
 
     def table_names(self) -> tuple[str, ...]:
-        """The tables in ``merge_tables``, ``partition_by`` and ``cluster_by``."""
-        return tuple({**self.merge_tables, **self.partition_by, **self.cluster_by})
+        """The tables in the settings by table."""
+        by_table = (self.merge_tables, self.partition_by, self.cluster_by, self.table_properties)
+        return tuple(dict.fromkeys(chain.from_iterable(by_table)))
 
     def column_names(self) -> tuple[tuple[str, str], ...]:
         """The columns in ``partition_by`` and ``cluster_by``."""
@@ -131,6 +181,38 @@ class DeltaSinkConfig(SinkConfig):
             (t, Term.parse(text).column) for t, texts in self.partition_by.items() for text in texts
         ]
         return (*terms, *((t, name) for t, names in self.cluster_by.items() for name in names))
+
+    def check_table(self, title: str, schema: Any) -> None:
+        """Refuse columns by which the table cannot be partitioned or sorted."""
+        try:
+            from pgsluice.sinks.delta.columns import as_delta
+
+            layout = self._sink().layout(title)
+        except ModuleNotFoundError:  # another check says so
+            return
+        layout.check(as_delta(schema, title), title)
+
+    def with_names(self, names: TargetNames) -> DeltaSinkConfig:
+        """With the names of partitions and of the order of rows at the target."""
+
+        def at_target(title: str, texts: Columns) -> Columns:
+            given = names.columns(title)
+            terms = map(Term.parse, texts)
+            return tuple(
+                str(replace(term, column=given.get(term.column, term.column))) for term in terms
+            )
+
+        if not names.rename:
+            return self
+        return self.model_copy(
+            update={
+                key: {title: at_target(title, texts) for title, texts in tables.items()}
+                for key, tables in (
+                    ("partition_by", self.partition_by),
+                    ("cluster_by", self.cluster_by),
+                )
+            }
+        )
 
     def location(self, namespace: str, name: str) -> str:
         """The table's folder or URL."""
@@ -157,7 +239,7 @@ class DeltaSinkConfig(SinkConfig):
 
         return why_unfit(self.path, self.storage_options)
 
-    def advice(self, namespace: str, name: str, merge_s: float) -> str | None:
+    def advice(self, namespace: str, name: str, merge_s: float, title: str) -> str | None:
         """The gain of merging on read, for a table with long merges."""
         if merge_s < SLOW_MERGE_S or "://" in self.path:  # in a store, to ask costs requests
             return None
@@ -167,7 +249,7 @@ class DeltaSinkConfig(SinkConfig):
             folder = self._sink().folder(namespace, name)
         except ModuleNotFoundError:
             return None
-        return advice_on_merges(f"{namespace}.{name}", folder, SLOW_MERGE_S)
+        return advice_on_merges(title, folder, SLOW_MERGE_S)
 
     def make(self, *, foreign_writes: str, cut_retention_s: float) -> Sink:
         """The sink that writes natively.
@@ -197,6 +279,7 @@ class DeltaSinkConfig(SinkConfig):
             merge_tables=self.merge_tables,
             partition_by=self.partition_by,
             cluster_by=self.cluster_by,
+            table_properties=self.table_properties,
             cache_dir=self.cache_dir,
             storage_options=self.storage_options,
         )

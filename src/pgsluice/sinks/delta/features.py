@@ -144,6 +144,7 @@ def definition(
     schema: pa.Schema | None,
     layout: Layout,
     properties: Mapping[str, str | None],
+    configured: Mapping[str, str],
     allows_vectors: bool,
 ) -> list[dict[str, Any]]:
     """Actions that define a table; its rows do not change.
@@ -154,6 +155,7 @@ def definition(
             existing columns.
         layout: which rows share files from now on.
         properties: the properties of a new table.
+        configured: properties that the table has from now on.
         allows_vectors: enable deletion vectors, if they are not enabled yet.
     """
     metadata = snapshot.metadata
@@ -170,7 +172,7 @@ def definition(
         }
     metadata = with_layout(metadata, layout)
     vectors = {_PROPERTY: "true", _OURS: "on_read"} if allows_vectors else {}
-    configuration = {**metadata["configuration"], **vectors}
+    configuration = {**metadata["configuration"], **configured, **vectors}
     needed = {
         *((VECTORS,) if allows_vectors else ()),
         *((_NAIVE,) if _has_naive_timestamp(schema) else ()),

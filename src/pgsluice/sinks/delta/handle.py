@@ -100,6 +100,7 @@ class DeltaHandle(TableHandle):
         self._snapshot = snapshot
         self._way = way
         self._layout = sink.layout(table.title)
+        self._properties = sink.table_properties.get(table.title, {})
         self._index: KeyIndex | None = None
         self._bytes_written = 0
 
@@ -369,9 +370,10 @@ class DeltaHandle(TableHandle):
 
     def _allowed(self) -> list[dict[str, Any]]:
         """The actions that enable deletion vectors, if the table needs them and has none yet, and
-        that change the order of rows in new files."""
+        that change the order of rows in new files, and properties."""
         has_vectors = self._snapshot.has_vectors or not self._is_merged_on_read
-        if has_vectors and self._snapshot.layout == self._layout:
+        has_properties = self._properties.items() <= self._snapshot.configuration.items()
+        if has_vectors and has_properties and self._snapshot.layout == self._layout:
             return []
         self._layout.check(self._snapshot.schema, self._table.title)
         return self._definition(None)
@@ -383,6 +385,7 @@ class DeltaHandle(TableHandle):
             schema=schema,
             layout=self._layout,
             properties=maintenance.table_properties(hours),
+            configured=self._properties,
             allows_vectors=self._is_merged_on_read,
         )
 

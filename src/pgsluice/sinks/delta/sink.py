@@ -40,6 +40,7 @@ class DeltaSink:
         partition_by: which rows share files, by ``schema.table``: columns, and parts of times such
             as ``month(created_at)``.
         cluster_by: columns by which new files are sorted, by ``schema.table``.
+        table_properties: properties of targets, by ``schema.table``.
         cache_dir: a local folder for what finds the rows of keys; None: among the temporary files.
     """
 
@@ -52,6 +53,7 @@ class DeltaSink:
     merge_tables: dict[str, Merge] = field(default_factory=dict)
     partition_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cluster_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    table_properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:

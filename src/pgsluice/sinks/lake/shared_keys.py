@@ -51,7 +51,7 @@ def refuse_shared_keys(
         None if cache_dir is None else Path(cache_dir),
     )
     if count:
-        raise shared_keys_error(count, table.key, table.title, position)
+        raise shared_keys_error(count, table.source_key, table.title, position)
 
 
 def _keys_of(folder: Folder, files: Iterable[DataFile], keys: pa.Schema) -> Iterator[pa.Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,15 @@ from pgsluice.rejects.fold import Reject
 from pgsluice.rejects.keys import key_values
 from pgsluice.replication import server_message
 from pgsluice.sinks.modes import CURRENT
+from pgsluice.sinks.renamed import rows_at_source
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import TableRecord
+from pgsluice.subscription.base.barrier import StandingTable
 from pgsluice.verification import (
     EVERYTHING,
     ComparedTable,
     Comparison,
+    DeltaRows,
     Extent,
     LogRows,
     TargetRows,
@@ -36,6 +39,22 @@ from pgsluice.verification.target import Rejected
 LOCK_TIMEOUT_S = 30
 
 Session = psycopg.Connection[Any]
+
+
+def standing_rows(
+    table: StandingTable, source: ReplicatedTable, options: TableOptions, reading: Mapping[str, str]
+) -> TargetRows:
+    """The rows of a Delta table at a position, with the source's names of columns.
+
+    Args:
+        reading: deltalake's options for reading it.
+
+    Raises:
+        PgsluiceError: there is no such table.
+    """
+    facts = source.facts
+    rows = DeltaRows(table.target, table.version, reading)
+    return rows_at_source(rows, options.names, f"{facts.root_namespace}.{facts.root_name}")
 
 
 def compare_standing(
@@ -56,7 +75,7 @@ def compare_standing(
     Args:
         session: a session that uses the snapshot of the source.
         source: the table, as the snapshot sees it.
-        rows: the rows of the target; of a change log, all of them.
+        rows: the rows of the target, with the source's names; of a change log, all of them.
         options: the subscription's options for tables.
         max_keys, most_in_ranges, has_small_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.

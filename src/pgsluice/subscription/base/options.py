@@ -60,6 +60,7 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
         keys=dict(subscription.key),
         mode=_mode(subscription),
         excluded=frozenset(subscription.exclude),
+        names=subscription.names,
     )
 
 
@@ -78,6 +79,7 @@ def sink_options(subscription: SubscriptionConfig) -> dict[str, Any]:
         **subscription.sink.model_dump(mode="json"),
         "foreign_writes": subscription.foreign_writes,
         "cut_retention_s": subscription.cut_retention_s,
+        "rename": dict(subscription.rename),
     }
 
 

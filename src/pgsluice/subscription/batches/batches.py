@@ -212,9 +212,9 @@ class Batches:
 
     def _is_overwritten(self, oid: int) -> bool:
         table = self._tables.durable.tables[oid]
-        sink = self.subscription.sink
+        at_target = self.subscription.names.table(table.namespace, table.name)
         try:
-            return sink.is_overwritten(table.namespace, table.name, table.version)
+            return self.subscription.sink.is_overwritten(*at_target, table.version)
         except PgsluiceError:  # the store is away: ask again later
             self._confirmations.committed([oid])
             return False

@@ -199,6 +199,14 @@ class CatalogLook:
             )
             renamed[oid] = _renamed(known[oid], new, targets.predecessors[oid], may_move=may_move)
             logger.info("%s is called %s now", known[oid].title, new.title)
+        for oid in known.keys() & self._source.keys() - renamed.keys():
+            before = SourceFingerprint.parse(known[oid].source.fingerprint)
+            if before is None or before.names != self._source[oid].fingerprint.names:
+                new = new_record(self._source[oid])
+                if new.target != known[oid].target:
+                    claimed = known[oid].claim.predecessor_oids
+                    renamed[oid] = _renamed(known[oid], new, claimed, may_move=False)
+                    logger.info("%s: its target is %s now", new.title, new.target)
         tables.rename(renamed)
         tables.keep_former(targets.former)
         for oid in targets.freed:

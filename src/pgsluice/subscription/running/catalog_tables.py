@@ -97,7 +97,9 @@ class CatalogTables:
         for table in seen[0].tables.values():
             if not _exists(table):
                 continue
-            entry = self.subscription.sink.catalog_table(table.namespace, table.name)
+            entry = self.subscription.sink.catalog_table(
+                *self.subscription.names.table(table.namespace, table.name)
+            )
             if entry is None:
                 break
             if entry not in self._done and (is_due or table.title not in self._problems):

@@ -42,6 +42,7 @@ from pgsluice.subscription.base.comparing import (
     can_replace_rows,
     compare_standing,
     failure_reason,
+    standing_rows,
 )
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.rejects import rejects_place
@@ -51,7 +52,7 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.verifying.schedule import VerificationSchedule
 from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.system.threads import WorkThread
-from pgsluice.verification import Comparison, DeltaRows, Extent
+from pgsluice.verification import Comparison, Extent, TargetRows
 
 ROUND_S = 600.0
 """How long comparisons may start in one snapshot, in seconds: a held snapshot delays vacuum."""
@@ -244,14 +245,14 @@ class SuspiciousTables:
             return round_.is_stopped() or (is_scheduled and bool(self.marked()))
 
         try:
-            options = self.subscription.sink.reading_options()
-            target = DeltaRows(table.target, table.version, options)
-            rows = _InterruptibleRows(target, round_)
+            reading = self.subscription.sink.reading_options()
+            options = table_options(self.subscription)
+            rows = _InterruptibleRows(standing_rows(table, source, options, reading), round_)
             return compare_standing(
                 session,
                 source,
                 rows,
-                table_options(self.subscription),
+                options,
                 max_keys=0,
                 rejects=self._rejects(oid, position),
                 extent=Extent(rate=rate, is_stopping=is_stopping),
@@ -352,7 +353,7 @@ class _Round:
 class _InterruptibleRows:
     """A target's rows; a stop ends the reading."""
 
-    rows: DeltaRows
+    rows: TargetRows
     round_: _Round
 
     @property

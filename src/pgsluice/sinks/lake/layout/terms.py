@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from pgsluice.config.validation_errors import choices, did_you_mean
+
 PARTS: Final = ("year", "month", "day", "hour")
+_FUNCTION = re.compile(r"(\w+)\(.+\)")
 _PART_OF = re.compile(rf"({'|'.join(PARTS)})\((.+)\)")
 
 
@@ -47,6 +50,9 @@ def why_no_terms(texts: Iterable[str]) -> str | None:
     seen = set[str]()
     for text in texts:
         name = Term.parse(text).name.casefold()
+        if (match := _FUNCTION.fullmatch(text)) and match[1] not in PARTS:
+            known = did_you_mean(match[1], PARTS) or f"; it can be {choices(PARTS)}"
+            return f'has "{text}", and "{match[1]}" is no part of a time{known}'
         if not name:
             return "has an empty name of a column"
         if name in seen:

@@ -1,0 +1,78 @@
+"""Sequences of statements on tables whose columns have other names at the target.
+
+``PGSLUICE_RENAMED`` says how many there are at each moment (200). Each table has names of its own:
+two columns have each other's, the others hostile ones, and so have their names in capitals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import psycopg
+import pytest
+from tests.support.databases import Database, MakeDatabase
+from tests.support.ddl.row import Moment, Row
+from tests.support.local_spark import local_spark as local_spark
+from tests.support.oracle import compare_exact
+from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.sequences import columns
+from tests.support.sequences.running import render, run_drawn
+
+from pgsluice.config.target_names import TargetNames
+from pgsluice.embedded import EmbeddedServer
+from pgsluice.sinks.renamed import rows_at_source
+from pgsluice.verification import DeltaRows
+
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("local_spark"), pytest.mark.pg(">= 12")]
+
+COUNT = int(os.environ.get("PGSLUICE_RENAMED", "200"))
+_SWAPPED = {"x": "y", "y": "x"}
+_OTHERS = "abcidzwvu"
+
+
+def names_of(table: str) -> dict[str, str]:
+    """What the columns of a table are called at the target."""
+    given = {name: f"{name} é'%7E ✓" for name in ("id", *_OTHERS)} | _SWAPPED
+    given |= {name.upper(): f"{name} in capitals" for name in given}
+    return {f"public.{table}.{name}": at_target for name, at_target in given.items()}
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [Moment.STOPPED, Moment.SEVERAL_POLLS, Moment.ONE_POLL, Moment.CAPTURE_ONLY],
+    ids=lambda moment: moment.name.lower(),
+)
+def test_sequences_on_renamed_columns(
+    server: EmbeddedServer,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    seed: int,
+    moment: Moment,
+) -> None:
+    version = server.programs.major
+    drawn = [columns.draw(seed, number, moment, version) for number in range(COUNT)]
+    drawn += [columns.draw_keyless(seed, number, moment, version) for number in range(COUNT // 4)]
+    tables = [one.row().sql("{t}") for one in drawn]
+    given = {name: new for table in tables for name, new in names_of(table).items()}
+    names = TargetNames(given)
+
+    def renaming(source: Database, *more: Any, **options: Any) -> Pipeline:
+        one = pipeline(source, *more, **options)
+        entries = (f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
+        one.subscription_options = f"rename = {{ {', '.join(entries)} }}"
+        one.write()
+        return one
+
+    def compare(
+        connection: psycopg.Connection[Any], row: Row, title: str, target: str
+    ) -> tuple[list[Any], list[Any]]:
+        return compare_exact(connection, title, rows_at_source(DeltaRows(target), names, title))
+
+    verdicts = run_drawn(renaming, database, drawn, moment, compare)
+    failed = [render(one, moment, version) for one in verdicts if one.fault is not None]
+    parked = sum(bool(one.seen.errors) for one in verdicts)
+    sys.stdout.write(f"\n{moment.value}: {len(verdicts)} sequences, {parked} parked\n")
+    assert not failed, "\n".join(failed)
