@@ -124,6 +124,7 @@ LAST_DAY = 2_932_896
         (pa.decimal128(38, 18), [Decimal("1e-18")], (0, 0.0001)),
         (pa.decimal128(38, 0), [Decimal(10**38 - 1)], None),
         (pa.float64(), [-0.0, 1e300], (-0.0, 1e300)),
+        (pa.float64(), [None, None], None),
         (pa.float32(), [float("-inf"), float("inf")], ("-Infinity", "Infinity")),
         (pa.float64(), [1.0, float("nan")], None),
         (pa.binary(), [b"a"], None),

@@ -93,7 +93,8 @@ class Settling:
 
     def await_settled(self) -> None:
         """Until everything that the server has now is applied, and no table waits for a copy or
-        to be verified."""
+        to be verified. A table that is no longer published is verified when it is published again.
+        """
         self.await_received()
         position = _number(self._status()["spool"]["position"])  # a load goes on past it
 
@@ -104,7 +105,7 @@ class Settling:
 
         def are_settled(tables: Tables) -> bool:
             return all(is_settled(table) for _, table in tables) and not any(
-                table.is_active and table.pending.verification
+                table.is_active and table.is_published and table.pending.verification
                 for subscription in self._pipeline.config.subscriptions
                 for table in self._pipeline.record(subscription.name).tables.values()
             )

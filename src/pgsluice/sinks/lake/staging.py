@@ -248,8 +248,11 @@ def _short_columns(batch: pa.RecordBatch) -> list[str]:
 
 def _indexed_columns(batch: pa.RecordBatch) -> list[str]:
     """The columns with statistics in the Parquet file: the short ones among those that may have
-    them."""
-    indexed = {field.name for field in _indexed(batch.schema)}
+    them. Those of floats do not count NaN: Spark, for which NaN is the largest number, would skip
+    rows with it."""
+    indexed = {
+        field.name for field in _indexed(batch.schema) if not pa.types.is_floating(field.type)
+    }
     return [name for name in _short_columns(batch) if name in indexed]
 
 
@@ -273,10 +276,12 @@ class _Statistics:
     def __init__(self, schema: pa.Schema) -> None:
         self._nulls = {field.name: 0 for field in _indexed(schema)}
         self._ordered: list[tuple[int, pa.Field]] = []
-        self._with_nan: set[str] = set()
+        self._floats: dict[str, bounds.FloatBounds] = {}
         place = 0
         for field in schema:
-            if field.name in self._nulls and bounds.has_order(field.type):
+            if field.name in self._nulls and pa.types.is_floating(field.type):
+                self._floats[field.name] = bounds.FloatBounds()
+            elif field.name in self._nulls and bounds.has_order(field.type):
                 self._ordered.append((place, field))
             place += _leaves(field.type)
         self.rows = 0
@@ -286,13 +291,8 @@ class _Statistics:
         self.rows += len(batch)
         for name in self._nulls:
             self._nulls[name] += batch.column(name).null_count
-        # Parquet's bounds do not count NaN, which some readers take for the largest value.
-        self._with_nan |= {
-            field.name
-            for _, field in self._ordered
-            if pa.types.is_floating(field.type)
-            and pc.any(pc.is_nan(batch.column(field.name))).as_py()
-        }
+        for name, floats in self._floats.items():
+            floats.add(batch.column(name))
 
     def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
         """The statistics in the form of :meth:`.DataFile.statistics`.
@@ -301,18 +301,16 @@ class _Statistics:
             metadata: the metadata of the Parquet file.
         """
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        smallest: dict[str, bounds.Bound] = {}
-        largest: dict[str, bounds.Bound] = {}
+        found = {name: floats.bounds() for name, floats in self._floats.items()}
         for place, field in self._ordered:
-            if self._nulls[field.name] == self.rows or field.name in self._with_nan:
-                continue
-            found = bounds.of(field.type, [group.column(place) for group in groups])
-            if found is not None:
-                smallest[field.name], largest[field.name] = found
+            if self._nulls[field.name] < self.rows:
+                chunks = [group.column(place) for group in groups]
+                found[field.name] = bounds.of(field.type, chunks)
+        known = {name: pair for name, pair in found.items() if pair is not None}
         return {
             "numRecords": self.rows,
-            "minValues": smallest,
-            "maxValues": largest,
+            "minValues": {name: smallest for name, (smallest, _) in known.items()},
+            "maxValues": {name: largest for name, (_, largest) in known.items()},
             "nullCount": self._nulls,
         }
 

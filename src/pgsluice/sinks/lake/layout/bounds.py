@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 Bound = bool | int | float | str
@@ -30,20 +31,19 @@ _DECIMALS = 4
 
 
 def has_order(kind: pa.DataType) -> bool:
-    """Whether readers may skip files by a column of this type."""
+    """Whether Parquet's writer computes what :func:`of` needs; floats have their own class."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_date32(kind)
         or pa.types.is_decimal(kind)
-        or pa.types.is_floating(kind)
         or (pa.types.is_timestamp(kind) and kind.unit == "us")
     )
 
 
 def of(kind: pa.DataType, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Bound, Bound] | None:
-    """The bounds of a column that has values, none of them NaN.
+    """The bounds of a column that has values.
 
     Args:
         kind: a type with an order.
@@ -77,7 +77,7 @@ def of(kind: pa.DataType, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Bou
         return _as_texts("ms", first // 1000, -(-last // 1000), years, zone)
     if pa.types.is_decimal(kind):
         return _decimals(kind, first, last)
-    return (_float(first), _float(last)) if pa.types.is_floating(kind) else (first, last)
+    return first, last
 
 
 def _values(kind: pa.DataType, found: pq.Statistics) -> tuple[Any, Any]:
@@ -127,6 +127,31 @@ def _rounded(value: Decimal, rounding: str) -> Decimal:
 
 def _number(value: Decimal) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
+
+
+class FloatBounds:
+    """The bounds of a column of floats; there are none if a value is NaN, which readers order
+    differently."""
+
+    def __init__(self) -> None:
+        self._pair: tuple[float, float] | None = None
+        self._has_nan = False
+
+    def add(self, values: pa.Array) -> None:
+        """Take note of values."""
+        if self._has_nan or values.null_count == len(values):
+            return
+        self._has_nan = bool(pc.any(pc.is_nan(values)).as_py())
+        found = pc.min_max(values).as_py()
+        pair = self._pair or (math.inf, -math.inf)
+        self._pair = min(pair[0], found["min"]), max(pair[1], found["max"])
+
+    def bounds(self) -> tuple[Bound, Bound] | None:
+        """None if there are no values, or one is NaN."""
+        if self._has_nan or self._pair is None:
+            return None
+        smallest, largest = self._pair
+        return _float(smallest or -0.0), _float(largest or 0.0)
 
 
 def _float(value: float) -> Bound:
