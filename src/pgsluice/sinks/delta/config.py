@@ -42,12 +42,11 @@ _OF_OTHER_WRITERS = (
     "delta.checkpoint.writeStatsAsJson",
     "delta.checkpoint.writeStatsAsStruct",
     "delta.checkpointInterval",
-    "delta.dataSkippingNumIndexedCols",
-    "delta.dataSkippingStatsColumns",
     "delta.targetFileSize",
     "delta.tuneFileSizesForRewrites",
 )
-"""Delta's properties that need no feature, and change nothing that pgsluice relies on."""
+"""Delta's properties that need no feature, and change nothing that pgsluice relies on. Not those of
+columns with statistics: deltalake's PyArrow dataset skips files that lack them."""
 _OURS = {
     "delta.logretentionduration": "history_retention",
     "delta.deletedfileretentionduration": "history_retention",
