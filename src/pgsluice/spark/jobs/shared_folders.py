@@ -46,7 +46,7 @@ class Mark:
     """The file that tells a folder from another machine's at the same path; picklable."""
 
     path: str
-    folder_id: str
+    folder_id: bytes
 
     @classmethod
     def of(cls, folder: Path) -> Mark:
@@ -58,16 +58,16 @@ class Mark:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / _MARK
         path.touch()
-        if not path.read_text():
+        if not path.read_bytes():
             with replacing(path, mode=0o644) as file:  # an executor may be of another user
                 file.write(uuid.uuid4().hex.encode())
-        return cls(str(path), path.read_text())
+        return cls(str(path), path.read_bytes())
 
     def is_here(self) -> bool:
         """Whether this machine sees the folder."""
         try:
-            return Path(self.path).read_text() == self.folder_id
-        except (OSError, ValueError):
+            return Path(self.path).read_bytes() == self.folder_id
+        except OSError:
             return False
 
 
