@@ -24,6 +24,7 @@ from tests.support.sequences.running import render, run_drawn
 from pgsluice.config.target_names import TargetNames
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.sinks.renamed import rows_at_source
+from pgsluice.subscription.verify import Verification, verify
 from pgsluice.verification import DeltaRows
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("local_spark"), pytest.mark.pg(">= 12")]
@@ -76,3 +77,39 @@ def test_sequences_on_renamed_columns(
     parked = sum(bool(one.seen.errors) for one in verdicts)
     sys.stdout.write(f"\n{moment.value}: {len(verdicts)} sequences, {parked} parked\n")
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+@pytest.mark.parametrize(
+    "mode", ['mode = "changelog"', 'mode = "history"', 'deleted_column = "gone_at"', "adopt = true"]
+)
+def test_each_mode_is_verified_through_the_names(
+    database: MakeDatabase, pipeline: MakePipeline, mode: str, merge: str
+) -> None:
+    db = database()
+    db.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
+        "INSERT INTO orders SELECT n, n, 'y' || n FROM generate_series(1, 20) n",
+    )
+    given = {"public": "shop", "public.orders": "sold", **names_of("orders")}
+    entries = ", ".join(f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
+    one = pipeline(db)
+    one.sink_options = f', merge = "{merge}"'
+    one.subscription_options = f"{mode}\nrename = {{ {entries} }}"
+    one.write()
+    one.once()
+    db.execute(
+        "UPDATE orders SET x = 70 WHERE id = 7",
+        "UPDATE orders SET id = 100 WHERE id = 8",
+        "DELETE FROM orders WHERE id BETWEEN 9 AND 12",
+        "ALTER TABLE orders ADD a int DEFAULT 3",
+        "UPDATE orders SET a = 5 WHERE id = 1",
+    )
+    one.once()
+    names = DeltaRows(f"{one.lake}/shop/sold").schema.names
+    assert names[:3] == ["id é'%7E ✓", "y", "x"]
+    assert "a é'%7E ✓" in names
+    (verified,) = verify(one.config, one.config.subscription("lake"), Verification())
+    assert not verified.is_failure, verified
+    assert verified.comparison is not None
+    assert verified.comparison.equal

@@ -146,6 +146,7 @@ class Settling:
         self._pipeline.wait_until(
             lambda: self._frontier() >= target,
             why="capture has received all",
+            progress=self._frontier,
         )
 
     def is_received(self) -> bool:
