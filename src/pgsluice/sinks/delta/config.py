@@ -11,10 +11,14 @@ from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
-from pgsluice.config.catalog_table import CatalogTable, catalog_name, why_no_catalog_name
 from pgsluice.config.path_words import why_no_path
 from pgsluice.config.section import StoreOptions
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.target_names import (
+    CatalogTable,
+    TargetNames,
+    catalog_name,
+    why_no_catalog_name,
+)
 from pgsluice.config.validation_errors import choices, did_you_mean
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
