@@ -53,7 +53,7 @@ def standalone(
         python: of the environment whose Spark the cluster is.
         folder: for logs and the workers' files.
         hidden: folders in whose place each worker has an empty one in memory. That needs root.
-        restarts: a worker that ends is started again, as a service manager would do it.
+        restarts: start a worker again when it ends, as a service manager does.
     """
     spark = _spark_home(python)
     with ExitStack() as stack:
