@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ from tests.support.pipeline import Pipeline
 
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import StatusReader
+from pgsluice.spool import Spool, SpoolReader
 
 Tables = list[tuple[str, dict[str, Any]]]
 """Subscription and table in ``pgsluice status --json``; two tables may have had one name."""
@@ -173,9 +173,11 @@ class Settling:
         return _number(lsn)
 
     def _frontier(self) -> int:
-        """As ``status`` says, which reads everything else, too."""
-        path = self._pipeline.spool / "frontier.json"
-        return _number(json.loads(path.read_text())["frontier"]) if path.exists() else -1
+        """As ``status`` says, which reads everything else, too; -1 before the slot exists."""
+        place = self._pipeline.config.spool.place
+        if not Spool.exists(place) or Spool.open(place).chain_start() is None:
+            return -1
+        return int(SpoolReader(place).frontier())
 
     def _status(self) -> dict[str, Any]:
         return self._reader.read().to_json()
