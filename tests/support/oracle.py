@@ -58,7 +58,7 @@ def target_rows(
     """The rows of a table that follow from its target, in any mode."""
     rows = DeltaRows(target)
     if "_change_type" in rows.schema.names:
-        return LogRows.of(rows, ComparedTable.find(connection, qualified_name).key, "_")
+        return LogRows(rows, ComparedTable.find(connection, qualified_name).key, "_")
     if DELETED_COLUMN in rows.schema.names:
         return UndeletedRows(rows, DELETED_COLUMN)
     return rows

@@ -1,8 +1,8 @@
 """Rebuilds a table from its change log, to compare it with the source.
 
-The rules are those of the query in docs/modes.md. A row keeps its identity through updates of its
-key; a value that a change does not have is that of the row's last change that has it. All rows of
-the log since its newest copy are in memory.
+The rules are those of docs/modes.md. A row keeps its identity through updates of its key; a value
+that a change does not have is that of the row's last change that has it. Without a key, rows are
+counted. All rows of the log since its newest copy are in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Int64s, Mask
+from pgsluice.verification.postgres_text import postgres_text
 from pgsluice.verification.target import TargetRows
 
 _CHANGE_COLUMNS = ("change_type", "commit_version", "commit_timestamp", "ordinal", "xid", "absent")
@@ -28,24 +28,13 @@ class LogRows:
 
     Attributes:
         log: the log.
-        key: the columns of the table's key.
+        key: the columns of the table's key, or none.
         prefix: the start of the change columns' names.
     """
 
     log: TargetRows
     key: tuple[str, ...]
     prefix: str
-
-    @classmethod
-    def of(cls, log: TargetRows, key: tuple[str, ...], prefix: str) -> LogRows:
-        """The rows of a table with this key.
-
-        Raises:
-            PgsluiceError: the table has no key.
-        """
-        if not key:
-            raise PgsluiceError("a change log of a table without a key cannot be compared")
-        return cls(log, key, prefix)
 
     @property
     def schema(self) -> pa.Schema:
@@ -77,7 +66,11 @@ class LogRows:
         log = log.slice(int(begins[-1]) + 1 if len(begins) else 0).combine_chunks()
         kinds = _Kinds(log[kind_name])
         changes = np.flatnonzero(~kinds.of("add_column"))
-        lives = _lives(_numbers(log.select(self.key)), kinds, changes)
+        if self.key:
+            lives = _lives(_numbers(log.select(self.key)), kinds, changes)
+        else:
+            added = np.flatnonzero(kinds.of("add_column"))
+            lives = _Lives(changes, np.arange(len(log)), changes, added)
         absent = _absent(log[absent_name])
         taken = []
         for name in columns:
@@ -86,7 +79,36 @@ class LogRows:
             index = pa.array(source, pa.int64(), mask=source < 0)
             taken.append(log[name].take(index))
         schema = pa.schema([log.schema.field(name) for name in columns])
-        return pa.Table.from_arrays(taken, schema=schema)
+        rows = pa.Table.from_arrays(taken, schema=schema)
+        return rows if self.key else _counted(rows, kinds.of("insert", "update_postimage")[changes])
+
+
+def _counted(rows: pa.Table, is_added: Mask) -> pa.Table:
+    """The rows that are left of a multiset.
+
+    Args:
+        rows: those that the log adds and those that it removes.
+        is_added: which of them it adds.
+
+    Returns:
+        The rows, equal ones as often as they are left. A row of NULLs stands for each row that is
+        removed and was not there, so that the number of rows is wrong where the log is.
+    """
+    texts = pa.table({str(n): _as_text(column) for n, column in enumerate(rows.columns)})
+    numbers = _numbers(texts)
+    count = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    np.add.at(count, numbers, np.where(is_added, 1, -1))
+    example = np.zeros(len(count), np.int64)
+    example[numbers] = np.arange(len(numbers))
+    left = np.repeat(example, np.maximum(count, 0))
+    unexplained = int(-count[count < 0].sum())
+    index = np.append(left, np.full(unexplained, -1, np.int64))
+    return rows.take(pa.array(index, pa.int64(), mask=index < 0))
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.Array:
+    """Equal values have equal texts; Arrow does not number values of nested types."""
+    return postgres_text(column.combine_chunks())
 
 
 class _Kinds:

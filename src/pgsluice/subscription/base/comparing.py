@@ -91,7 +91,7 @@ def compare_standing(
     facts = source.facts
     target = target_table(facts, replace(options, mode=CURRENT), source.columns)
     if options.mode.log is not None:
-        rows = LogRows.of(rows, target.key, options.mode.log.prefix)
+        rows = LogRows(rows, target.key, options.mode.log.prefix)
     elif options.mode.history is not None:
         rows = UndeletedRows(rows, options.mode.history.valid_to)
     elif options.mode.deleted_column is not None:
