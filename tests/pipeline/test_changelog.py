@@ -260,7 +260,8 @@ def test_verify_rebuilds_the_table(database: MakeDatabase, pipeline: MakePipelin
         "CREATE TABLE bag (a int, b float8[], c text)",
         "ALTER TABLE bag ALTER c SET STORAGE EXTERNAL",
         "ALTER TABLE bag REPLICA IDENTITY FULL",
-        f"INSERT INTO bag SELECT i % 3, ARRAY[i % 2, 'NaN'::float8], {BIG} FROM generate_series(1, 9) i",
+        f"INSERT INTO bag SELECT i % 3, ARRAY[i % 2, 'NaN'::float8], {BIG}"
+        " FROM generate_series(1, 9) i",
         "INSERT INTO bag SELECT * FROM bag WHERE a < 2",
     )
     one = pipeline(shop, extra=CHANGELOG)
