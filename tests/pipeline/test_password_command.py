@@ -47,7 +47,6 @@ def test_a_password_changes_while_a_run_works(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    caplog.set_level(logging.INFO)
     one = pipeline(shop)
     secret = one.folder / "secret"
     secret.write_text(_PASSWORDS[0] + "\n")

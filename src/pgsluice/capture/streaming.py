@@ -8,6 +8,7 @@ resends.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -47,6 +48,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, SystemIdentity
 from pgsluice.spool import Spool
 from pgsluice.spool.segments.recent_commits import Request
+
+logger = logging.getLogger(__name__)
 
 
 class SlotStream:
@@ -311,7 +314,10 @@ class SlotStream:
             # What the old primary answered says nothing about this one.
             self._target = None
             self._decodable_from.clear()
-            self._reporter.warn(
-                f"the server is on timeline {server.timeline}, promoted at "
-                f"{server.end_of(known.timeline) or start}: continuing from {start}"
+            # A state in the health file would be overwritten before anybody reads it.
+            logger.warning(
+                "the server is on timeline %s, promoted at %s: continuing from %s",
+                server.timeline,
+                server.end_of(known.timeline) or start,
+                start,
             )

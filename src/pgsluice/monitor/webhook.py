@@ -222,7 +222,7 @@ class Webhook:
         self._backoff.succeeded()
         if self._is_failing:
             self._is_failing = False
-            logger.info("the webhook at %s accepts alerts again", self._host)
+            logger.warning("the webhook at %s accepts alerts again", self._host)
         return True
 
     def _failed(self, why: str) -> bool:

@@ -201,7 +201,7 @@ def _connect_with(conninfo: str, command: str) -> SqlSession:
             hint = "password_command was called again and printed the same password"
             raise SourceRefused(error.what, hint=hint, remedy=error.remedy) from None
     connection = _connect(make_conninfo(conninfo, password=newer))
-    logger.info(
+    logger.warning(
         "the server refused the password of %s, and accepts the one that password_command prints "
         "now",
         shown(refused[0]),
