@@ -1,9 +1,9 @@
 """Random changes and kills on ten kinds of table; then every table is compared.
 
 The modes are those of tests/soak/chaos/modes.py: data alone (with ``pgsluice verify`` beside),
-schema changes and crashes of the server, rough minutes, row filters. ``PGSLUICE_CHAOS_RUNS`` says
-how many minutes each test takes (1), each with a seed of its own. They share a server, a database
-and a run of pgsluice.
+schema changes and crashes of the server, rough minutes, row filters, subscriptions in every mode.
+``PGSLUICE_CHAOS_RUNS`` says how many minutes each test takes (1), each with a seed of its own. They
+share a server, a database and a run of pgsluice.
 """
 
 from __future__ import annotations

@@ -307,22 +307,26 @@ def assert_equal(one: Pipeline) -> None:
 
 
 def ask_for_copies(
-    one: Pipeline, dice: random.Random, asked: dict[int, int], ended: threading.Event
+    one: Pipeline,
+    dice: random.Random,
+    asked: dict[tuple[str, int], int],
+    ended: threading.Event,
 ) -> None:
-    """Ask for a copy of one table after the other.
+    """Ask for a copy of one table after the other, in any subscription.
 
     Args:
-        asked: gets the table's OID, and its copy number before it was first asked for.
+        asked: gets the subscription and the table's OID, and its copy number before it was first
+            asked for.
     """
-    folder = one.spool / "subscriptions" / "lake"
+    names = [subscription.name for subscription in one.config.subscriptions]
     count, ends_at = 0, time.monotonic() + SECONDS
     while time.monotonic() < ends_at and not ended.wait(_ASK_S):
         with suppress(SpoolError, FileNotFoundError):
-            record = find_record(one.spool, "lake")
+            record = find_record(one.spool, name := dice.choice(names))
             if record is not None and record.tables:
                 oid = dice.choice(sorted(record.tables))
-                asked.setdefault(oid, record.tables[oid].copy_number)
-                request_copy(folder, oid)
+                asked.setdefault((name, oid), record.tables[oid].copy_number)
+                request_copy(one.spool / "subscriptions" / name, oid)
                 count += 1
         if count % 10 == 9:
             kill_one(one, "keeper", dice)
@@ -386,20 +390,26 @@ def disturb(
             done[template] += result.rowcount if template in _END_SESSIONS else 1
 
 
-@pytest.mark.parametrize("version", [18, 16], ids="pg{}".format)
+@pytest.mark.parametrize(
+    ("version", "kind"), [(18, "data"), (16, "data"), (18, "every_mode")], ids="{}".format
+)
 def test_copies_asked_for_under_fire(
-    version: int, pipeline: MakePipeline, seed: int, report: Report
+    version: int, kind: str, pipeline: MakePipeline, seed: int, report: Report
 ) -> None:
+    mode = MODES[kind]
+    what = f"copies asked for under fire, PostgreSQL {version}"
+    what += ", in every mode" if mode.has_all_modes else ""
     with (
         EmbeddedServer(version, settings=_SETTINGS) as server,
-        report.row(f"copies asked for under fire, PostgreSQL {version}", seed) as row,
+        report.row(what, seed) as row,
     ):
         shop = Database(server, "postgres")
         make_tables(shop)
         make_large_tables(shop)
         one = pipeline(shop, source="two_phase = true")
-        dice, disturbed, asked = random.Random(seed), Counter[str](), dict[int, int]()
-        with MODES["data"].prepare(one):
+        dice, disturbed = random.Random(seed), Counter[str]()
+        asked: dict[tuple[str, int], int] = {}
+        with mode.prepare(one):
             one.start()
             one.wait_applied(SOAK_HANGS_S)  # a copy that is asked for before is the first one
             with (
@@ -407,10 +417,12 @@ def test_copies_asked_for_under_fire(
                 beside(lambda ended: change_large_tables(shop, dice, ended)),
                 beside(lambda ended: ask_for_copies(one, dice, asked, ended)),
             ):
-                fought = fight(
-                    one, seconds=SECONDS, kills=SECONDS // 12, seed=seed, mode=MODES["data"]
-                )
-        tables = one.record().tables
+                fought = fight(one, seconds=SECONDS, kills=SECONDS // 12, seed=seed, mode=mode)
+        tables = {
+            (subscription.name, oid): table
+            for subscription in one.config.subscriptions
+            for oid, table in one.record(subscription.name).tables.items()
+        }
         copies = sum(table.copy_number - 1 for table in tables.values())
         one.stop()
         goes_on = one.log().count("its copy resumes")
@@ -426,5 +438,5 @@ def test_copies_asked_for_under_fire(
         )
         assert not fought.wrong, fought.complaint(seed)
         assert asked
-        assert [oid for oid, before in asked.items() if tables[oid].copy_number <= before] == []
+        assert not [each for each, before in asked.items() if tables[each].copy_number <= before]
         row["shown"] = f"{fought.tables} tables equal row for row"

@@ -32,6 +32,7 @@ from tests.soak.chaos.partitions import (
 from tests.soak.chaos.sessions import Journal
 from tests.soak.report import Report
 from tests.support.databases import Database, MakeDatabase, Servers
+from tests.support.every_mode import assert_modes_equal, other_modes
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.settling import Settling, TablesDone
@@ -243,9 +244,13 @@ PUBLISHERS = {"server": "the server's", "pgsluice": "pgsluice's"}
 _ALL_ROOTS = ("by_int", "by_date", "by_text", "two_levels")
 
 
-def set_up(one: Pipeline, setting: Setting) -> None:
+def set_up(one: Pipeline, setting: Setting, others: str) -> None:
     """All tables for one subscription, merged on write; for another one, merged on read, some
-    tables and the partitions of a third."""
+    tables and the partitions of a third.
+
+    Args:
+        others: the configuration of further subscriptions.
+    """
     one.database.execute(*setting.statements)
     (one.folder / "publications.sql").write_text(
         f"CREATE PUBLICATION our_roots FOR TABLE {', '.join(setting.of_roots)}"
@@ -257,7 +262,7 @@ def set_up(one: Pipeline, setting: Setting) -> None:
     one.sink_options = ', merge = "on_write"'
     one.write(
         '[[subscription]]\nname = "ours"\npublications = ["our_roots", "our_leaves"]\n'
-        f'sink = {{ type = "delta", path = "{path}", merge = "on_read" }}\n'
+        f'sink = {{ type = "delta", path = "{path}", merge = "on_read" }}\n{others}\n'
         '[publications]\nfile = "publications.sql"'
     )
     if setting.publications:
@@ -335,13 +340,20 @@ def await_end(one: Pipeline, watch: PartitionWatch, setting: Setting) -> list[st
 
 
 @pytest.mark.parametrize(
-    ("version", "publisher"),
-    [(18, "server"), (14, "server"), (18, "pgsluice"), (12, "pgsluice")],
+    ("version", "publisher", "has_all_modes"),
+    [
+        (18, "server", False),
+        (14, "server", False),
+        (18, "pgsluice", False),
+        (12, "pgsluice", False),
+        (18, "server", True),
+    ],
     ids="{}".format,
 )
 def test_partitions_come_and_go(
     version: int,
     publisher: str,
+    has_all_modes: bool,
     pipeline: MakePipeline,
     request: pytest.FixtureRequest,
     seed: int,
@@ -349,6 +361,7 @@ def test_partitions_come_and_go(
 ) -> None:
     setting = _SETTINGS_OF[publisher]
     what = f"partitions come and go, {PUBLISHERS[publisher]} publications, PostgreSQL {version}"
+    what += ", in every mode" if has_all_modes else ""
     with (
         EmbeddedServer(version, settings=_SETTINGS) as server,
         report.row(what, seed) as row,
@@ -357,7 +370,7 @@ def test_partitions_come_and_go(
         shop = Database(server, "postgres")
         make_tables(shop, WIDTH)
         one = pipeline(shop)
-        set_up(one, setting)
+        set_up(one, setting, other_modes(one) if has_all_modes else "")
         dice, journal = random.Random(seed), Journal()
         watch = PartitionWatch(one, ("lake", "ours"))
         running.enter_context(beside(watch.until))
@@ -388,6 +401,8 @@ def test_partitions_come_and_go(
         leaves = await_end(one, watch, setting)
         one.assert_equal(*_ALL_ROOTS)
         one.assert_equal(*setting.of_roots, *leaves, lake="ours")
+        if has_all_modes:
+            assert_modes_equal(one, _ALL_ROOTS)
         assert "bug in pgsluice" not in one.log()
         row["figures"] = (
             f"{SECONDS} s; {len(_ALL_ROOTS)} partitioned tables, {WIDTH:,} ids a partition;"

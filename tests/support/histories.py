@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -32,15 +33,15 @@ def history_of(delta: DeltaTable) -> pa.Table:
     """All versions; each key has at most one at each position."""
     read = pa.RecordBatchReader.from_stream(delta.scan()).read_all()
     history = read.cast(pa.schema(delta.schema().to_arrow()))
-    assert_whole(history)
+    assert_whole(history.to_pylist(), ["id"])
     return history
 
 
-def assert_whole(history: pa.Table, key: str = "id") -> None:
+def assert_whole(history: Rows, key: Sequence[str]) -> None:
     """The versions of a key do not overlap, and the current one is the last."""
     by_key: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for row in history.to_pylist():
-        by_key[row[key]].append(row)
+    for row in history:
+        by_key[repr([row[name] for name in key])].append(row)
     for versions in by_key.values():
         versions.sort(key=lambda row: int(row["_valid_from"]))
         for version, following in zip(versions, [*versions[1:], None], strict=True):

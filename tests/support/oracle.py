@@ -7,8 +7,9 @@ there by EXCEPT ALL both ways. ``assert_equal`` is what other rooms' tests call.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -53,14 +54,19 @@ def assert_equal(
 
 
 def target_rows(
-    connection: psycopg.Connection[Any], qualified_name: str, target: str
+    connection: psycopg.Connection[Any],
+    qualified_name: str,
+    target: str,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> TargetRows:
     """The rows of a table that follow from its target, in any mode."""
-    rows = DeltaRows(target)
+    rows = DeltaRows(target, options=options)
     if "_change_type" in rows.schema.names:
         return LogRows(rows, ComparedTable.find(connection, qualified_name).key, "_")
     if DELETED_COLUMN in rows.schema.names:
         return UndeletedRows(rows, DELETED_COLUMN)
+    if "_valid_to" in rows.schema.names:
+        return UndeletedRows(rows, "_valid_to")
     return rows
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from tests.soak.chaos.tables import KINDS
 from tests.soak.chaos.troubles import Troubles, publish
 from tests.soak.chaos.verifier import Verifier
 from tests.support.databases import Database
-from tests.support.oracle import compare_exact
+from tests.support.every_mode import all_targets, difference
 from tests.support.pgbench import await_until, kill, start_again
 from tests.support.pipeline import Pipeline
 from tests.support.waiting import SOAK_HANGS_S
@@ -26,7 +27,6 @@ from tests.support.waiting import SOAK_HANGS_S
 from pgsluice.errors import ParkReason
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.status import read_status
-from pgsluice.verification import DeltaRows
 
 VICTIMS = ("capture", "driver", "worker", "jvm")
 SERVER = "server"
@@ -218,10 +218,17 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
         frontier, position = status["spool"]["frontier"], status["spool"]["position"]
         if frontier is None or position is None or Lsn.parse(frontier) < target:
             return False
-        tables = status["subscriptions"][0]["tables"]
-        records = one.record().tables.values()
+        tables = [table for _, table in all_targets(status)]
+        records = [
+            table
+            for subscription in one.config.subscriptions
+            for table in one.record(subscription.name).tables.values()
+        ]
         return (
-            any(table["table"] == witness for table in tables)
+            all(
+                any(table["table"] == witness for table in subscription["tables"])
+                for subscription in status["subscriptions"]
+            )
             and all(
                 table["state"] == "p"
                 or (
@@ -238,10 +245,11 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
 
 
 def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:
-    targets: dict[str, dict[str, Any]] = {
-        f"{table['schema']}.{table['table']}": table
-        for table in read_status(one.config).to_json()["subscriptions"][0]["tables"]
+    targets = {
+        (subscription, f"{table['schema']}.{table['table']}"): table
+        for subscription, table in all_targets(read_status(one.config).to_json())
     }
+    subscriptions = [subscription.name for subscription in one.config.subscriptions]
     rows = one.database.execute(
         "SELECT n.nspname || '.' || c.relname FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = relnamespace"
@@ -250,20 +258,15 @@ def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:
     )
     queries = {kind.title: kind.published_rows for kind in KINDS} if mode.is_filtered else {}
     with one.database.connect() as connection:
-        for (title,) in sorted(rows):
+        for (title,), subscription in product(sorted(rows), subscriptions):
             fought.tables += 1
-            target = targets.get(title)
+            target = targets.get((subscription, title))
             if target is None:
-                fought.wrong[title] = "has no target"
-            elif target["error"] is not None:
-                fought.wrong[title] = f"parked: {target['error']}"
-            else:
-                source = _expected(connection, queries[title]) if title in queries else title
-                missing, extra = compare_exact(
-                    connection, source, DeltaRows(target["target"], options=one.reading_options)
-                )
-                if missing or extra:
-                    fought.wrong[title] = f"lacks {missing[:2]}, has {extra[:2]} besides"
+                fought.wrong[f"{subscription}: {title}"] = "has no target"
+                continue
+            source = _expected(connection, queries[title]) if title in queries else title
+            if why := difference(connection, one, subscription, target, source):
+                fought.wrong[f"{subscription}: {title}"] = why
 
 
 def _expected(connection: psycopg.Connection[Any], query: str) -> str:

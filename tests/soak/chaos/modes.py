@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.soak.chaos.tables import CHANGES, HARMLESS, KINDS
 from tests.soak.chaos.troubles import restrict, small_disks
+from tests.support.every_mode import other_modes
 from tests.support.pipeline import Pipeline
 
 _WITNESSES = "witnesses"
@@ -22,12 +23,14 @@ class Mode:
         schema: templates of schema changes; empty: none.
         is_rough: rights, sessions, publications, the server and disks come and go.
         is_filtered: publications of pgsluice's own choose rows and columns.
+        has_all_modes: further subscriptions have all tables in the other modes.
     """
 
     title: str
     schema: Sequence[str] = ()
     is_rough: bool = False
     is_filtered: bool = False
+    has_all_modes: bool = False
 
     @property
     def witnesses(self) -> str:
@@ -37,7 +40,8 @@ class Mode:
     def prepare(self, one: Pipeline) -> AbstractContextManager[None]:
         """Write the configuration; the tables are there."""
         spool = 'max_bytes = "4 GiB"'  # whatever the disk has left
-        one.write(_own_publications(one) if self.is_filtered else "", spool=spool)
+        extra = _own_publications(one) if self.is_filtered else ""
+        one.write(extra + other_modes(one) if self.has_all_modes else extra, spool=spool)
         if not self.is_rough:
             return nullcontext()
         restrict(one)
@@ -61,4 +65,5 @@ MODES = {
     "schema": Mode("data and schema", schema=(*HARMLESS, *CHANGES)),
     "rough": Mode("data, and rights, sessions, publications, server, disks", is_rough=True),
     "filters": Mode("data, through row filters and column lists", is_filtered=True),
+    "every_mode": Mode("data, in every mode", has_all_modes=True),
 }

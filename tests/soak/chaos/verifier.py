@@ -46,5 +46,6 @@ class Verifier(threading.Thread):
                 self.equal += table["equal"] is True
                 if table["equal"] is False:
                     keys = {name: table[name] for name in table if name.endswith("_keys")}
-                    self.wrong[table["table"]] = f"verify: differs at {table['position']}: {keys}"
-                    self._journal.note(self.name, self.wrong[table["table"]])
+                    title = f"{table['subscription']}: {table['table']}"
+                    self.wrong[title] = f"verify: differs at {table['position']}: {keys}"
+                    self._journal.note(self.name, self.wrong[title])
