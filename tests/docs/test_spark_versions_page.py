@@ -46,7 +46,15 @@ LACKS = (
     Lack(
         "`trigger(availableNow=True)` reads everything in several batches",
         SparkVersion(4, 2),
-        "a start reads one batch, within the limits; a log line says so",
+        "a start reads one batch of what the server had at its start, within the limits; a log "
+        "line says so",
+    ),
+    Lack(
+        "a stream with `availableNow` that starts with the rows of its table has all of them after "
+        "one start",
+        SparkVersion(4, 2),
+        "the first start writes the rows into the spool and delivers none; each following start "
+        "delivers up to `max_rows_per_batch` of them; the changes come in a start after all rows",
     ),
     Lack(
         "progress of a stream has its lag (`reportLatestOffset`)",

@@ -83,7 +83,7 @@ BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two belong to the first copy run: see :func:`copy_files`."""
 RUN_SETTINGS, CATALOG_PROBLEMS, VERIFIED = "settings.json", "catalog.json", "verified.json"
-SNAPSHOT_ROWS, SNAPSHOT_COMPLETE = "snapshot", "complete.json"
+SNAPSHOT_ROWS, SNAPSHOT_ATTEMPT, SNAPSHOT_COMPLETE = "snapshot", "attempt.json", "complete.json"
 
 _LSN = "([0-7][0-9A-F]{15})"
 _SEGMENT = re.compile(rf"\A{_LSN}-{_LSN}-([0-9A-F]{{8}})(\.ref)?\.arrow\Z")

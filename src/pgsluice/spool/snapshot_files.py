@@ -3,12 +3,13 @@ delivered.
 
 Spark repeats a batch after a crash, but the snapshot is gone then, and its rows cannot be read
 again. So tasks first write the rows to these files, and batches read them from there. Each attempt
-has its own files. When all of them are durable, a file with their names is written; without it,
-they are ignored.
+has its own files. Its plan is durable before its first task, so that another process can complete
+it. When all files are durable, a file with their names is written; without it, they are ignored.
 
 ::
 
-    <spool>/subscriptions/<name>/snapshot/complete.json
+    <spool>/subscriptions/<name>/snapshot/attempt.json
+                                          complete.json
                                           <attempt>-<number>-<random>.arrow
 
 A file of rows is a stream of Arrow batches, followed by JSON with its checksum, and the length of
@@ -20,8 +21,8 @@ from __future__ import annotations
 import io
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,7 +38,12 @@ from pgsluice.spool.formats import (
     decode_json,
     encode_json,
 )
-from pgsluice.spool.layout import SNAPSHOT_COMPLETE, SNAPSHOT_ROWS, subscription_folder
+from pgsluice.spool.layout import (
+    SNAPSHOT_ATTEMPT,
+    SNAPSHOT_COMPLETE,
+    SNAPSHOT_ROWS,
+    subscription_folder,
+)
 from pgsluice.spool.storage import LocalStorage, make_folder, write_all
 
 _LENGTH_BYTES = 4
@@ -54,6 +60,25 @@ class RowFile:
     name: str
     rows: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The plan of an attempt to write all rows of a snapshot.
+
+    Attributes:
+        name: the start of its files' names.
+        position: the snapshot's position.
+        timeline: the timeline of the position.
+        chunks: the number of its files.
+        content: a digest of what the rows depend on, such as the query's columns.
+    """
+
+    name: str
+    position: Lsn
+    timeline: int
+    chunks: int
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,33 @@ class SnapshotFiles:
         """Delete existing files before a new attempt."""
         self.clear()
         make_folder(self.folder)
+
+    def note(self, attempt: Attempt, registration: str) -> None:
+        """Record an attempt durably, before its first task.
+
+        Args:
+            registration: the registration of the subscription; other ones ignore the attempt.
+        """
+        raw = {**asdict(attempt), "position": str(attempt.position)}
+        self._write(SNAPSHOT_ATTEMPT, registration, raw)
+
+    def attempt(self, registration: str) -> Attempt | None:
+        """The last attempt, also of an earlier process.
+
+        Raises:
+            SpoolError: its file is damaged.
+        """
+        hint = f"delete the folder {self.folder}: the query then reads the rows again"
+        raw = self._read(SNAPSHOT_ATTEMPT, registration, hint)
+        if raw is None:
+            return None
+        return Attempt(
+            str(raw["name"]),
+            Lsn.parse(raw["position"]),
+            int(raw["timeline"]),
+            int(raw["chunks"]),
+            str(raw["content"]),
+        )
 
     def clear(self) -> None:
         """Delete all files."""
@@ -126,13 +178,10 @@ class SnapshotFiles:
             registration: the registration of the subscription; rows of another one are ignored.
         """
         raw = {
-            "format": FORMAT,
-            "file": SNAPSHOT_COMPLETE,
-            "registration": registration,
             "position": str(snapshot.position),
             "files": [[file.name, file.rows, file.size_bytes] for file in snapshot.files],
         }
-        LocalStorage(self.folder).replace(SNAPSHOT_COMPLETE, encode_json(raw))
+        self._write(SNAPSHOT_COMPLETE, registration, raw)
 
     def complete(self, registration: str) -> CompleteSnapshot | None:
         """The rows, if all of them are written.
@@ -140,12 +189,8 @@ class SnapshotFiles:
         Raises:
             SpoolError: the file with the names is damaged.
         """
-        path = self.folder / SNAPSHOT_COMPLETE
-        data = LocalStorage(self.folder).read(SNAPSHOT_COMPLETE)
-        if data is None:
-            return None
-        raw = decode_file(data, str(path), _BEGIN_ANEW)
-        if raw.get("registration") != registration:
+        raw = self._read(SNAPSHOT_COMPLETE, registration, _BEGIN_ANEW)
+        if raw is None:
             return None
         files = tuple(RowFile(str(name), int(rows), int(size)) for name, rows, size in raw["files"])
         return CompleteSnapshot(Lsn.parse(raw["position"]), files)
@@ -177,6 +222,18 @@ class SnapshotFiles:
                 path=str(path),
             )
         yield from reader
+
+    def _write(self, name: str, registration: str, content: Mapping[str, Any]) -> None:
+        raw = {"format": FORMAT, "file": name, "registration": registration, **content}
+        LocalStorage(self.folder).replace(name, encode_json(raw))
+
+    def _read(self, name: str, registration: str, hint: str) -> dict[str, Any] | None:
+        """A JSON file; None if it is missing or of another registration."""
+        data = LocalStorage(self.folder).read(name)
+        if data is None:
+            return None
+        raw = decode_file(data, str(self.folder / name), hint)
+        return raw if raw.get("registration") == registration else None
 
 
 class _Summed(io.RawIOBase):

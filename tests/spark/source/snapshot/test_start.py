@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
 from tests.support.databases import Database, MakeDatabase
 from tests.support.spools import SCHEMA
 from tests.support.waiting import await_that
@@ -16,6 +18,7 @@ from tests.support.waiting import await_that
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolError
 from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
+from pgsluice.spool.snapshot_files import SnapshotFiles
 
 Offset = dict[str, str]
 
@@ -216,3 +219,102 @@ def test_what_a_stream_cannot_begin_with_is_refused(
         refused = PgoutputDataSource(options).streamReader(SCHEMA)
         with pytest.raises(PgsluiceError, match=f"needs the option {missing}"):
             refused.initialOffset()
+
+
+class Starts:
+    """A query with availableNow on Spark 4.0 and 4.1: each start is one process and one batch.
+
+    Attributes:
+        checkpoint: the ends of the batches that have begun.
+        is_committed: whether the last one is committed.
+    """
+
+    def __init__(self, shop: Database, spool: Path) -> None:
+        self.stream = Stream(shop, spool)
+        self.stream.reader.stop()
+        self.options = self.stream.reader._options
+        self.schema: StructType = SCHEMA
+        self.checkpoint: list[Offset] = []
+        self.is_committed = True
+
+    def start(self, *, tasks: int = 100, is_killed: bool = False) -> list[dict[str, Any]]:
+        """The new rows of one start.
+
+        Args:
+            tasks: how many of a batch's tasks run; others are lost.
+            is_killed: the process ends before the batch is committed.
+        """
+        reader = PgoutputStreamReader(self.options, self.schema, gives_start=False)
+        try:
+            end = reader.latestOffset()
+            if not self.checkpoint:
+                self.checkpoint.append(reader.initialOffset())
+            rows = []
+            if not self.is_committed:  # Spark repeats the batch first
+                rows += self._batch(reader, *self.checkpoint[-2:])
+                self.is_committed = True
+            if end != self.checkpoint[-1]:
+                self.checkpoint.append(end)
+                self.is_committed = not is_killed
+                rows += self._batch(reader, *self.checkpoint[-2:], tasks=tasks)
+                if not is_killed:
+                    reader.commit(end)
+            return rows
+        finally:
+            reader.stop()
+
+    def _batch(
+        self, reader: PgoutputStreamReader, start: Offset, end: Offset, *, tasks: int = 100
+    ) -> list[dict[str, Any]]:
+        return [
+            row
+            for task in list(reader.partitions(start, end))[:tasks]
+            for batch in reader.read(task)
+            for row in batch.to_pylist()
+        ]
+
+
+@pytest.fixture
+def starts(shop: Database, tmp_path: Path) -> Starts:
+    return Starts(shop, tmp_path / "spool")
+
+
+def test_on_older_sparks_the_second_start_has_the_rows_that_the_first_one_wrote(
+    shop: Database, starts: Starts
+) -> None:
+    assert starts.start() == []
+    write(shop, "between", 3001)
+    starts.stream.rows = starts.start()
+    assert starts.stream.table() == dict.fromkeys(range(1, 3001), "before")
+    starts.stream.rows += starts.start()
+    assert starts.stream.table() == dict(shop.execute("SELECT id, note FROM orders"))
+    assert not files(starts.stream)
+
+
+@pytest.mark.parametrize("tasks", [1, 100])
+def test_on_older_sparks_a_killed_start_is_completed_by_following_ones(
+    shop: Database, starts: Starts, tasks: int
+) -> None:
+    assert starts.start(tasks=tasks, is_killed=True) == []
+    starts.stream.rows = [*starts.start(), *starts.start()]
+    assert starts.stream.table() == dict.fromkeys(range(1, 3001), "before")
+    positions = {row["_commit_version"] for row in starts.stream.rows}
+    assert len(positions) == 1
+
+
+def test_rows_of_an_earlier_start_are_read_again_after_a_promotion_or_for_other_columns(
+    starts: Starts,
+) -> None:
+    assert starts.start() == []
+    kept = SnapshotFiles(starts.options.spool, "q")
+    registration = starts.checkpoint[-1]["subscription"]
+    attempt = kept.attempt(registration)
+    assert attempt is not None
+    kept.note(replace(attempt, timeline=attempt.timeline + 1), registration)
+    assert starts.start() == []
+    assert kept.attempt(registration) != attempt
+    starts.schema = StructType([field for field in SCHEMA.fields if field.name != "note"])
+    assert starts.start() == []
+    rows = starts.start()
+    assert len(rows) == 3000
+    assert "note" not in rows[0]

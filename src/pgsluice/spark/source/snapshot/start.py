@@ -4,7 +4,8 @@ In addition to the position, its offsets have the progress (``snapshot``):
 
 - ``staging N``: in N batches, tasks have written rows to the spool. Such a batch has no rows, so
   repeating it is harmless. If its snapshot is lost, or a row could not be read, the next batch
-  starts again under a new snapshot.
+  starts again under a new snapshot. If all rows are written, another process of the query delivers
+  them: with availableNow, Spark 4.0 and 4.1 start one for each batch.
 - ``rows N``: N files of rows are delivered. The files are complete and do not change, so a repeated
   batch has the same rows.
 - ``read``: all rows are delivered. The stream continues at the snapshot's position.
@@ -14,6 +15,7 @@ Only tasks read rows. The planning process holds the snapshot meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,7 +31,6 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.snapshots import (
     Portion,
-    Snapshot,
     TableRewritten,
     export_again,
     plan_portions,
@@ -43,7 +44,7 @@ from pgsluice.spark.source.snapshot.rows import SnapshotRows
 from pgsluice.spark.source.snapshot.table import TableSelection, hints_of_a_read, refuse_standby
 from pgsluice.spool import SpoolIdentity
 from pgsluice.spool.segments.batch_limits import BatchLimits
-from pgsluice.spool.snapshot_files import CompleteSnapshot, SnapshotFiles
+from pgsluice.spool.snapshot_files import Attempt, CompleteSnapshot, SnapshotFiles
 from pgsluice.types import TypeOptions
 
 if TYPE_CHECKING:
@@ -120,7 +121,6 @@ class SnapshotStart:
         self._identity = identity
         self._files = SnapshotFiles(options.spool, options.subscription)
         self._session: SqlSession | None = None
-        self._attempt: tuple[str, Snapshot, int] | None = None
         self._attempts = 0
 
     def next(
@@ -151,9 +151,10 @@ class SnapshotStart:
         Raises:
             PgsluiceError: the table cannot be read, or rows that were written are missing.
         """
-        complete = self._files.complete(registration)
         if after.kind == _STAGING:
-            return [] if complete is not None else list(self._begin())
+            complete = self._complete(registration)
+            return [] if complete is not None else list(self._begin(registration))
+        complete = self._files.complete(registration)
         if complete is None:
             raise ConfigError(
                 f"the spool no longer has the rows of the first copy of table "
@@ -188,22 +189,45 @@ class SnapshotStart:
             session.close()
 
     def _complete(self, registration: str) -> CompleteSnapshot | None:
-        """All rows, if they are completely written."""
+        """All rows, if they are completely written, also by an earlier process."""
         complete = self._files.complete(registration)
-        if complete is not None or self._attempt is None:
+        if complete is not None:
             return complete
-        attempt, snapshot, count = self._attempt
-        written = self._files.written(attempt)
-        is_in_history = self._identity().has(snapshot.timeline, snapshot.position)
-        if len(written) < count or not is_in_history:
+        attempt = self._files.attempt(registration)
+        if attempt is None:
             return None
-        files = tuple(written[number] for number in range(count))
-        complete = CompleteSnapshot(snapshot.position, files)
+        written = self._files.written(attempt.name)
+        if len(written) < attempt.chunks or not self._is_usable(attempt):
+            return None
+        files = tuple(written[number] for number in range(attempt.chunks))
+        complete = CompleteSnapshot(attempt.position, files)
         self._files.finish(complete, registration)
         self.close()
         return complete
 
-    def _begin(self) -> Iterator[StagePartition]:
+    def _is_usable(self, attempt: Attempt) -> bool:
+        """Whether the stream can continue after an attempt's rows.
+
+        The server is asked for its timeline: it may have been promoted since the attempt, at an
+        earlier position, and capture may not have noticed yet.
+        """
+        dsn, identity = self._options.dsn, self._identity()
+        if dsn is None or attempt.content != self._content(identity):
+            return False
+        with ReplicationConnection.connect(dsn) as walsender:
+            system = walsender.identify_system()
+        check_identity(identity, system)
+        return system.timeline == attempt.timeline and identity.has(
+            attempt.timeline, attempt.position
+        )
+
+    def _content(self, identity: SpoolIdentity) -> str:
+        """A digest of the query's columns and of the publications that send its rows."""
+        digest = hashlib.sha256(self._declared.serialize())
+        digest.update(repr(sorted(identity.publications)).encode())
+        return digest.hexdigest()
+
+    def _begin(self, registration: str) -> Iterator[StagePartition]:
         """Take a snapshot, and plan the tasks that write its rows."""
         dsn, table = self._options.dsn, self._options.table
         if dsn is None or table is None:
@@ -224,18 +248,21 @@ class SnapshotStart:
             )
         self.close()
         self._files.begin()
-        rows, portions = self._plan(dsn, table_selection(self._options, self._declared))
-        attempt = secrets.token_hex(4)
-        self._attempt = attempt, rows.snapshot, len(portions)
+        identity = self._identity()
+        rows, portions = self._plan(dsn, identity, table_selection(self._options, self._declared))
+        attempt, snapshot = secrets.token_hex(4), rows.snapshot
+        plan = Attempt(
+            attempt, snapshot.position, snapshot.timeline, len(portions), self._content(identity)
+        )
+        self._files.note(plan, registration)
         numbered = list(enumerate(portions))
         workers = min(self._options.copy_workers, len(portions))
         for worker in range(workers):
             yield StagePartition(attempt, tuple(numbered[worker::workers]), rows)
 
     def _plan(
-        self, dsn: str, selection: TableSelection
+        self, dsn: str, identity: SpoolIdentity, selection: TableSelection
     ) -> tuple[SnapshotRows, tuple[Portion, ...]]:
-        identity = self._identity()
         with ReplicationConnection.connect(dsn) as walsender:
             check_identity(identity, walsender.identify_system())
         session = self._session = connect_sql(dsn, application="snapshot of a stream")

@@ -54,8 +54,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("pgsluice.spark")
 _ONE_BATCH = (
-    "this version of Spark does not say that a query runs with availableNow: such a query reads "
-    "one batch of at most max_rows_per_batch, and changes that arrive later are for its next start"
+    "this version of Spark does not say that a query runs with availableNow: a start of such a "
+    "query reads one batch of at most max_rows_per_batch. If the stream starts with the rows of "
+    "its table, the first start has no rows, it only writes them into the spool; the changes come "
+    "in a start after all of these rows"
 )
 _LOCK_S = 10.0
 """How long to wait for the planning process of a stopped query to end, in seconds."""
@@ -155,6 +157,8 @@ class PgoutputStreamReader(SpoolStreamReader):
         """The end of the batch after ``start``; rows that are still to be delivered come first."""
         stage = _stage_of(start)
         if stage.is_over:
+            if not self._gives_start:
+                retry_transient(lambda: self._wait_for_batch(lsn_of(start)))
             return super().next_offset(start, limit)
         retry_transient(lambda: self.check(start))
         self.look_after_capture()
@@ -225,7 +229,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         """
         super().begin(once=once)
         dsn = self._options.dsn
-        if dsn is not None and once:
+        if dsn is not None and self._flushed is None and (once or not self._gives_start):
             # Ask before capture starts: it then reads at least up to this LSN.
             self._flushed = retry_transient(lambda: _flush_lsn(dsn))
         if dsn is None:
@@ -272,6 +276,19 @@ class PgoutputStreamReader(SpoolStreamReader):
         """Keep the query's own capture process running, if it has one."""
         if self._keeper is not None:
             self._keeper.look_after()
+
+    def _wait_for_batch(self, start: Lsn) -> None:
+        """Wait until the spool has the changes that the server had when the process started, or a
+        full batch of them: with availableNow, this may be the only batch of the process."""
+        reader, flushed = self.reader(), self._flushed
+        while flushed is not None and reader.frontier() < flushed:
+            infos = reader.segments(start)
+            is_full = sum(info.header.counts.changes for info in infos) >= self._max_rows
+            if is_full or sum(info.size_bytes for info in infos) >= self._max_bytes:
+                return
+            if self._keeper is not None:
+                self._keeper.require()
+            time.sleep(POLL_S)
 
     def end_of_available_now(self) -> Lsn:
         """The end of the first segment that reaches the server's flush LSN."""
