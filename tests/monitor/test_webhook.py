@@ -103,6 +103,15 @@ def test_another_parked_table_is_raised_again() -> None:
     assert _sent(alerts, WELL, 3.0) == [("resolved", "lake: 2 tables parked (public.a, public.b)")]
 
 
+def test_a_name_of_several_lines_is_raised_once_and_in_one_line() -> None:
+    alerts = Alerts("shop", 0.0)
+    parked = replace(READY, name="a\n\x1b[2J", state=TableState.PARKED, error="x")
+    ((event, what),) = _sent(alerts, with_lake(tables=(parked,)), 0.0)
+    assert event == "raised"
+    assert what.isprintable()
+    assert _sent(alerts, with_lake(tables=(parked,)), 1.0) == []
+
+
 def _config(database: MakeDatabase, tmp_path: Path, url: str) -> Config:
     config = configure(database(), tmp_path / "spool")
     with running(config):

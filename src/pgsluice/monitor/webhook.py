@@ -25,6 +25,7 @@ from pgsluice.config import Config
 from pgsluice.config.monitor import why_no_webhook
 from pgsluice.config.secrets import read_secret, why_no_secret
 from pgsluice.errors import ConfigError, SpoolBusy, SpoolError
+from pgsluice.hints import with_config
 from pgsluice.monitor.metrics.recent import EVERY_S
 from pgsluice.monitor.problems import Problem, ProblemKind, find_problems
 from pgsluice.monitor.status import Status
@@ -75,7 +76,7 @@ class Alerts:
             known = self.raised.get(name)
             if known is None and now - self._since[name] < self._after_s:
                 continue
-            has_changed = known is not None and known["what"] != problem.what
+            has_changed = known is not None and known["what"] != _text(problem)
             if known is None or (has_changed and problem.kind in _WITH_NEW_TABLES):
                 since = self._since[name] if known is None else known["since"]
                 self.raised[name] = self._message(name, problem, since, now)
@@ -90,12 +91,17 @@ class Alerts:
             "id": name,
             "kind": problem.kind.value,
             "subscription": problem.subscription,
-            "what": one_line(problem.what),
+            "what": _text(problem),
             "prevents_ready": problem.prevents_ready,
             "slot": self._source,
             "since": since,
             "at": now,
         }
+
+
+def _text(problem: Problem) -> str:
+    """A problem in one line, whatever its names contain."""
+    return one_line(with_config(problem.what))
 
 
 def _opener() -> urllib.request.OpenerDirector:

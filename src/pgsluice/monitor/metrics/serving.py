@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError
+from pgsluice.hints import with_config
 from pgsluice.monitor.metrics.counters import RunCounters
 from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page, Pages
 from pgsluice.monitor.metrics.recent import EVERY_S, Recent
@@ -57,7 +58,9 @@ def _pages(config: Config, counters: RunCounters | None, status: Recent[Status])
         is_ready = not any(problem.prevents_ready for problem in problems)
         lines = ["ready" if is_ready else "not ready", *(problem.what for problem in problems)]
         code = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Page(code, TEXT, "".join(f"{one_line(line)}\n" for line in lines).encode())
+        return Page(
+            code, TEXT, "".join(f"{one_line(with_config(line))}\n" for line in lines).encode()
+        )
 
     return {
         **status_pages(config, status),
