@@ -84,7 +84,7 @@ def test_partitions_that_come_during_the_snapshot(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    words = "partitions of the tables changed during each\n  → pgsluice retries the copy"
+    words = "publications, changed during each\n  → pgsluice retries the copy"
     has_said, number, take = says(caplog, words), 1, snapshots.new_snapshot
 
     def disturbed(*arguments: Any) -> Any:
@@ -150,3 +150,56 @@ def test_a_connection_that_does_not_end(
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
+
+
+DROPPED_AND_MADE = "BEGIN; DROP PUBLICATION more; CREATE PUBLICATION more FOR TABLE {t}; COMMIT"
+ADDED = "ALTER PUBLICATION more ADD TABLE {t}"
+
+
+@pytest.mark.parametrize(
+    ("change", "table", "written"), [(DROPPED_AND_MADE, "t", "a"), (ADDED, "added", "added")]
+)
+def test_publications_that_change_beside_open_transactions(
+    change: str,
+    table: str,
+    written: str,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server itself, before the minor releases of May 2025, then decides by the catalog of
+    the open transaction's start, and sends no later changes of the table."""
+    use_local_spark(monkeypatch)
+    shop = database(servers(12))
+    tables = ("a", "t", "added")
+    shop.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in tables),
+        "CREATE PUBLICATION first FOR TABLE a",
+        "CREATE PUBLICATION more FOR TABLE t",
+    )
+    one = pipeline(shop)
+    text = one.path.read_text()
+    own = f'publications = ["{shop.name}"]'
+    assert own in text
+    one.path.write_text(text.replace(own, 'publications = ["first", "more"]'))
+
+    def is_copied() -> bool:
+        found = [each for each in one.record().tables.values() if each.name == table]
+        return bool(found) and found[0].is_active and found[0].copy_number > before
+
+    with one.live():
+        one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+        one.wait_until(lambda: sum(each.is_active for each in one.record().tables.values()) == 2)
+        before = 1 if table == "t" else 0
+        shop.execute("INSERT INTO t VALUES (1)")
+        one.wait_applied()
+        with shop.connect() as writer:
+            writer.execute("BEGIN")
+            writer.execute(f"INSERT INTO {written} VALUES (2)".encode())
+            shop.execute(change.format(t=table))
+            writer.execute("COMMIT")
+        one.wait_until(is_copied, why="the look found it")
+        shop.execute(f"INSERT INTO {table} VALUES (3)")
+        one.wait_applied()
+    one.assert_equal("a", table)

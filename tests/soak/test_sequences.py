@@ -104,7 +104,11 @@ class Sequences:
             # Shrinking takes a while, and may be cut off.
             sys.stdout.writelines(f"\n{one.drawn.name}: {one.seen}" for one in failed)
             sys.stdout.flush()
-            found = [render(one, moment, self.version) for one in shrink(run, failed)]
+            try:
+                failed = shrink(run, failed)
+            except pytest.fail.Exception as stuck:  # a part alone may never settle
+                sys.stdout.write(f"\nas they were drawn: {str(stuck)[:500]}")
+            found = [render(one, moment, self.version) for one in failed]
             self.failed += found
             sys.stdout.write("\n" + "\n".join(found))
         sys.stdout.flush()

@@ -23,7 +23,11 @@ from pgsluice.catalog.publications.managed import (
     ensure_publications,
     our_publications,
 )
-from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
+from pgsluice.catalog.publications.publications import (
+    PublicationInfo,
+    notices_publications,
+    publications_of,
+)
 from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.publications.server_publications import server_publications
 from pgsluice.catalog.publications.statements import drop_statement
@@ -101,6 +105,7 @@ __all__ = [
     "locked_tables",
     "missing_values",
     "notices_partitions",
+    "notices_publications",
     "our_publications",
     "partition_bounds",
     "partition_columns_of",

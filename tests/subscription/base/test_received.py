@@ -23,7 +23,7 @@ from pgsluice.subscription.copies.partitions import catch_up_to
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.progress import CopyCounts
 from pgsluice.subscription.copies.site import CopySite
-from pgsluice.subscription.copies.snapshots import behind_partitions
+from pgsluice.subscription.copies.snapshots import behind_changes
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 FACTS = RelationFacts(1, "public", "t", "p", 1, "public", "t", ("id",), ("id",), "d", 1, ())
@@ -93,5 +93,5 @@ def test_no_table_that_is_or_was_a_partition_is_copied_by_an_old_connection(
     ((oid,),) = shop.execute(f"SELECT '{table}'::regclass::oid")
 
     counts = CopyCounts("lake", tmp_path, lambda _: None)
-    with behind_partitions(shop.dsn, counts, [oid], stopped, is_not_stopping) as taken:
+    with behind_changes(shop.dsn, counts, [oid], stopped, is_not_stopping) as taken:
         assert taken is None, "the stream does not have what a snapshot follows"

@@ -18,6 +18,22 @@ _ONLY = " Only for these tables of streams: "
 TableName = tuple[str, str]
 """Schema and name."""
 
+_FIRST_AWARE = {13: 130021, 14: 140018, 15: 150013, 16: 160009, 17: 170005}
+"""The minor releases of 8 May 2025, by major version."""
+
+
+def notices_publications(connection: Connection) -> bool:
+    """Whether the server notices during a connection that a publication changes while transactions
+    are open.
+
+    Older servers decide by the catalog of an open transaction's start, and keep the decision after
+    its end: a table that a publication has got meanwhile, or all tables of a publication that was
+    dropped and created again, are not sent any more. Source: the server, asked with such
+    transactions; the fix is PostgreSQL's commit 4909b38af0.
+    """
+    version = connection.info.server_version
+    return version >= _FIRST_AWARE.get(version // 10000, 180000)
+
 
 @dataclass(frozen=True, slots=True)
 class PublicationInfo:

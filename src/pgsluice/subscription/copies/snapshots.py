@@ -1,12 +1,13 @@
 """Takes the snapshots of copy runs.
 
 On some servers, a replication connection does not notice that a table becomes a partition
-(:func:`pgsluice.catalog.notices_partitions`). Until the connection ends, they send no changes of
+(:func:`pgsluice.catalog.notices_partitions`), or that a publication changes
+(:func:`pgsluice.catalog.notices_publications`). Until the connection ends, they send no changes of
 such a table, or send it as a separate table.
 
-A new connection that starts after the ATTACH sends the right changes. So before a snapshot is taken
-in a database with partitioned tables, capture receives everything up to now, and then opens a new
-connection. Changes that the old connection did not send are in the snapshot.
+A new connection that starts after the change sends the right changes. So before a snapshot is taken
+there, capture receives everything up to now, and then opens a new connection. Changes that the old
+connection did not send are in the snapshot.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog import insert_lsn, notices_partitions
+from pgsluice.catalog import insert_lsn, notices_partitions, notices_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot, temporary_snapshot
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 _SNAPSHOT_TIMEOUT_S = 300.0
 _MOST_TRIES = 10
-_NOT_RENEWED = ()
 # A table may be attached to any level below one that is copied.
 _PARTITIONS = """
 SELECT pg_catalog.count(*),
@@ -45,6 +45,18 @@ FROM pg_catalog.unnest(%s::pg_catalog.oid[]) AS t (oid),
 # Any table may be a partition, or may have been one of a partitioned table that is there.
 _HAS_PARTITIONED = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relkind = 'p')
+"""
+# All of them: a connection has one list of publications for all tables.
+_PUBLICATIONS = """
+SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid))
+FROM (
+    SELECT oid, xmin FROM pg_catalog.pg_publication
+    UNION ALL SELECT oid, xmin FROM pg_catalog.pg_publication_rel
+) AS c
+"""
+_SCHEMAS_OF_PUBLICATIONS = """
+SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid)
+FROM pg_catalog.pg_publication_namespace
 """
 
 
@@ -63,7 +75,7 @@ def copy_snapshot(
     dsn, counts = site.config.source.conninfo, site.counts
     if site.looks.has_aware_streams:
         return new_snapshot(dsn, counts, oids, stop.is_set)
-    return behind_partitions(dsn, counts, oids, site.received, stop.is_set)
+    return behind_changes(dsn, counts, oids, site.received, stop.is_set)
 
 
 @contextmanager
@@ -95,14 +107,14 @@ def new_snapshot(
 
 
 @contextmanager
-def behind_partitions(
+def behind_changes(
     dsn: str,
     counts: CopyCounts,
     oids: Collection[int],
     received: Received,
     is_stopping: Callable[[], bool],
 ) -> Iterator[Snapshot | None]:
-    """Take a snapshot after which the stream has all changes of partitions.
+    """Take a snapshot after which the stream follows all changes of partitions and publications.
 
     Args:
         dsn: the source's connection string.
@@ -116,45 +128,44 @@ def behind_partitions(
 
     Raises:
         SourceUnreachable, SourceRefused: the server cannot be queried; capture did not receive far
-            enough, or could not reconnect; partitions changed all the time; or no snapshot could be
-            taken. The tables may be copied later.
+            enough, or could not reconnect; partitions or publications changed all the time; or no
+            snapshot could be taken. The tables may be copied later.
         SpoolFull: the spool has no room for the changes that have to be received first.
     """
     for _ in range(_MOST_TRIES):
-        before = _renewed(dsn, counts, oids, received, is_stopping)
-        if before == _NOT_RENEWED:
+        before = _unnoticed(dsn, oids)
+        if before.publications is not None:
+            # A transaction that is open now has the publications of its start. The server uses
+            # them for what follows it, too, so the new connection begins behind its end.
+            with new_snapshot(dsn, counts, oids, is_stopping):
+                pass
+        if before != _NOTHING and not _renew(dsn, counts, oids, received, is_stopping):
             yield None
             return
         with new_snapshot(dsn, counts, oids, is_stopping) as taken:
-            if before is None or is_stopping() or before == _partitions(dsn, oids):
+            if before == _NOTHING or is_stopping() or before == _unnoticed(dsn, oids):
                 yield taken
                 return
     raise SourceUnreachable(
         f"pgsluice took {_MOST_TRIES} snapshots of the tables to copy, and partitions of the "
-        "tables changed during each",
+        "tables, or publications, changed during each",
         hint="pgsluice retries the copy, and the target tables keep their rows meanwhile",
     )
 
 
-def _renewed(
+def _renew(
     dsn: str,
     counts: CopyCounts,
     oids: Collection[int],
     received: Received,
     is_stopping: Callable[[], bool],
-) -> tuple[Any, ...] | None:
-    """Make capture open a new connection that starts after all current partitions were attached.
+) -> bool:
+    """Make capture open a new connection that starts after everything that is committed now.
 
     Returns:
-        the partitions; None: a new connection is not needed; :data:`_NOT_RENEWED`: the run is
-        stopping.
+        False: the run is stopping.
     """
     with _connected(dsn) as connection:
-        if notices_partitions(connection):
-            return None
-        if connection.execute(_HAS_PARTITIONED).fetchall() != [(True,)]:
-            return None
-        partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
 
     def tend() -> bool:
@@ -164,27 +175,45 @@ def _renewed(
     counts.wait(oids, "capture, which has to receive what was committed until now")
     try:
         if not received.come_to(end, tend) or is_stopping():
-            return _NOT_RENEWED
+            return False
         logger.info(
-            "capture gets a new connection: PostgreSQL 13 and 14 do not notice partitions that "
-            "were attached or detached"
+            "capture gets a new connection: this version of PostgreSQL does not notice in a "
+            "connection that partitions or publications change"
         )
         received.connect_again(tend)
     except SourceUnreachable as error:
         counts.wait(oids, f"capture; the last try failed: {error.what}")
         raise
-    return partitions
+    return True
 
 
-def _partitions(dsn: str, oids: Collection[int]) -> tuple[Any, ...] | None:
+class _Unnoticed(NamedTuple):
+    """What the server does not notice in a connection, as it is now; None: the server does."""
+
+    partitions: Any = None
+    publications: Any = None
+
+
+_NOTHING = _Unnoticed()
+
+
+def _unnoticed(dsn: str, oids: Collection[int]) -> _Unnoticed:
+    partitions = publications = None
     with _connected(dsn) as connection:
-        return connection.execute(_PARTITIONS, [list(oids)]).fetchone()
+        has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
+        if has_partitioned and not notices_partitions(connection):
+            partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
+        if not notices_publications(connection):
+            publications = connection.execute(_PUBLICATIONS).fetchall()
+            if connection.info.server_version >= 150000:
+                publications += connection.execute(_SCHEMAS_OF_PUBLICATIONS).fetchall()
+    return _Unnoticed(partitions, publications)
 
 
 @contextmanager
 def _connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     with (
-        connect_sql(dsn, application="partitions of copies") as connection,
-        source_errors("asking for partitions"),
+        connect_sql(dsn, application="changes before copies") as connection,
+        source_errors("asking for changes before copies"),
     ):
         yield connection

@@ -22,6 +22,7 @@ from pgsluice.catalog import (
     FilterTexts,
     insert_lsn,
     notices_partitions,
+    notices_publications,
     tables_named,
     wal_timeline,
 )
@@ -57,9 +58,9 @@ class CatalogLooks:
             applied.
 
     Attributes:
-        has_aware_streams: the server notices partitions during a connection
-            (:func:`pgsluice.catalog.notices_partitions`), as of the last refresh; false before the
-            first one.
+        has_aware_streams: the server notices partitions and publications during a connection
+            (:func:`pgsluice.catalog.notices_partitions`, ``notices_publications``), as of the last
+            refresh; false before the first one.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class CatalogLooks:
             source_errors("looking for tables"),
         ):
             connection.execute(LIMITS)
-            self.has_aware_streams = notices_partitions(connection)
+            self.has_aware_streams = notices_partitions(connection) and notices_publications(
+                connection
+            )
             identity = Spool.open(self._config.spool.place).identity
             has_changed = self._changes.have_come(connection)
             is_another = self._looked_for != self._subject(identity)
