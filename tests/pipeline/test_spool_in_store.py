@@ -28,7 +28,7 @@ from pgsluice.capture import run_capture
 from pgsluice.cli.app import run_command
 from pgsluice.config import load_config
 from pgsluice.errors import SpoolTaken
-from pgsluice.spool import SpoolReader
+from pgsluice.spool import SpoolReader, active_runs
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.subscription.running.run import run
 
@@ -36,13 +36,17 @@ from pgsluice.subscription.running.run import run
 def run_until(config: Path, failpoint: str) -> None:
     """A run in a process that is killed at a failpoint; its tasks are in the process, too."""
     use_local_spark(pytest.MonkeyPatch())
+    active_runs.BEAT_S = 0.1
     failpoints.arm(f"{failpoint}=kill")
     run(load_config(config), once=True)
 
 
 @pytest.mark.usefixtures("local_spark")
 def test_tables_equal_the_source_whoever_is_killed_and_whatever_folder_is_lost(
-    s3_store: ObjectStore, database: MakeDatabase, pipeline: MakePipeline
+    s3_store: ObjectStore,
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     one = pipeline(shop := database())
     one.have_spool_in_store(s3_store)
@@ -50,9 +54,14 @@ def test_tables_equal_the_source_whoever_is_killed_and_whatever_folder_is_lost(
     shop.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 1000) i")
     one.once()
     one.assert_equal("t")
+    there = on_another_machine(one)
     for number, failpoint in enumerate(("record.before_put", "record.after_put")):
         shop.execute(f"UPDATE t SET a = '{number}' WHERE id % 7 = {number}")
         assert Child(run_until, one.path, failpoint).wait(HANGS_S) == -signal.SIGKILL
+        await_that(
+            lambda: status_of(there, capsys)["subscriptions"][0]["running"] is False,
+            "the killed run does not count as one on another machine",
+        )
         if number:
             shutil.rmtree(one.folder / "state")
     copies = one.table("t").copy_number

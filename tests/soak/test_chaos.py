@@ -60,7 +60,8 @@ def test_chaos(kind: str, version: int, pipeline: MakePipeline, seed: int, repor
                 f"{len(fights)} x {SECONDS} s; {sum(each.transactions for each in fights)}"
                 f" transactions, {sum(each.changes for each in fights)} schema changes,"
                 f" {sum(each.troubles for each in fights)} troubles,"
-                f" {sum(each.verified for each in fights)} tables verified meanwhile; SIGKILL to "
+                f" {sum(each.verified for each in fights)} tables verified meanwhile,"
+                f" {sum(each.verified_after for each in fights)} after it; SIGKILL to "
                 + ", ".join(f"{name} {count}x" for name, count in sorted(killed.items()))
                 + f"; all applied within {max(each.settled_s for each in fights):.0f} s"
             )

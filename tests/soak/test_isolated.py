@@ -148,8 +148,8 @@ def test_chaos(
             fought = fight(one, seconds=SECONDS, kills=KILLS, seed=seed, mode=MODES["data"])
             one.stop()
         row["figures"] = (
-            f"{SECONDS} s; {fought.transactions} transactions, {fought.verified} tables verified"
-            f" meanwhile; SIGKILL to {_counted(fought.killed)}; all applied within"
+            f"{SECONDS} s; {fought.transactions} transactions, {fought.verifications};"
+            f" SIGKILL to {_counted(fought.killed)}; all applied within"
             f" {fought.settled_s:.0f} s"
         )
         assert not fought.wrong, fought.complaint(seed)

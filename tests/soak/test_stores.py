@@ -161,7 +161,7 @@ def test_chaos(
             fought = fight(one, seconds=SECONDS, kills=KILLS, seed=seed, mode=MODES[mode])
         row["figures"] = (
             f"{SECONDS} s; {fought.transactions} transactions, {fought.changes} schema changes,"
-            f" {fought.verified} tables verified meanwhile; SIGKILL to {len(fought.killed)};"
+            f" {fought.verifications}; SIGKILL to {len(fought.killed)};"
             f" {it.figures()}; all applied within {fought.settled_s:.0f} s"
         )
         assert not fought.wrong, fought.complaint(seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.segments.retention import find_holds
 from pgsluice.spool.verified import Verified, read_verified
+from pgsluice.stores.contract import StoreError
 from pgsluice.subscription.batches.lacking import LackingChanges
 
 _POLL_S = 0.1
@@ -56,7 +58,8 @@ class SubscriptionStatus:
         lag_bytes: None if the server's position is unknown.
         lag_s: the age of the oldest change that a target lacks; 0: everything that was received is
             applied.
-        is_running: a run is active; None: unknown, as for a stream of Spark.
+        is_running: a run is active; None: unknown, as for a stream of Spark, and for a run on
+            another machine until it has missed its beats.
         former: targets that are no longer updated, because a renamed table left them.
         advice: by ``schema.table``: the gain of another setting of the sink.
         unregistered: by ``schema.table``: why the table is not in the catalog as configured.
@@ -311,8 +314,10 @@ def _started(
     is_running = None
     if record.owner is Owner.CONFIG:
         is_running = subscription_lock(reader.spool.path, record.name).is_held()
-        if not is_running and ActiveRun(reader.spool.place, record.name).is_elsewhere():
+        if not is_running and (run := ActiveRun(reader.spool.place, record.name)).is_elsewhere():
             is_running = None
+            with suppress(StoreError):  # such as for a role that may only read
+                is_running = False if run.was_killed_elsewhere() else None
     lag = lags.of(record, _why_stopped(is_enabled=is_enabled, is_running=is_running))
     return SubscriptionStatus(
         name=record.name,

@@ -3,8 +3,8 @@
 Locks and command files are files of one machine. So a run leaves a small object in the spool that
 names its machine, and commands elsewhere are refused with that name. The run writes it again every
 minute. If it did not for some minutes, by the store's own clock, the run was killed: commands
-elsewhere do the run's work themselves. If that run was only suspended, it ends at its next save:
-the record in the store belongs to whoever opened it last.
+elsewhere do the run's work themselves, and status says that no run is active. If that run was only
+suspended, it ends at its next save: the record in the store belongs to whoever opened it last.
 """
 
 from __future__ import annotations
@@ -85,6 +85,15 @@ class ActiveRun:
     def is_elsewhere(self) -> bool:
         """Whether the last run was on another machine, or has another state folder."""
         return self._elsewhere() is not None
+
+    def was_killed_elsewhere(self) -> bool:
+        """Whether the last run was elsewhere, and has missed its beats.
+
+        Raises:
+            StoreError: the store does not answer, or cannot be written, which tells its time.
+        """
+        raw = self._elsewhere()
+        return raw is not None and self._was_killed(raw)
 
     def _elsewhere(self) -> dict[str, object] | None:
         if not self._place.is_remote:

@@ -47,6 +47,8 @@ class Fought:
         errors: how often a run ended by itself and was started again.
         troubles: how often something else went wrong for a while.
         verified: how often ``pgsluice verify`` found a table equal meanwhile.
+        fruitless: how many verifications have compared no table meanwhile.
+        verified_after: how many tables ``pgsluice verify`` found equal when all was applied.
         wrong: table -> how it differs from the source, or why it is parked.
     """
 
@@ -57,9 +59,18 @@ class Fought:
     errors: int = 0
     troubles: int = 0
     verified: int = 0
+    fruitless: int = 0
+    verified_after: int = 0
     settled_s: float = 0.0
     wrong: dict[str, str] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
+
+    @property
+    def verifications(self) -> str:
+        """For the page."""
+        fruitless = f" ({self.fruitless} verifications did not get through)"
+        meanwhile = f"{self.verified} tables verified meanwhile"
+        return f"{meanwhile}{fruitless if self.fruitless else ''}, {self.verified_after} after it"
 
     def complaint(self, seed: int) -> str:
         """Everything that a person needs to look into it."""
@@ -115,6 +126,8 @@ def fight(
     began = time.monotonic()
     _await_settled(one, fought, mode, f"witness_{minute}")
     fought.settled_s = time.monotonic() - began
+    if any(isinstance(thread, Verifier) for thread in threads):
+        _verify(one, fought, seed)
     _compare(one, fought, mode)
     if bug := next((line for line in one.log().splitlines() if _IS_BUG.search(line)), None):
         fought.wrong["run.log"] = bug
@@ -165,7 +178,7 @@ def _tally(fought: Fought, threads: Sequence[threading.Thread]) -> None:
             case Troubles():
                 fought.troubles = thread.count
             case Verifier():
-                fought.verified = thread.equal
+                fought.verified, fought.fruitless = thread.equal, thread.fruitless
                 fought.wrong |= thread.wrong
 
 
@@ -242,6 +255,15 @@ def _await_settled(one: Pipeline, fought: Fought, mode: Mode, witness: str) -> N
         )
 
     one.wait_until(is_settled, timeout_s=SOAK_HANGS_S, why="everything is applied")
+
+
+def _verify(one: Pipeline, fought: Fought, seed: int) -> None:
+    """Verify once more, when nothing is in the way: tables have to be equal."""
+    verifier = Verifier(one, seed, fought.journal, threading.Event())
+    fought.verified_after = verifier.verify()
+    fought.wrong |= verifier.wrong
+    if not fought.verified_after:
+        fought.wrong["verify"] = f"has compared no table: {fought.journal.entries[-1]}"
 
 
 def _compare(one: Pipeline, fought: Fought, mode: Mode) -> None:

@@ -10,6 +10,9 @@ import threading
 from tests.soak.chaos.sessions import Journal
 from tests.support.pipeline import Pipeline
 
+_AGAIN_S = 1.0
+"""The pause after a verification that has compared no table, in seconds."""
+
 
 class Verifier(threading.Thread):
     """Verifies all tables now and then, until ``ended``.
@@ -19,12 +22,13 @@ class Verifier(threading.Thread):
 
     Attributes:
         equal: how many comparisons found source and target equal.
+        fruitless: how many verifications have compared no table.
         wrong: table -> how it differs.
     """
 
     def __init__(self, one: Pipeline, seed: int, journal: Journal, ended: threading.Event) -> None:
         super().__init__(name="verify")
-        self.equal = 0
+        self.equal = self.fruitless = 0
         self.wrong: dict[str, str] = {}
         self._one = one
         self._dice = random.Random(f"{seed} verify")
@@ -32,20 +36,31 @@ class Verifier(threading.Thread):
         self._ended = ended
 
     def run(self) -> None:
-        while not self._ended.wait(self._dice.uniform(5, 20)):
-            self._journal.note(self.name, "begins")
-            try:
-                done = self._one.command("verify", str(self._one.path), "--json")
-            except subprocess.TimeoutExpired:
-                self._journal.note(self.name, "did not get through in time")
-                continue
+        pause_s = self._dice.uniform(5, 20)
+        while not self._ended.wait(pause_s):
+            pause_s = self._dice.uniform(5, 20) if self.verify() else _AGAIN_S
+
+    def verify(self) -> int:
+        """Verify all tables once; how many are equal."""
+        self._journal.note(self.name, "begins")
+        equal, reasons = 0, set()
+        try:
+            done = self._one.command("verify", str(self._one.path), "--json")
+        except subprocess.TimeoutExpired:
+            reasons.add("did not get through in time")
+        else:
             tables = json.loads(done.stdout) if done.stdout.startswith("[") else []
             if not tables:
-                self._journal.note(self.name, f"ended with {done.returncode}: {done.stderr}")
+                reasons.add(f"ended with {done.returncode}: {done.stderr}")
             for table in tables:
-                self.equal += table["equal"] is True
+                equal += table["equal"] is True
                 if table["equal"] is False:
                     keys = {name: table[name] for name in table if name.endswith("_keys")}
                     title = f"{table['subscription']}: {table['table']}"
                     self.wrong[title] = f"verify: differs at {table['position']}: {keys}"
                     self._journal.note(self.name, self.wrong[title])
+                reasons.add(table["reason"])
+        self.equal += equal
+        self.fruitless += not equal
+        self._journal.note(self.name, f"{equal} tables are equal; others: {reasons - {None}}")
+        return equal
