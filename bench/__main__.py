@@ -17,6 +17,7 @@ from bench import (
     live,
     looks,
     merge,
+    monitor,
     start,
     store,
     streams,
@@ -36,6 +37,7 @@ NAMES = (
     "large",
     "looks",
     "merge",
+    "monitor",
     "start",
     "tables",
     *LIVE,
@@ -108,6 +110,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
         take(looks.measure(stage))
     if "merge" in names:
         take(merge.measure(stage.rows))
+    if "monitor" in names:
+        take(monitor.measure())
     if "start" in names:
         take(start.measure(stage))
     if names & {"store", "store-latency"}:

@@ -72,6 +72,8 @@ def with_config(text: str, config: str | None = None) -> str:
     Args:
         config: the path; None: the one of :func:`name_config`.
     """
+    if CONFIG not in text:  # as in nearly all of a status with thousands of tables
+        return text
     name = shlex.quote(config if config is not None else _Named.config)
     return _COMMAND.sub(lambda match: f"{match[1]} {name}", text)
 

@@ -280,11 +280,10 @@ def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
 def _advice(subscription: SubscriptionConfig, record: SubscriptionRecord) -> dict[str, str]:
     sink, names = subscription.sink, subscription.names
     advice = {
-        table.title: sink.advice(
-            *names.table(table.namespace, table.name), table.merge_s, table.title
-        )
+        title: sink.advice(*names.table(table.namespace, table.name), table.merge_s, title)
         for table in record.tables.values()
         if table.is_active
+        for title in [table.title]
     }
     return {title: text for title, text in advice.items() if text is not None}
 
@@ -294,6 +293,8 @@ def _unregistered(
 ) -> dict[str, str]:
     """The catalog problems that the last run found, for tables that are to be registered."""
     problems = read_catalog_problems(spool, record.name)
+    if not problems:
+        return {}
     sink, names = subscription.sink, subscription.names
     return {
         table.title: problems[table.title]
