@@ -88,7 +88,7 @@ class TableApplied:
         rows_skipped: rows that changes updated or deleted, but that the target did not have.
         rows_inserted, rows_updated, rows_deleted: at the target.
         merge_s: the duration of its commit to the target.
-        bytes_written: of new files of the target.
+        bytes_written: the bytes of new files of the target.
         visible_after_s: from the commit of its oldest change until now; None: there was none.
     """
 

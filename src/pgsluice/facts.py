@@ -80,7 +80,7 @@ class RelationFacts:
 
     Attributes:
         kind: pg_class.relkind: ``r`` table, ``p`` partitioned table.
-        root_oid: of a leaf, the OID of the topmost partitioned table above it; of any other
+        root_oid: for a leaf, the OID of the topmost partitioned table above it; of any other
             relation its own.
         primary_key: the primary key's columns in index order, else empty.
         identity_key: the columns of the index that the replica identity names (``d``: the
@@ -90,11 +90,11 @@ class RelationFacts:
         columns: the columns that are not dropped, in attnum order.
         dropped: the dropped columns, in attnum order; None: unknown, in metadata of earlier
             versions.
-        above: of a leaf partition, each partitioned table above it, with the attnums of ``columns``
-            there.
+        above: for a leaf partition, each partitioned table above it, with the attnums of
+            ``columns`` there.
         types: all types that are not built in and that the columns use, directly or indirectly.
-        bound: of a leaf partition, if it is known; the partition may be dropped before its rows are
-            applied.
+        bound: a leaf partition's bound, if it is known; the partition may be dropped before its
+            rows are applied.
     """
 
     oid: int

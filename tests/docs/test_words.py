@@ -55,6 +55,17 @@ def test_messages_and_docstrings() -> None:
     assert not found
 
 
+def test_each_attribute_is_a_noun() -> None:
+    """``rows: of inserts`` does not say whether they are rows or a number of them."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"^ +[a-z_, ]+: of ", line)
+    ]
+    assert not found
+
+
 def _found(text: str, place: str) -> Iterator[str]:
     one_line = " ".join(text.split())
     if not _ANY.search(one_line):

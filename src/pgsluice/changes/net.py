@@ -105,7 +105,7 @@ class NetChanges:
         whole_rows: updates and deletes of a table without a key, by their whole old rows. They are
             applied instead of everything else, except ``truncated``, which leaves none; None: the
             table has a key, or only gets rows.
-        closings: of a history, whose ``rows`` are versions, several of a key, and whose
+        closings: for a history, whose ``rows`` are versions, several of a key, and whose
             ``deletes`` are the keys of versions that are closed; else None.
     """
 

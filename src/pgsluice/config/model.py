@@ -190,7 +190,7 @@ class SpoolConfig(Section):
         path: a folder on a durable disk, or the URL of a folder in an object store.
         state: for a spool in a store: a folder on a disk of this machine, for locks, command files
             and status; each machine has its own, and it may be lost.
-        storage_options: of the object store, as a sink has them.
+        storage_options: the options of the object store, as a sink has them.
         segment_bytes: a segment ends at this size; default: 16 MiB, and 32 MiB in a store.
         segment_ms: milliseconds between two segments; after a longer pause one ends at once.
             Default: 200, and 1000 in a store, where each of them is paid for.

@@ -160,7 +160,7 @@ class SinkConfig(Section):
 
         Args:
             spark: the settings of the session.
-            version: of Spark, such as ``4.1.2``; None: unknown.
+            version: the version of Spark, such as ``4.1.2``; None: unknown.
         """
         return ()
 

@@ -246,7 +246,7 @@ class CopyTables:
         """Read the rows of some ranges of keys, and stage them in place of those of the target.
 
         Args:
-            writer: of the target, open at the version in which the ranges were found.
+            writer: a writer of the target, open at the version in which the ranges were found.
             portions: all of the table.
             is_stopping: it ends with an error soon after this is true.
 

@@ -42,8 +42,8 @@ def stage_ranges(
     """Stage the rows of the source in place of those that the target has in some ranges.
 
     Args:
-        writer: of the target, open at the version in which the ranges were found.
-        deletes: of the target's rows in the ranges.
+        writer: a writer of the target, open at the version in which the ranges were found.
+        deletes: deletes of the target's rows in the ranges.
         portions: the source's rows, by chunks of :func:`portions_in`; an error that they raise
             ends it.
         key: the names of the key's columns.

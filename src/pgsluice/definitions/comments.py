@@ -11,8 +11,8 @@ class TableComments:
     """The comments of a table.
 
     Attributes:
-        table: of the table itself; empty: it has none.
-        columns: of its columns, by their names; a column without a comment has no entry.
+        table: the comment of the table itself; empty: it has none.
+        columns: the comments of its columns, by name; a column without a comment has no entry.
     """
 
     table: str = ""
@@ -22,7 +22,7 @@ class TableComments:
         """These, and where there is none, what others say.
 
         Args:
-            names: of the columns to keep.
+            names: the names of the columns to keep.
         """
         columns = {**others.columns, **self.columns}
         known = {name: text for name, text in columns.items() if name in names}

@@ -153,7 +153,7 @@ def _bar(title: str, amount: CopyAmount, width: int) -> Table:
     """A bar in one line, with as many figures as fit.
 
     Args:
-        width: of the terminal, in characters.
+        width: the width of the terminal, in characters.
     """
     text = Text(shown(title), overflow="ellipsis", no_wrap=True)
     text.truncate(max(width - _BAR_AND_TIME_WIDTH, width // 3), overflow="ellipsis")

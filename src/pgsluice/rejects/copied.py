@@ -31,8 +31,8 @@ class CopiedRejects:
 
     Attributes:
         place: where the rejects are; None: such a value is an error.
-        relation, copy_number: of the copy.
-        position: of its snapshot.
+        relation, copy_number: those of the copy.
+        position: the position of its snapshot.
         key: the columns that identify a row; without any, such a value is an error.
         is_copy: all rows of the table are copied; otherwise some are replaced, and rejects that
             they had are resolved.

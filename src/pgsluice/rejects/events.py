@@ -47,8 +47,8 @@ class Event(NamedTuple):
     """One event; sorted, events are in the order of their changes.
 
     Attributes:
-        position, ordinal: of the change, or of the snapshot.
-        time: of the commit, in microseconds since 1970.
+        position, ordinal: those of the change, or of the snapshot.
+        time: the time of the commit, in microseconds since 1970.
         key: see :mod:`.keys`; empty for all rows.
         column: empty for all columns.
     """

@@ -39,7 +39,7 @@ class EventFile(NamedTuple):
 
     Attributes:
         relation: OID of the table.
-        copy_number: of the target to which the events belong.
+        copy_number: the copy number of the target to which the events belong.
         after: the position where they begin; of a whole copy, its snapshot's.
         is_copy: they are of a whole copy.
         attempt: tells it from all others.

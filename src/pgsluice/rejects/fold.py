@@ -22,13 +22,14 @@ class Reject:
 
     Attributes:
         relation: OID of the table, or of the partition root.
-        namespace, name: of the target.
+        namespace, name: those of the target.
         column: the column.
         key: the row's key, as JSON.
-        position, ordinal: of the change that brought the value; of a copy, its snapshot's position.
+        position, ordinal: those of the change that brought the value; for a copy, its snapshot's.
         text: the value, as PostgreSQL prints it.
-        time: of the change's commit, in microseconds since 1970; of a copied row, when it was read.
-        resolved_position: of the change that ended it; None: it is open.
+        time: when the change was committed, or the copied row was read, in microseconds since
+            1970.
+        resolved_position: the position of the change that ended it; None: it is open.
         resolved_at: the same change's time.
     """
 

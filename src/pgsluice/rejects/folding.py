@@ -24,7 +24,7 @@ class CommittedTable:
     """A table whose target has a new position.
 
     Attributes:
-        namespace, name: of the target.
+        namespace, name: those of the target.
         copy_number: the target's.
         through: the target's position.
         copied_at: the time of a whole copy at this position, in microseconds since 1970; None: it

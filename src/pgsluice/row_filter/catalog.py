@@ -38,7 +38,7 @@ class Type:
     Attributes:
         kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``p`` pseudo,
             ``r`` range, ``m`` multirange.
-        element: of a true array, else 0.
+        element: the OID of a true array's elements, else 0.
         display: what format_type() prints without a modifier.
     """
 

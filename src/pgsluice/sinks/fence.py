@@ -121,7 +121,7 @@ class TableWriter:
 
         Args:
             position: at which the source has these rows.
-            staged: of :meth:`stage_differences`; deleted if another commit came since.
+            staged: the result of :meth:`stage_differences`; deleted if another commit came since.
 
         Raises:
             Overtaken: another commit came since.
@@ -296,10 +296,10 @@ class TableWriter:
         self._opened.handle.discard_load(staged)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
-        """Some columns of all rows of the table; None if it does not exist, or its sink cannot read
-        it.
+        """The given columns of all rows, at the version before the staged changes.
 
-        They are read from the version for which changes are staged.
+        Returns:
+            None if the table does not exist, or its sink cannot read it.
         """
         handle = self._opened.handle
         return None if handle.version < 0 else handle.keys(columns)

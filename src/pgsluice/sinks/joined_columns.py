@@ -21,7 +21,7 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
         existing: what the target has.
         now: the columns of the new rows, in the target's types.
         title: the table, for messages.
-        location: of the target, for messages.
+        location: the target's location, for messages.
 
     Raises:
         TableError: a column has a type that neither holds the new values nor has all of its own in

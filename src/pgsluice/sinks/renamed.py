@@ -133,8 +133,8 @@ class RenamingSink:
     """A sink with other names than the source's; picklable.
 
     Attributes:
-        sink: knows the names at the target.
-        names: what they are.
+        sink: the wrapped sink, which uses the names at the target.
+        names: the target's name of each schema, table and column.
     """
 
     sink: Sink

@@ -32,7 +32,7 @@ class TableVersion:
     Attributes:
         namespace, name: the table's schema and name.
         location: the path or URL of its files; None: the sink's targets have none.
-        version: of the target.
+        version: the target's version.
     """
 
     namespace: str

@@ -65,7 +65,7 @@ def refuse_connect(settings: Mapping[str, str]) -> None:
     """Refuse a session of Spark Connect, which has no jobs of tasks.
 
     Args:
-        settings: of the session that a run would start.
+        settings: the settings of the session that a run would start.
 
     Raises:
         ConfigError: Spark would start such a session, or this process has one.

@@ -182,7 +182,8 @@ class ObjectStorage:
             self._tags[name] = self._folder.replace(name, data, tag)
         except Changed as error:
             raise SpoolTaken(
-                f"another capture process has replaced {self._place.named(name)} in this spool",
+                f"another capture process writes to this spool: it has replaced the file "
+                f"{self._place.named(name)}",
                 hint="stop one of the two capture processes: only one can write to a spool",
                 path=self._place.named(name),
             ) from error

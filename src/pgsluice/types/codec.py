@@ -41,7 +41,8 @@ class Decoded:
     """A decoded column.
 
     Attributes:
-        values: of the type's ``arrow_type``, as many as were given; null for NULL and unfit.
+        values: an array of the type's ``arrow_type``, as long as the given one; null for NULL and
+            unfit.
         unfit: true for a value that the Arrow type cannot hold; None when every value fits.
     """
 

@@ -155,7 +155,7 @@ class _Digits:
     """The fields of the values that are not NULL.
 
     Attributes:
-        counts, weights, scales: of each value.
+        counts, weights, scales: those of each value.
         negative: the value is below zero.
         odd: the value is printed by itself: NaN, an infinity, or digits that begin with zero.
         flat: the digits of all values, one value after the other.

@@ -21,7 +21,8 @@ class KeyRanges:
         key: the columns of the key, each with its text form.
         chosen: which ranges, shape (number of ranges,).
         rows: how many rows they have at most, at the source or at the target.
-        condition: of their rows at the source, as SQL, in sessions with the stream's settings.
+        condition: the SQL condition of their rows at the source, in sessions with the stream's
+            settings.
     """
 
     key: tuple[tuple[str, TextForm], ...]

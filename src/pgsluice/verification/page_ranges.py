@@ -128,8 +128,8 @@ def read_ranges(
     """Read the rows of a query over all ranges, in any order, some thousand at a time.
 
     Args:
-        connections: of one snapshot; each reads one range after another.
-        ranges: of :func:`page_ranges`.
+        connections: connections in one snapshot; each reads one range after another.
+        ranges: the result of :func:`page_ranges`.
         query: makes the query of a range.
         take: is called with rows, by one thread at a time.
         extent: says when to stop.

@@ -42,7 +42,7 @@ class DeltaRows:
     Args:
         path: the table's folder or URL.
         version: None: the newest version at the time of the call.
-        options: of the object store that a URL points to, as deltalake takes them.
+        options: the options of the object store that a URL points to, as deltalake takes them.
 
     Raises:
         PgsluiceError: there is no such table.

@@ -14,7 +14,7 @@ class Announcement:
     Attributes:
         message: the R or Y.
         serial: rises with each announcement on the connection.
-        index: of the message in its transaction's content.
+        index: the message's place in its transaction's content.
     """
 
     message: Relation | Type

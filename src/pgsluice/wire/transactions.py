@@ -196,7 +196,7 @@ class TransactionMachine:
         """Follow consecutive plain transactions that contain only rows.
 
         Args:
-            final_lsns, commit_lsns, end_lsns: of each transaction; at least one.
+            final_lsns, commit_lsns, end_lsns: those of each transaction; at least one.
 
         Returns:
             False if one of them is illegal: nothing was followed, and following message by message

@@ -209,7 +209,7 @@ class PlainTransactions:
 
     Attributes:
         end: the index after the last Commit.
-        final_lsns, commit_lsns, end_lsns: of each transaction, from its Begin and Commit.
+        final_lsns, commit_lsns, end_lsns: those of each transaction, from its Begin and Commit.
     """
 
     end: int

@@ -24,7 +24,7 @@ class OpenTransaction:
         key: the key in its parts' names; empty before the first part.
         frames: the frames that are not in parts yet.
         in_parts: the number of messages in parts.
-        announced: of a streamed transaction: the last Relation message of each relation.
+        announced: the last Relation message of each relation of a streamed transaction.
         rolled_back_from: the server's catalog shows that everything from this message on was rolled
             back, but the stream has not reported it yet. Those messages are dropped. None:
             everything is kept.

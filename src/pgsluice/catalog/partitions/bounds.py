@@ -98,7 +98,7 @@ def partition_bounds(
     rows.
 
     Args:
-        oids: of tables; a plain table has no partitions.
+        oids: the OIDs of tables; a plain table has no partitions.
     """
     query = _BOUNDS.format(below=below_cte(connection.info.server_version))
     trees: defaultdict[int, dict[int, _Partition]] = defaultdict(dict)

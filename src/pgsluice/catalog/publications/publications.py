@@ -44,7 +44,7 @@ class PublicationInfo:
         via_root: changes of partitions are published under their root's name.
         generated_columns: ``none`` or ``stored`` (18+).
         is_ours: the publication has our COMMENT; only such ones are altered or dropped.
-        only: of one of ours, the tables that it is for; None: all.
+        only: the tables that one of our publications is for; None: all.
     """
 
     oid: int

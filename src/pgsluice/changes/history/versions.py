@@ -75,7 +75,7 @@ class _Part:
 
     Args:
         positions, times: n; of the changes.
-        truncated_at: of the TRUNCATE before them, if there is one.
+        truncated_at: the position of the TRUNCATE before them, if there is one.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class _Row:
 
     Attributes:
         digits: the message in hexadecimal.
-        offset: of the first digit in the line.
+        offset: where the first digit is in the line.
     """
 
     digits: bytes

@@ -36,7 +36,7 @@ def read_segments(where: str, path: Path | None, data: bytes, follower: Follower
     """The messages of one file of a spool; for a reference, those of its parts.
 
     Args:
-        path: of the file; None for stdin.
+        path: the path of the file; None for stdin.
 
     Raises:
         ProtocolError: a message is malformed.

@@ -43,7 +43,7 @@ class RunCounters:
     """A metrics callback that counts; safe from any thread.
 
     Args:
-        names: of the subscriptions, which have series from the start.
+        names: the names of the subscriptions, which have series from the start.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

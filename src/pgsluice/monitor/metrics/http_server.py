@@ -36,7 +36,7 @@ class Page(NamedTuple):
     """An answer.
 
     Attributes:
-        status: of HTTP.
+        status: the status code of HTTP.
         headers: more of them.
     """
 

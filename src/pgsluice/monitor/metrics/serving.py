@@ -27,7 +27,7 @@ def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[
     problems are sent, if ``webhook`` is set.
 
     Args:
-        counters: of the run in this process; None: it only captures.
+        counters: the counters of the run in this process; None: it only captures.
 
     Raises:
         ConfigError: the extra ``monitor`` is not installed, or nobody can listen there, or the

@@ -38,7 +38,7 @@ class BoundFilter:
         sql: as pg_get_expr() prints it.
         columns: the names of the columns that it reads.
         source: the text that it was bound from.
-        text_rules: of the database.
+        text_rules: the database's rules of texts.
     """
 
     expression: n.Node
@@ -77,7 +77,7 @@ def bind_row_filter(
         relation: its name, for ``t.a``.
         schema: the relation's schema.
         types: the user-defined types of its columns.
-        text_rules: of its database.
+        text_rules: its database's rules of texts.
 
     Raises:
         SqlRefused: PostgreSQL refuses it, with this message; the error position is in ``text``.

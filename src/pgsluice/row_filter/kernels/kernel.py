@@ -51,7 +51,7 @@ class Site:
         constants: the arguments' values where they are constant, else ``...``.
         result_type: the call's type.
         collation: the input collation.
-        text_rules: of the database.
+        text_rules: the database's rules of texts.
     """
 
     types: tuple[int, ...]

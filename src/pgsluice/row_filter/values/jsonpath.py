@@ -43,9 +43,9 @@ class Step:
     Attributes:
         kind: ``key``, ``keys`` (``.*``), ``elements`` (``[*]``), ``indexes``, ``filter``, or the
             name of a method.
-        key: of ``key``.
+        key: the name, for ``key``.
         indexes: first and last of each subscript; None is ``last``.
-        predicate: of ``filter``.
+        predicate: the condition, for ``filter``.
     """
 
     kind: str

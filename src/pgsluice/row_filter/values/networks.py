@@ -18,7 +18,7 @@ class Inet(NamedTuple):
     Attributes:
         family: 4 or 6.
         address: as an integer.
-        bits: of the netmask.
+        bits: the number of bits of the netmask.
     """
 
     family: int

@@ -41,7 +41,7 @@ def lacking_settings(
     Args:
         template: the template of the tables' names, with two or three parts.
         spark: the session's settings, as configured.
-        version: of Spark; None: unknown.
+        version: the version of Spark; None: unknown.
     """
     first, *others = template.split(".")
     catalog = first if len(others) > 1 else _SESSION_CATALOG

@@ -91,7 +91,7 @@ class DeltaSinkConfig(SinkConfig):
         table_properties: table -> properties of its target: names of your own, and those of
             Delta's that tell other writers how to write.
         cache_dir: a folder of each executor, for what finds the rows of keys.
-        storage_options: of the object store: keys, region, endpoint and more, as deltalake names
+        storage_options: keys, region, endpoint and more of the object store, as deltalake names
             them. ``"env:NAME"`` stands for an environment variable.
         register_as: the tables' names in the catalog of Spark's session, such as
             ``{schema}.{table}`` or ``main.{schema}.{table}``; default: no catalog has them.

@@ -132,7 +132,7 @@ def write_sidecar(path: Path, subject: str, keys: Iterable[pa.Table]) -> None:
     """Write a data file's sidecar, by a temporary name.
 
     Args:
-        path: of the sidecar; its folder need not exist.
+        path: the path of the sidecar; its folder need not exist.
         subject: the data file, and the key columns with their types.
         keys: the key columns of the data file's rows, in their order.
     """

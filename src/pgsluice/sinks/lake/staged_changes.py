@@ -166,7 +166,7 @@ class _Versions:
         first: the one that it starts from, which is committed.
         last: after the pieces that are merged.
         merged: what was counted.
-        key: of the changes.
+        key: the key columns of the changes.
         index: finds the rows of keys; None: there are no changes.
     """
 

@@ -44,7 +44,7 @@ else:
         """The limit that a reader would have chosen.
 
         Args:
-            max_rows: of a batch.
+            max_rows: the most rows of a batch.
         """
 
         def __init__(self, max_rows: int) -> None:

@@ -277,7 +277,7 @@ def _table_of(changes: DataFrame, prefix: str, *others: str) -> _Table:
     """
     if changes.isStreaming:
         raise ConfigError(
-            "Spark does not support the window of this function on streaming rows",
+            "this function uses a window, which Spark does not support for streaming rows",
             hint="call the function in foreachBatch, with the DataFrame of the batch",
         )
     required = [*change_columns(prefix), *(prefix + name for name in others)]

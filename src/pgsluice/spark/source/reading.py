@@ -49,7 +49,7 @@ class ChangePartition(InputPartition):
     """The LSNs (after, through], which are in neighbouring segments.
 
     Attributes:
-        parts: of a large transaction's parts: the first, and the one after the last; None: all.
+        parts: the first part of a large transaction, and the one after the last; None: all.
     """
 
     after: int

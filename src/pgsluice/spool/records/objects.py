@@ -56,8 +56,8 @@ class _Read:
     """What a reader has read.
 
     Attributes:
-        number, tag: of the newest object.
-        whole_at, whole_tag: of the last whole record.
+        number, tag: the number and the tag of the newest object.
+        whole_at, whole_tag: the number and the tag of the last whole record.
     """
 
     builder: RecordBuilder

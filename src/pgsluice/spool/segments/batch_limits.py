@@ -16,7 +16,7 @@ class BatchLimits:
 
     Attributes:
         rows: changes in the segments.
-        size_bytes: of the segments' files.
+        size_bytes: the size of the segments' files.
         segments: their number.
     """
 

@@ -23,8 +23,9 @@ class Written:
     """What one writer has appended since it started.
 
     Attributes:
-        rows: of inserts, updates and deletes.
-        last_commit_at: of the newest transaction, in seconds since 1970; None before the first.
+        rows: the number of inserts, updates and deletes.
+        last_commit_at: when the newest transaction was committed, in seconds since 1970; None
+            before the first.
     """
 
     transactions: int = 0

@@ -246,7 +246,7 @@ class PartsWriter:
         """Make a prepared transaction readable at its COMMIT PREPARED.
 
         Args:
-            gid, xid: of the transaction.
+            gid, xid: those of the transaction.
             position: the end LSN of its commit.
             commit_timestamp: microseconds since 1970-01-01 UTC.
             facts: see :meth:`commit`.

@@ -58,7 +58,7 @@ class ComparedTarget:
     Attributes:
         rows: how many the source has.
         staged: what replaces the rows of ranges that differ.
-        outcome: of the comparison, for the log.
+        outcome: the result of the comparison, for the log.
     """
 
     rows: int

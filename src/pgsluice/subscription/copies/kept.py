@@ -169,12 +169,13 @@ class ReadSnapshot:
     Args:
         files: the copy run's files.
         task: what its tasks do, under the name that the snapshot has first.
-        copies: of the copy run.
-        journal: of an earlier run that has kept the snapshot; None: nobody keeps it yet.
+        copies: the copies of the copy run.
+        journal: the journal of an earlier run that has kept the snapshot; None: nobody keeps it
+            yet.
 
     Attributes:
         task: what its tasks do, under the name that the snapshot has now.
-        copies: of the copy run.
+        copies: the copies of the copy run.
     """
 
     def __init__(

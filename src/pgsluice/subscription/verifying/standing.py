@@ -77,8 +77,8 @@ def standing(
                 yield Standing(connections, position, answer)
                 return
     raise PgsluiceError(
-        f"`pgsluice run` could not stop at a position for the comparison: {ATTEMPTS} times it had "
-        "passed the position already",
+        f"to compare the tables, `pgsluice run` has to stop at the position of a snapshot: in "
+        f"{ATTEMPTS} attempts it had already passed that position",
         hint="the machine of the run may be overloaded: verify again, or stop the run and then "
         "verify",
     )

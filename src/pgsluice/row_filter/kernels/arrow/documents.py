@@ -42,7 +42,7 @@ class _Members:
     Attributes:
         data: the text of all documents.
         is_there: whether a document is an object that has the member.
-        starts, ends: of its value in ``data``; the same for a document that lacks it.
+        starts, ends: where its value is in ``data``; the same for a document that lacks it.
     """
 
     data: npt.NDArray[np.uint8]

@@ -35,7 +35,7 @@ def arranged(
 
     Args:
         batches: the rows, which are read while the result is.
-        location: of the table, for messages.
+        location: the table's location, for messages.
 
     Raises:
         TableError: a partition column has a value that no partition can have, or too many values.

@@ -232,9 +232,9 @@ class SnapshotStart:
         dsn, table = self._options.dsn, self._options.table
         if dsn is None or table is None:
             raise ConfigError(
-                "the query has not read the rows yet that its stream starts with, and needs a "
-                "connection to the server to read them",
-                hint="set the options dsn and table again",
+                "the stream starts with the table's rows, and the query has not read all of them: "
+                "it needs a connection to the server",
+                hint="set the options dsn and table, as at the query's first start",
                 option="dsn",
             )
         self._attempts += 1

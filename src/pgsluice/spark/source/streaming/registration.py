@@ -124,8 +124,8 @@ class Registration:
         """Record that the spool may drop changes up to ``position``.
 
         Args:
-            keeps_note: of the last planned batch. If Spark says where batches start, nothing notes
-                those that follow.
+            keeps_note: the note of the last planned batch is kept. If Spark says where batches
+                start, nothing notes those that follow.
         """
         query = dict(record.query)
         if not keeps_note:

@@ -21,7 +21,7 @@ def result_of(
         last: the position of the last change.
         changes: how many there were.
         decode_s: how long it took to make the net changes, in seconds.
-        columns: of the target, for the changes that were applied; None: there were none.
+        columns: the target's columns, for the changes that were applied; None: there were none.
     """
     return TaskResult(
         committed=last,
