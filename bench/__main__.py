@@ -42,8 +42,8 @@ NAMES = (
     "tables",
     *LIVE,
 )
-ALONE = ("beside", "store", "store-latency")
-"""What takes too long for a run of everything, or needs Go."""
+ALONE = ("beside", "copy-cluster", "store", "store-latency")
+"""What takes too long for a run of everything, needs Go, or is a part of another one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,8 +96,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
                 take(filtered.measure(stage))
     if "beside" in names:
         take(beside.measure(stage))
-    if "copy" in names:
-        take(copying.measure(stage))
+    if names & {"copy", "copy-cluster"}:
+        take(copying.measure(stage, all_of_it="copy" in names))
     if "decoder" in names:
         take(decoders.measure())
     if "filters" in names:

@@ -69,8 +69,12 @@ class Table:
         return size / 1e6
 
 
-def measure(stage: Stage) -> Iterator[Line]:
-    """The lines of each table, and then those of a cluster."""
+def measure(stage: Stage, *, all_of_it: bool) -> Iterator[Line]:
+    """The lines of each table, and then those of a cluster.
+
+    Args:
+        all_of_it: otherwise only those of a cluster.
+    """
     tables = (
         Table("7 columns", 4 * stage.rows, WORKERS, _make_orders),
         Table(f"7 columns, {_TIMES}", 16 * stage.rows, WORKERS, _make_orders, is_for_jdbc=False),
@@ -79,10 +83,10 @@ def measure(stage: Stage) -> Iterator[Line]:
         Table("values of 10 kB", stage.rows // 20, (2,), _make_large),
         Table(f"values of 10 kB, {_TIMES}", stage.rows // 5, (2,), _make_large, is_for_jdbc=False),
     )
-    if not DRIVER.exists():
+    if all_of_it and not DRIVER.exists():
         print(f"Spark JDBC is left out: there is no {DRIVER} (PGSLUICE_JDBC_JAR)", flush=True)
     with _compiled_modules(stage.folder):
-        for table in tables:
+        for table in tables if all_of_it else ():
             with stage.shop() as shop:
                 table.make(shop, table.rows)
                 yield from _measure_table(stage, shop, table)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.support.databases import Database, MakeDatabase
+from tests.support.forked_capture import ForkedCapture
 from tests.support.spools import SCHEMA
 from tests.support.waiting import await_that
 
@@ -275,7 +276,8 @@ class Starts:
 
 
 @pytest.fixture
-def starts(shop: Database, tmp_path: Path) -> Starts:
+def starts(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
     return Starts(shop, tmp_path / "spool")
 
 
