@@ -74,7 +74,7 @@ format: env ## rewrite to the house's format
 licences: env ## the licences of all that users install; fails if one is missing or unknown
 	@$(BIN)/python scripts/licences.py
 
-audit: env ## known vulnerabilities of the locked packages, if the service can be reached
+audit: env ## known vulnerabilities of the locked packages; fails where the advisory service cannot be reached
 	@$(BIN)/python scripts/audit.py
 
 matrix: env java ## the tests on PostgreSQL 10 to 18 and Python 3.11 to 3.13 (ARGS=--spark: a run on Spark 3.5 to 4.3)

@@ -1,6 +1,7 @@
 """Asks pip-audit for known vulnerabilities of the locked packages.
 
-Ends with 1 if there are any. Where its service cannot be reached it says so and ends with 0.
+Ends with 1 if there are any, and with 2 if nothing was audited: the service cannot be reached, or
+answers for none of the packages, as a mirror of the index without advisories does.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ def main() -> int:
     except (ValueError, KeyError, TypeError):
         lines = done.stderr.strip().splitlines() or ["it printed nothing"]
         print(f"NOT AUDITED: pip-audit could not work: {lines[-1]}")
-        return 0
+        return 2
     audited = [package for package in packages if "skip_reason" not in package]
     if not audited:
-        print(f"NOT AUDITED: the service of pip-audit knows none of {len(packages)} packages here")
-        return 0
+        print(f"NOT AUDITED: the advisory service knows none of {len(packages)} packages here")
+        return 2
     found = 0
     for package in audited:
         for one in package["vulns"]:

@@ -463,6 +463,8 @@ def test_this_machine_may_always_read_metrics(listen: str, address: tuple[str, i
 def test_an_address_that_others_reach_needs_words_about_its_readers(listen: str) -> None:
     (mistake,) = _mistakes(_monitor(f'listen = "{listen}"'))
     assert 'needs "readers" for a "listen" that other machines can reach' in mistake
+    with pytest.raises(ConfigError, match='needs "readers"'):
+        _parse(_monitor(f'listen = "{listen}"\nreaders = " "'))
     open_ = _parse(_monitor(f'listen = "{listen}"\nreaders = "our network, by firewall"'))
     assert open_.monitor.address is not None
     assert not open_.monitor.is_local

@@ -177,3 +177,14 @@ def test_what_is_rendered_is_kept_for_some_seconds() -> None:
     assert recent() == b"1"
     now[0] = 5.0
     assert [recent(), recent()] == [b"2", b"2"]
+
+
+def test_what_takes_longer_to_make_than_it_is_kept_is_kept_after_that() -> None:
+    now = [0.0]
+
+    def make() -> float:
+        now[0] += 60.0
+        return now[0]
+
+    recent = Recent(make, 5.0, lambda: now[0])
+    assert recent() == recent() == 60.0

@@ -165,7 +165,19 @@ def test_messages_arrive_in_order_at_a_webhook_that_fails_first_and_after_a_rest
 
 @pytest.mark.parametrize(
     "webhook",
-    ["http://example.org/x", "ftp://example.org", "https://", "hooks", "https://[x/s3cret"],
+    [
+        "http://example.org/x",
+        "ftp://example.org",
+        "https://",
+        "hooks",
+        "https://[x/s3cret",
+        "https://user:s3cret@example.org/x",
+        "https://example.org/s3cret and more",
+        r"https://example.org/s3cret\nmore",
+        "https://example.org/s3crét",
+        "https://..example/s3cret",
+        f"https://{'a' * 64}.example/s3cret",
+    ],
 )
 def test_a_webhook_is_an_https_url_or_where_it_is(webhook: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -34,16 +34,21 @@ def _webhook(value: str) -> str:
 def why_no_webhook(url: str) -> str | None:
     """Why alerts cannot be sent to a URL, to continue a sentence; None: they can.
 
-    The URL is not shown: it often has a token.
+    The URL is not shown: it often has a token. What the HTTP client would refuse is refused here,
+    because its errors quote the URL.
     """
     try:
         parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
         is_local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
-        if parts.hostname and (parts.scheme == "https" or is_local) and parts.port != 0:
+        is_allowed = host and (parts.scheme == "https" or is_local) and parts.port != 0
+        if is_allowed and "@" not in parts.netloc and all("!" <= char <= "~" for char in url):
             return None
     except ValueError:
         pass
-    return "has to be an https URL (http is for loopback)"
+    return (
+        "has to be an https URL (http is for loopback), in ASCII, without spaces and without a user"
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -95,7 +100,7 @@ class MonitorConfig(Section):
 
     @_model_validator(mode="after")
     def _readers_are_named(self) -> MonitorConfig:
-        if not self.is_local and self.readers is None:
+        if not self.is_local and not (self.readers or "").strip():
             raise ValueError(
                 'needs "readers" for a "listen" that other machines can reach: say who can, such '
                 'as "the monitoring network, by firewall"'

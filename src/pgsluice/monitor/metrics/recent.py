@@ -32,5 +32,6 @@ class Recent(Generic[T]):
         """The value."""
         with self._lock:
             if self._made is None or self._clock() - self._made[0] >= self._every_s:
-                self._made = self._clock(), self._make()
+                made = self._make()  # its time does not count: else a slow one would never be kept
+                self._made = self._clock(), made
             return self._made[1]
