@@ -63,11 +63,13 @@ def runs_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _start_locally(
-    one: Pipeline, command: str = "run", **environment: str
+    one: Pipeline, command: str = "run", *options: str, **environment: str
 ) -> subprocess.Popen[bytes]:
+    if command == "run":
+        options = (*one.run_options, *options)
     with (one.folder / "run.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", _LOCAL_RUN, command, str(one.path)],
+            [sys.executable, "-c", _LOCAL_RUN, command, str(one.path), *options],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
             stdout=log,

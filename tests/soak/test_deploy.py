@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 from deltalake import DeltaTable
 from tests.soak.empty_root import build, container, debian_root
 from tests.soak.report import ROOT
+from tests.soak.systemd_root import Systemd, systemd
 from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.prometheus import RULES, prometheus_program
@@ -56,6 +58,72 @@ def test_systemd_accepts_the_units(unit: str, tmp_path: Path) -> None:
         (tmp_path / one.name).write_text(text)
     said = _run(analyze, "verify", "--man=no", tmp_path / unit)
     assert unit not in said, said
+
+
+_CONFIG = """
+[source]
+dsn = "{dsn}"
+slot = "{name}"
+publications = ["{name}"]
+[spool]
+path = "/var/lib/pgsluice/spool"
+[[subscription]]
+name = "lake"
+sink = {{ type = "delta", path = "/var/lib/pgsluice/lake/{{schema}}/{{table}}" }}
+[spark]
+"spark.master" = "local[2]"
+"""
+_FILE = "etc/pgsluice/pgsluice.toml"
+
+
+@pytest.fixture
+def machine(database: MakeDatabase, tmp_path: Path) -> Iterator[Systemd]:
+    """A systemd with the units, whose source has a table of a thousand rows."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 1000)"
+    )
+    units = (DEPLOY / "systemd").iterdir()
+    files = {f"etc/systemd/system/{unit.name}": unit.read_text() for unit in units}
+    config = _CONFIG.format(dsn=shop.dsn, name=shop.name)
+    with systemd(tmp_path, {**files, _FILE: config}) as one:
+        yield one
+
+
+def test_systemd_restarts_a_capture_that_was_killed_and_not_one_that_is_wrong(
+    machine: Systemd,
+) -> None:
+    unit = "pgsluice-capture"
+    assert machine.run("systemctl", "start", unit).returncode == 0, machine.log(unit)
+    await_that(lambda: "capture streaming" in machine.log(unit), "capture streams")
+    assert machine.run("systemctl", "kill", "-s", "KILL", unit).returncode == 0
+    await_that(lambda: machine.log(unit).count("capture streaming") == 2, "it streams again")
+    assert machine.show(unit, "NRestarts") == "1"
+    assert machine.run("systemctl", "stop", unit).returncode == 0
+    assert machine.show(unit, "ActiveState") == "inactive", "exit code 143 is a clean stop"
+    assert machine.run("sh", "-c", f"echo nonsense >> /{_FILE}").returncode == 0
+    machine.run("systemctl", "start", unit)
+    await_that(lambda: machine.show(unit, "ActiveState") == "failed", "exit code 2 is final")
+    assert (machine.show(unit, "ExecMainStatus"), machine.show(unit, "NRestarts")) == ("2", "0")
+
+
+def test_systemd_restarts_a_run_while_capture_lives_on(machine: Systemd) -> None:
+    def is_well() -> bool:
+        program = ("/opt/pgsluice/bin/pgsluice", "status", f"/{_FILE}", "--check")
+        return machine.run("runuser", "-u", "pgsluice", "--", *program).returncode == 0
+
+    unit, capture = "pgsluice-run", "pgsluice-capture"
+    assert machine.run("systemctl", "start", unit).returncode == 0, machine.log(unit)
+    await_that(is_well, "the table is copied")
+    pid, captures = machine.show(unit, "MainPID"), machine.show(capture, "MainPID")
+    assert machine.run("systemctl", "reload", unit).returncode == 0
+    assert machine.show(unit, "MainPID") == pid
+    assert machine.run("systemctl", "kill", "-s", "KILL", unit).returncode == 0
+    await_that(lambda: machine.show(unit, "NRestarts") == "1", "it is started again")
+    await_that(is_well, "it works again")
+    assert machine.show(capture, "MainPID") == captures, "capture has lived on"
+    assert machine.run("systemctl", "stop", unit).returncode == 0
+    assert machine.show(unit, "ActiveState") == "inactive", "exit code 143 is a clean stop"
 
 
 def test_a_validator_accepts_the_manifests() -> None:
