@@ -155,6 +155,15 @@ def test_tables_have_series_only_if_it_is_asked_for() -> None:
     assert series[ready] == 2
 
 
+def test_rejects_are_counted_by_subscription_and_table() -> None:
+    with_rejects = (replace(READY, rejects=2), replace(READY, name="b", rejects=3))
+    status = replace(WELL, subscriptions=(replace(LAKE, tables=with_rejects),))
+    config = CONFIG.model_copy(update={"monitor": MonitorConfig(tables=True)})
+    series = rendered(status, config)
+    assert series["pgsluice_subscription_rejects{subscription='lake'}"] == 5
+    assert series["pgsluice_table_rejects{schema='public',subscription='lake',table='b'}"] == 3
+
+
 def test_every_family_has_its_words_and_a_name_of_prometheus() -> None:
     for family in FAMILIES:
         assert family.help.endswith("."), family

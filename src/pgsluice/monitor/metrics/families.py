@@ -125,6 +125,11 @@ SUBSCRIPTIONS = (
         "Copied tables whose last batch failed; it is tried again.",
         *_SUBSCRIPTION,
     ),
+    _gauge(
+        "subscription_rejects",
+        "Values that their columns cannot hold now; the rejects table has them.",
+        *_SUBSCRIPTION,
+    ),
     _counter(
         "subscription_rows",
         "Rows that batches inserted, updated or deleted at the targets.",
@@ -168,6 +173,7 @@ TABLES = (
         "The server's WAL position minus the position that the target has.",
         *_TABLE,
     ),
+    _gauge("table_rejects", "Values that their columns cannot hold now.", *_TABLE),
     _gauge("table_last_merge_seconds", "Time of the table's last merge.", *_TABLE),
     _gauge("table_copy_rows", "Rows copied by the copy that runs.", *_TABLE),
     _gauge("table_copy_bytes", "Bytes of the source read by the copy that runs.", *_TABLE),

@@ -157,6 +157,7 @@ def _subscription(subscription: SubscriptionStatus) -> Iterator[Sample]:
         yield Sample("pgsluice_subscription_tables", states[state], (*labels, _word(words)))
     failing = sum(table.is_active and table.error is not None for table in tables)
     yield Sample("pgsluice_subscription_failing_tables", failing, labels)
+    yield Sample("pgsluice_subscription_rejects", sum(table.rejects for table in tables), labels)
 
 
 def _copies(subscription: SubscriptionStatus) -> Iterator[Sample]:
@@ -180,6 +181,7 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
     yield Sample("pgsluice_table_lag_bytes", lag.bytes, labels)
     yield Sample("pgsluice_table_changes_total", table.rows, labels)
     yield Sample("pgsluice_table_skipped_rows_total", table.rows_skipped, labels)
+    yield Sample("pgsluice_table_rejects", table.rejects, labels)
     yield Sample("pgsluice_table_last_merge_seconds", table.merge_s or None, labels)
     if (verified := subscription.verified.get(table.target_name)) is not None:
         yield Sample("pgsluice_table_verified_timestamp_seconds", verified.at, labels)
