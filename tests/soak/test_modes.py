@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -27,19 +28,18 @@ from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.pipeline.test_keyless import run_random
 from tests.pipeline.test_rejects import assert_verified, rejects_of
 from tests.soak.report import Report
+from tests.soak.test_sequences import AREAS
 from tests.support.change_logs import by_loop, by_query, query
-from tests.support.databases import MakeDatabase
+from tests.support.databases import MakeDatabase, Servers
 from tests.support.ddl.row import Moment
+from tests.support.every_mode import OTHER_MODES
 from tests.support.histories import as_of_query, history_of
 from tests.support.local_spark import local_spark as local_spark
-from tests.support.oracle import DELETED_COLUMN
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.sequences import columns
-from tests.support.sequences.running import render, run_drawn
+from tests.support.sequences.running import Verdict, render, run_drawn
 
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.history.columns import TIME, HistoryColumns
-from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.spark.versions import SparkVersion
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -53,7 +53,16 @@ COLUMNS = LOG.of_table(SCHEMA, "orders")
 
 pytestmark = pytest.mark.soak
 KEYLESS_RUNS = int(os.environ.get("PGSLUICE_SOAK_KEYLESS_RUNS", "20"))
-SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "300"))
+SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "63"))
+"""At each moment, in each mode: 2,016 in all."""
+MOMENTS = (Moment.STOPPED, Moment.SEVERAL_POLLS, Moment.TRANSACTION, Moment.ROLLED_BACK)
+PROGRAMS = (
+    ("log", "columns"),
+    ("log", "columns without a key"),
+    ("history", "columns"),
+    ("marked", "columns"),
+)
+"""Mode and area; tests/soak/test_sequences.py has those of current tables."""
 
 
 def a_log() -> pa.Table:
@@ -115,30 +124,36 @@ def test_the_query_of_a_history_in_spark(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("local_spark")
-@pytest.mark.pg(">= 12")
-@pytest.mark.parametrize("mode", ['mode = "changelog"', f'deleted_column = "{DELETED_COLUMN}"'])
-@pytest.mark.parametrize("moment", [Moment.STOPPED, Moment.SEVERAL_POLLS])
-def test_sequences_of_ddl_in_each_mode(
-    server: EmbeddedServer,
+@pytest.mark.parametrize("version", [18, 14], ids="pg{}".format)
+@pytest.mark.parametrize(("mode", "area"), PROGRAMS, ids="{}".format)
+def test_sequences_in_each_mode(
+    servers: Servers,
     database: MakeDatabase,
     pipeline: MakePipeline,
     monkeypatch: pytest.MonkeyPatch,
     report: Report,
     seed: int,
     mode: str,
-    moment: Moment,
+    area: str,
+    version: int,
 ) -> None:
-    monkeypatch.setattr(Pipeline, "subscription_options", mode)
-    version = server.programs.major
-    drawn = [columns.draw(seed, number, moment, version) for number in range(SEQUENCES)]
-    what = f"sequences on columns, {moment.value}, {mode}, PostgreSQL {version}"
-    with report.row(what, seed) as row:
-        verdicts = run_drawn(pipeline, database, drawn, moment)
-        wrong = [one for one in verdicts if one.seen.differences]
-        parked = sorted({error for one in verdicts for error in one.seen.errors})
-        row["figures"] = f"{len(verdicts)} sequences; reasons to park: {len(parked)}"
-        failed = [render(one, moment, version) for one in wrong]
-        assert not failed, "\n".join(failed)
+    """Sequences of DDL with changes between them, as of tests/soak/test_sequences.py."""
+    monkeypatch.setattr(Pipeline, "subscription_options", OTHER_MODES[mode])
+    draw, _ = AREAS[area]
+    verdicts: list[Verdict] = []
+    with report.row(f"sequences on {area}, {mode}, PostgreSQL {version}", seed) as row:
+        for moment in MOMENTS:
+            drawn = [draw(seed, number, moment, version) for number in range(SEQUENCES)]
+            found = run_drawn(pipeline, lambda: database(servers(version)), drawn, moment)
+            wrong = [render(one, moment, version) for one in found if one.seen.differences]
+            assert not wrong, "\n".join(wrong)
+            verdicts += found
+        parked = Counter(error for one in verdicts for error in {*one.seen.errors})
+        sys.stdout.writelines(f"\n{count} x {error}" for error, count in parked.items())
+        row["figures"] = (
+            f"{len(verdicts)} sequences, at {len(MOMENTS)} moments;"
+            f" {sum(bool(one.seen.errors) for one in verdicts)} parked"
+        )
         row["shown"] = "the table that follows from each target is the source's"
 
 

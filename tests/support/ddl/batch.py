@@ -57,12 +57,12 @@ _SPOOL = 'max_bytes = "4 GiB"'
 """What the disk happens to have left is not the question here."""
 _WITNESSES = "witnesses"
 _OURS = "ours"
-_FILL = "INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 200)"
+_FILL = "INSERT INTO filler (v) SELECT repeat('x', 500) FROM generate_series(1, 200)"
 """More than fits into 64 kB, so that the transaction is streamed before it ends."""
 
 # What rows need of the database as a whole.
 _SETUP = (
-    "CREATE TABLE filler (v text)",
+    "CREATE TABLE filler (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)",
     "SET allow_in_place_tablespaces = on",
     "CREATE TABLESPACE ddl_space LOCATION ''",
     "CREATE ACCESS METHOD heap_too TYPE TABLE HANDLER heap_tableam_handler",
