@@ -272,6 +272,8 @@ def test_verify_rebuilds_the_table(database: MakeDatabase, pipeline: MakePipelin
         "ALTER TABLE bag ADD d int DEFAULT 7",
         "DELETE FROM bag WHERE ctid = (SELECT ctid FROM bag WHERE a = 1 LIMIT 1)",
         "UPDATE bag SET d = NULL WHERE a = 2",
+        "BEGIN; INSERT INTO bag (a) VALUES (6), (6); ALTER TABLE bag ADD e int DEFAULT 9;"
+        "DELETE FROM bag WHERE ctid = (SELECT ctid FROM bag WHERE a = 6 LIMIT 1); COMMIT",
         "INSERT INTO bag (a) VALUES (NULL), (NULL), (5)",
         "DELETE FROM bag WHERE a = 5",
     )
@@ -280,6 +282,7 @@ def test_verify_rebuilds_the_table(database: MakeDatabase, pipeline: MakePipelin
         pass
     history.commit("ALTER TABLE orders ADD n numeric(8, 2) DEFAULT 1.5")
     history.commit("INSERT INTO orders VALUES (77, 'x', 'y', 2.5)")
+    history.commit("INSERT INTO orders VALUES (78)", "ALTER TABLE orders ADD m int DEFAULT 3")
     one.once()
     [subscription] = one.config.subscriptions
     for each in verify(one.config, subscription, Verification()):

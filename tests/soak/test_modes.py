@@ -32,10 +32,11 @@ from tests.soak.test_sequences import AREAS
 from tests.support.change_logs import by_loop, by_query, query
 from tests.support.databases import MakeDatabase, Servers
 from tests.support.ddl.row import Moment
-from tests.support.every_mode import OTHER_MODES
+from tests.support.every_mode import OTHER_MODES, assert_modes_equal, other_modes
 from tests.support.histories import as_of_query, history_of
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.public_schema import change, fill, migrate
 from tests.support.sequences.running import Verdict, render, run_drawn
 
 from pgsluice.changes.change_log import LogColumns
@@ -269,6 +270,29 @@ def test_killed_runs_leave_the_sources_history(
             "workers and 3 runs, 3 copies again"
         )
         row["shown"] = "as of each transaction, the versions are the source's rows"
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_a_public_schema_in_every_mode(
+    database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
+) -> None:
+    shop, dice = database(), random.Random(seed)
+    with report.row("django-oscar's schema, in every mode", seed) as row:
+        tables = migrate(shop, tmp_path)
+        assert len(tables) > 20
+        fill(shop, tables, 1, 200)
+        one = pipeline(shop)
+        one.write(other_modes(one))
+        one.once()
+        changed = 0
+        for number in range(5):
+            fill(shop, tables, 1000 * (number + 1), 50)
+            changed += change(shop, tables, dice)
+            one.once()
+        one.assert_equal(*tables)
+        assert_modes_equal(one, tables)
+        row["figures"] = f"{len(tables)} tables, {changed} rows updated or deleted"
+        row["shown"] = f"none parked; equal in {1 + len(OTHER_MODES)} modes"
 
 
 PLACES = (

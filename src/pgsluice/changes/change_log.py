@@ -25,14 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgsluice.changes.change_rows import (
     CHANGE_TYPES,
     NAMES,
+    ChangeRows,
     RowValues,
     change_columns,
     rows_of,
@@ -40,7 +43,8 @@ from pgsluice.changes.change_rows import (
     values_of,
 )
 from pgsluice.changes.events import as_type, refuse_unfit
-from pgsluice.columnar.changes import INSERT, Int64s, RelationChanges
+from pgsluice.changes.truncates import Place
+from pgsluice.columnar.changes import INSERT, WHOLE_ROW, Int64s, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.hints import copy_again
@@ -105,17 +109,24 @@ class LogColumns:
                     reason=ParkReason.COLUMNS,
                 )
 
-    def rows(self, runs: Sequence[RelationChanges], schema: pa.Schema) -> pa.Table:
+    def rows(
+        self,
+        runs: Sequence[RelationChanges],
+        schema: pa.Schema,
+        added: Mapping[str, tuple[pa.Scalar, Place | None]] = MappingProxyType({}),
+    ) -> pa.Table:
         """The rows of changes, in order.
 
         Args:
             runs: the changes, grouped by relation, in any order.
             schema: the log's columns, in types that can hold the values.
+            added: added columns -> the value of older rows, and the first change whose relation has
+                the column. Their ``add_column`` row is before these changes.
 
         Raises:
             TableError: a value does not fit its column, or a column changed its type.
         """
-        parts = [self._rows_of(run, schema) for run in runs]
+        parts = [self._rows_of(run, schema, added) for run in runs]
         rows = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
         positions, ordinals = (rows.column(f"{self.prefix}{name}") for name in _PLACE)
         # The sort is stable: a preimage stays before its postimage.
@@ -123,7 +134,12 @@ class LogColumns:
         rows = rows.take(pa.array(order))
         return rows.filter(pa.array(~self._repeats_truncate(rows)))
 
-    def _rows_of(self, run: RelationChanges, schema: pa.Schema) -> pa.Table:
+    def _rows_of(
+        self,
+        run: RelationChanges,
+        schema: pa.Schema,
+        added: Mapping[str, tuple[pa.Scalar, Place | None]],
+    ) -> pa.Table:
         self._refuse_names(run.schema.names, run.table_title)
         sent = pa.schema([field for field in run.schema if field.name in schema.names])
         verdict = reconcile_target(run.table_title, schema, sent, key=())
@@ -132,7 +148,6 @@ class LogColumns:
         rows = rows_of(run, pool)
         places = {name: place for place, name in enumerate(run.schema.names)}
         tuples = rows.tuple_index[rows.tuple_index >= 0]
-        is_partial = (run.actions[rows.change] != INSERT) & (rows.tuple_index >= 0)
         values: dict[str, RowValues] = {}
         for field in schema:
             if field.name in self.names:
@@ -141,9 +156,9 @@ class LogColumns:
                 place = places[field.name]
                 refuse_unfit(run, field.name, pool.unfit(place, pool.completed(place, tuples)))
                 values[field.name] = values_of(run, pool, place, rows)
-            else:  # dropped, or not added yet: only a new row has NULL for it
-                nothing = pa.nulls(len(rows), field.type)
-                values[field.name] = RowValues(nothing, is_partial, np.zeros(0, np.bool_))
+            else:
+                value, first = added.get(field.name, (None, None))
+                values[field.name] = _lacking(run, rows, field.type, value, first)
         made = change_columns(run, rows, (), values)
         of_change = {self.prefix + field.name: made[field.name] for field in _FIELDS}
         columns = [
@@ -253,3 +268,29 @@ _PLACE = ("commit_version", "ordinal")
 def _constant(number: int, count: int) -> pa.Array:
     values: Int64s = np.full(count, number, np.int64)
     return pa.array(values)
+
+
+def _lacking(
+    run: RelationChanges,
+    rows: ChangeRows,
+    type_: pa.DataType,
+    value: pa.Scalar | None,
+    first: Place | None,
+) -> RowValues:
+    """A column that is missing in a run's relation: dropped, or not added yet.
+
+    New rows before ``first``, the first change with the column, have its ``value``; so have whole
+    old rows, which have to equal a row of the log. Other new rows have NULL. Updates and deletes by
+    a key do not have the column.
+    """
+    is_new = run.actions[rows.change] == INSERT
+    absent = ~is_new & (rows.tuple_index >= 0)
+    if value is None or first is None or not value.is_valid:
+        return RowValues(pa.nulls(len(rows), type_), absent, np.zeros(0, np.bool_))
+    position, ordinal = first
+    positions, ordinals = run.positions[rows.change], run.ordinals[rows.change]
+    is_before = (positions < position) | ((positions == position) & (ordinals < ordinal))
+    is_whole = is_new | (run.old_kinds[rows.change] == WHOLE_ROW)
+    has_value = is_before & is_whole & (rows.tuple_index >= 0)
+    values = pc.if_else(pa.array(has_value), value.cast(type_), pa.scalar(None, type_))
+    return RowValues(values, absent & ~has_value, np.zeros(0, np.bool_))

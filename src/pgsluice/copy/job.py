@@ -282,6 +282,20 @@ class CopyTables:
         """
         return self._writer(work, self._table(work))
 
+    def kept_columns(self, work: CopyWork) -> frozenset[str]:
+        """The columns that the table does not have, and that its target keeps through a copy: none
+        of a target of current rows.
+
+        Raises:
+            Exception: as :meth:`commit`.
+        """
+        mode = self.options.mode_of(work.facts.root_namespace, work.facts.root_name)
+        if not mode.own_columns:
+            return frozenset()
+        schema = self.writer(work).schema()
+        there = frozenset(() if schema is None else schema.names)
+        return there - {*mode.own_columns, *(column.name for column in work.facts.columns)}
+
     def discard(self, work: CopyWork, staged: Sequence[StagedRows]) -> None:
         """Delete staged chunks for which no commit was started or will be.
 

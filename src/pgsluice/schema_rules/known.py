@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -104,7 +104,8 @@ class SourceFingerprint:
         emptied: leaf partitions that a refresh found without rows -> the end of the server's WAL
             after it. Up to there they may have had rows while they were attached earlier.
         gone: columns that were dropped since the copy: attnum -> their name at the target. A column
-            that was added and dropped between two refreshes is never at the target.
+            that was added and dropped between two refreshes is never at the target. Names that a
+            target has kept from before its copy have negative numbers.
         settled: the number of attnums that existed before all changes that were not yet applied at
             the refresh.
         open_numbers: those of ``gone`` that may have been dropped since; None: any.
@@ -189,6 +190,10 @@ class SourceFingerprint:
         if before.open_numbers is None:
             return following
         return replace(following, open_numbers=before.open_numbers | dropped)
+
+    def with_kept(self, names: Iterable[str]) -> SourceFingerprint:
+        """This fingerprint for a target that keeps these columns from before its copy."""
+        return replace(self, gone={-at: name for at, name in enumerate(sorted(names), 1)})
 
     def with_leaves_of(self, later: SourceFingerprint) -> SourceFingerprint:
         """The same fingerprint, with the leaf partitions that only a later refresh has found and

@@ -140,6 +140,12 @@ def plan_copies(
             else:
                 # A table that is newer than the snapshot is refused by the copy's task.
                 fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
+                try:
+                    fingerprint = fingerprint.with_kept(task.kept_columns(work))
+                except Exception as error:
+                    event = failed_event(Failure.of(error), of_leaves=False)
+                    tables.apply(table.facts.oid, event)
+                    continue
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 record = tables.apply(table.facts.oid, planned).table
                 work = copy_work(table, record, settings)

@@ -332,11 +332,9 @@ class ApplyTables:
             columns = replace(columns, table=replace(columns.table, schema=schema))
         writer.alter(columns.added, columns.widened)
         decode_s = time.monotonic() - started
-        rows = (
-            batch
-            for runs in read.pieces()
-            for batch in changes.log_rows(runs, columns, log).to_batches()
-        )
+        begins = first_places(outline.runs, columns.missing)
+        tables = (changes.log_rows(runs, columns, log, begins) for runs in read.pieces())
+        rows = (batch for table in tables for batch in table.to_batches())
         applied = writer.append(
             self._with_rejects(rows, changes, after), columns.table.schema, outline.last
         )

@@ -192,12 +192,21 @@ class TableChanges:
         )
 
     def log_rows(
-        self, runs: Sequence[RelationChanges], columns: TargetColumns, log: LogColumns
+        self,
+        runs: Sequence[RelationChanges],
+        columns: TargetColumns,
+        log: LogColumns,
+        begins: Mapping[str, Place],
     ) -> pa.Table:
-        """The rows of these changes for a change log with these columns."""
+        """The rows of these changes for a change log with these columns.
+
+        Args:
+            begins: added columns -> the first change of the commit whose relation has them.
+        """
         known = [run.without(columns.left_out) for run in runs]
         known = self.rejected.taken(known, log_key(known, self.options))
-        return log.rows(known, columns.table.schema)
+        added = {name: (value, begins.get(name)) for name, value in columns.missing.items()}
+        return log.rows(known, columns.table.schema, added)
 
     def without_rejects(
         self,
