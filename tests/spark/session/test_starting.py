@@ -43,12 +43,24 @@ assert SparkContext._active_spark_context is None
 assert SparkSession.getActiveSession() is None
 assert not starting.is_alive()
 """
+KILLED = """
+
+starting_context.build_session = build_session
+starting = StartingContext(settings, "t", Path(sys.argv[1]), owns_process=False)
+starting.begin()
+starting.wait(lambda: None)
+process = SparkContext._gateway.proc
+process.kill()
+process.wait()
+starting.end()
+assert SparkContext._active_spark_context is None
+"""
 
 
-def test_a_context_that_is_still_made_ends_with_its_run(tmp_path: Path) -> None:
+def test_a_context_that_is_still_made_or_has_lost_its_jvm_ends_with_its_run(tmp_path: Path) -> None:
     imports = tmp_path / "imports"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path / "spark.log"],
+        [sys.executable, "-c", PROGRAM + KILLED, tmp_path / "spark.log"],
         env={**os.environ, **watching(imports)},
         capture_output=True,
         text=True,

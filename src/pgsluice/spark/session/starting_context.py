@@ -182,7 +182,10 @@ class StartingContext(threading.Thread):
             self._has_ended, context = True, self._context
         self._close_daemon()
         if context is not None:
-            context.stop()
+            try:
+                context.stop()
+            except spark_errors():  # its JVM has ended; what ends the run is another error
+                forget_session()
         else:
             if self._launch is not None:
                 self._launch.end()
