@@ -47,11 +47,45 @@ with more digits is a reject. A key column cannot be a double.
 | composite | `string`, or a struct with `"struct"` | its attributes can change at any time, which then [copies the table](schema-changes.md) |
 | range, multirange | `string`, or a struct with `"struct"` | see [structs](first-hour.md#structs) |
 | hstore | `string`, or `map<string,string>` with `"map"` | |
-| json, jsonb | `string` | the text as PostgreSQL prints it: json keeps blanks and equal keys. `json = "variant"` is not supported yet |
+| json, jsonb | `string`, or `variant` with `json = "variant"` or `"variant"` | the text as PostgreSQL prints it: json keeps blanks and equal keys. See [VARIANT](#json-as-variant) |
 | types of other extensions | `string` | the text that the type's output function prints |
 
 In a struct, a `numeric` without a precision is text, and so are arrays of ranges, hstore and arrays with another delimiter
 than a comma.
+
+## json as VARIANT
+With `json = "variant"` in a subscription, its columns of json and jsonb, and of domains over them, are VARIANT, a type of
+Delta that has the values of JSON in a binary form: `SELECT v:a.b::int`. `types = {{ "public.t.c" = "variant" }}` makes one
+column a VARIANT, `"string"` keeps one a text. Arrays of json stay arrays of texts, and masked columns are texts.
+
+| reader | column |
+|---|---|
+| Spark 4.2 with Delta 4.4 | `variant` |
+| DuckDB 1.5.5 with its `delta` extension | `VARIANT` |
+| `deltalake`, polars | a struct of the byte strings `metadata` and `value`, which they do not decode |
+| readers that do not know Delta's feature `variantType` | they refuse the table |
+
+| JSON | in the VARIANT |
+|---|---|
+| whole number | an integer of 8, 16, 32 or 64 bits, the smallest that fits; a larger one is a decimal of up to 38 digits |
+| other number | a decimal with the digits that jsonb prints, so that `1.10` stays `1.10`: up to 38 digits, up to 38 of them after the point. Never a double |
+| string, `true`, `false`, array, object | the same; the keys of an object are sorted |
+| `null` | the VARIANT null; a NULL of the column is NULL |
+
+Equal values of jsonb have equal bytes. A VARIANT keeps neither the blanks of a json nor the order of its keys, so
+[`verify`](verify.md) compares a json as jsonb prints it.
+
+These values are [rejects](rejects.md):
+
+- a number with more digits;
+- arrays and objects that are nested more than 500 levels deep;
+- a value, or the keys of a value, of more than 16 MiB in binary form, which Spark 4.0 refuses;
+- of the type json only: an object with two equal keys, the escape `\\u0000`, half of a surrogate pair, and a number with an
+  exponent of three digits or more.
+
+A VARIANT cannot be a key: such a table is parked, and the message has the setting that keeps the key column a text. If
+the setting changes, pgsluice copies the table again; a change log or a history keeps rows of the former type, so its table is
+parked.
 """  # noqa: E501 - lines of the page
 _SAME = "the same values"
 _TEXT = "PostgreSQL's text"
@@ -118,6 +152,9 @@ def _choices() -> list[str]:
         if entry.name in ("int4range", "datemultirange"):
             kind = resolve_type(entry.oid, -1, {}, struct)
             made.append((f"`{entry.name}`", '`types`: `"struct"`', kind))
+        if entry.name == "jsonb":
+            kind = resolve_type(entry.oid, -1, {}, TypeOptions(nested="variant"))
+            made.append(("`json`, `jsonb`", '`json = "variant"`', kind))
     return [f"| {name} | {setting} | {_types(kind)} |" for name, setting, kind in made]
 
 

@@ -305,7 +305,6 @@ def test_all_mistakes_are_reported_together() -> None:
         ('rename = { "a..b" = "c" }', 'needs names such as "public.orders"'),
         ('rename = { "a.t.b" = "x", "a.t.c" = "X" }', 'gives "a.t.b" and "a.t.c" the same name'),
         ('rename = { "a" = "x", "b" = "x" }', 'gives "a" and "b" the same name "x"'),
-        ('json = "variant"', 'only "string" is supported yet'),
         ('change_column_prefix = "$"', '"change_column_prefix" needs mode = "changelog"'),
         ('deleted_column = "gone"\nmode = "changelog"', 'need mode = "current"'),
         ('deleted_column = "gone"\nadopt = true', '"adopt" has no effect with "deleted_column"'),

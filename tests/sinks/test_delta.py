@@ -43,8 +43,11 @@ from pgsluice.testing.sink_contract import (
     net,
     row,
 )
+from pgsluice.types import TypeOptions, resolve_type
 from pgsluice.types.calendar import days_from_civil
 from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
+from pgsluice.types.nested.variants import ARROW
+from pgsluice.verification.postgres_text import postgres_text
 
 
 @pytest.fixture
@@ -705,6 +708,56 @@ class TestRulesOfOthers:
         t.update(row(1, 50))
         with pytest.raises(TableError, match="violate one of its constraints"):
             writer_of(sink).apply(net(t), Lsn(120))
+
+
+VARIANT = TargetTable(
+    "public", "t", pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", ARROW)]), ("id",)
+)
+VALUES = {1: b'{"a": 1}', 2: b"null", 3: None}
+
+
+def documents(values: dict[int, bytes | None]) -> pa.Table:
+    texts = pa.array(values.values(), pa.large_binary())
+    variants = resolve_type(3802, -1, {}, TypeOptions(nested="variant")).decode_text(texts).values
+    return pa.table([pa.array(values, pa.int32()), variants], schema=VARIANT.schema)
+
+
+@pytest.mark.usefixtures("each_way")
+class TestVariants:
+    """A column of the type ``variant`` stays one, whoever makes the commit."""
+
+    def read(self, sink: DeltaSink, column: str = "v") -> dict[int, Any]:
+        table = DeltaTable(location(sink))
+        (field,) = (field for field in table.schema().fields if field.name == column)
+        assert str(field.type) == "VariantType()"
+        assert "variantType" in (table.protocol().reader_features or ())
+        assert "variantType" in (table.protocol().writer_features or ())
+        rows = pa.RecordBatchReader.from_stream(table.scan()).read_all()
+        texts = postgres_text(rows[column].combine_chunks()).to_pylist()
+        return dict(zip(rows["id"].to_pylist(), texts, strict=True))
+
+    def test_it_is_copied_merged_added_and_maintained(self, sink: DeltaSink) -> None:
+        load(sink, row(1))  # a table without such columns becomes one with them
+        writer_of(sink, VARIANT, copy=2).load(documents(VALUES).to_batches(), Lsn(110))
+        assert self.read(sink) == {1: '{"a": 1}', 2: "null", 3: None}
+        t = ChangesBuilder(VARIANT.schema, VARIANT.key)
+        [new] = documents({2: b"[2.50]"}).to_pylist()
+        t.update(new)
+        t.insert({"id": 4, "v": None})
+        t.update({"id": 1, "v": ABSENT})
+        writer = writer_of(sink, VARIANT, copy=2)
+        writer.apply(net(t, table=VARIANT), Lsn(120))
+        added = AddedColumn(pa.field("w", ARROW), pa.scalar(None, ARROW))
+        wide = replace(VARIANT, schema=VARIANT.schema.append(added.field))
+        writer_of(sink, wide, copy=2).alter([added], [])
+        value = documents({1: b"true"})["v"][0]
+        another = AddedColumn(pa.field("x", ARROW), value)
+        wider = replace(wide, schema=wide.schema.append(another.field))
+        writer_of(sink, wider, copy=2).alter([another], [])
+        maintain(DeltaTable(location(sink)), LocalFolder(location(sink)), [])
+        assert self.read(sink) == {1: '{"a": 1}', 2: "[2.50]", 3: None, 4: None}
+        assert self.read(sink, "w") == dict.fromkeys(range(1, 5))
+        assert self.read(sink, "x") == dict.fromkeys(range(1, 5), "true")
 
 
 class TestMaintenance:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from tests.columnar.type_cases import CASES, NAMES_OF_OIDS, USER_TYPES, Case
 from tests.pipeline.test_rejects import rejects_of
@@ -51,6 +53,12 @@ RANDOM = {
 }
 """A random value of a type; of the others, one of the case's own values."""
 STRUCTS = ("range", "public.pair", "public.nested")
+VARIANTS = ("json", "jsonb")
+
+
+def as_jsonb(name: str, kind: str) -> str:
+    """The cast by which a json is printed as a VARIANT is."""
+    return "::jsonb" if name.startswith("s_") and kind == "json" else ""
 
 
 def of_random(case: Case) -> str:
@@ -96,25 +104,31 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
             cases = cases_of(connection)
             kinds = {f"v{n}": case.type for n, case in enumerate(cases)}
             kinds |= {f"a{n}": f"{case.type}[]" for n, case in enumerate(cases) if case.has_array}
-            structs = [name for name, kind in kinds.items() if any(s in kind for s in STRUCTS)]
-            kinds |= {f"s_{name}": kinds[name] for name in structs}
+            nested = {
+                name: "variant" if kind in VARIANTS else "struct"
+                for name, kind in kinds.items()
+                if kind in VARIANTS or any(s in kind for s in STRUCTS)
+            }
+            kinds |= {f"s_{name}": kinds[name] for name in nested}
             columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
             connection.execute(f"CREATE TABLE t (id int PRIMARY KEY, {columns})")
-            fill(connection, cases, structs, "0", max(len(case.values) for case in cases) + 1, seed)
-            fill(connection, cases, structs, "1000", ROWS // 2, seed + 1)
+            fill(connection, cases, nested, "0", max(len(case.values) for case in cases) + 1, seed)
+            fill(connection, cases, nested, "1000", ROWS // 2, seed + 1)
             one = pipeline(shop)
-            chosen = "".join(f'"public.t.s_{name}" = "struct"\n' for name in structs)
+            chosen = "".join(f'"public.t.s_{name}" = "{kind}"\n' for name, kind in nested.items())
             one.write(f"[subscription.types]\n{chosen}")
             one.once()
-            fill(connection, cases, structs, "5000", ROWS // 2, seed + 2)
-            fill(connection, cases, structs, "9000", max(len(case.values) for case in cases), seed)
+            fill(connection, cases, nested, "5000", ROWS // 2, seed + 2)
+            fill(connection, cases, nested, "9000", max(len(case.values) for case in cases), seed)
             one.once()
             source = {
                 number: values
                 for number, *values in connection.execute(
                     "SELECT id, "
                     + ", ".join(
-                        f"CASE WHEN num_nulls({name}) = 0 THEN concat({name}) END" for name in kinds
+                        f"CASE WHEN num_nulls({name}) = 0 THEN concat({name}{as_jsonb(name, kind)})"
+                        " END"
+                        for name, kind in kinds.items()
                     )
                     + " FROM t"
                 ).fetchall()
@@ -132,7 +146,12 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
         rejected = 0
         for place, (name, kind) in enumerate(kinds.items()):
             form = TextForm(";" if "box" in kind else ",", is_array=kind.endswith("[]"))
-            texts = postgres_text(read.column(name).combine_chunks(), form).to_pylist()
+            column = read.column(name).combine_chunks()
+            if name.startswith("s_") and kind in VARIANTS:
+                parts = [column.field("metadata"), column.field("value")]
+                fields = ["metadata", "value"]  # Spark has them in the other order
+                column = pa.StructArray.from_arrays(parts, fields, mask=column.is_null())
+            texts = postgres_text(column, form).to_pylist()
             for number, text in zip(ids, texts, strict=True):
                 expected = source[number][place]
                 if text is None and expected is not None:
@@ -144,10 +163,10 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
         known |= {"bpchar"} if "char" in known else set()
         missing = sorted(entry.name for entry in ENTRIES if entry.name not in known)
         row["figures"] = (
-            f"{len(cases)} types and {len(kinds) - len(cases)} arrays and structs of them; all of "
-            f"the registry but {', '.join(missing) or 'none'}; their extreme values, and {ROWS} "
-            f"random ones of {len(RANDOM.keys() & {*kinds.values()})} of them, copied and "
-            "streamed; of the others, their extreme values in random order"
+            f"{len(cases)} types and {len(kinds) - len(cases)} arrays, structs and VARIANTs of "
+            f"them; all of the registry but {', '.join(missing) or 'none'}; their extreme values, "
+            f"and {ROWS} random ones of {len(RANDOM.keys() & {*kinds.values()})} of them, copied "
+            "and streamed; of the others, their extreme values in random order"
         )
         row["shown"] = (
             f"{len(source) * len(kinds)} values: Spark reads the source's text, or NULL with this "
@@ -158,7 +177,7 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
 def fill(
     connection: psycopg.Connection[Any],
     cases: list[Case],
-    structs: list[str],
+    nested: Iterable[str],
     first: str,
     count: int,
     seed: int,
@@ -178,6 +197,6 @@ def fill(
         f"CREATE TEMP TABLE drawn AS SELECT {first} + n AS id, {columns}"
         f" FROM generate_series(1, {count}) n"
     )
-    own, copied = ", ".join(names), ", ".join(structs)
-    wanted = ", ".join(f"s_{name}" for name in structs)
+    own, copied = ", ".join(names), ", ".join(nested)
+    wanted = ", ".join(f"s_{name}" for name in nested)
     connection.execute(f"INSERT INTO t (id, {own}, {wanted}) SELECT id, {own}, {copied} FROM drawn")

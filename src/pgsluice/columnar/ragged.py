@@ -48,8 +48,3 @@ def little_endian(values: Int64s, width: int) -> Bytes:
     """Unsigned integers as ``width`` bytes each: shape (n, width)."""
     all_bytes = np.ascontiguousarray(values, dtype="<u8").view(np.uint8).reshape(-1, 8)
     return all_bytes[:, :width]
-
-
-def width_of(largest: int) -> int:
-    """How many bytes (1 to 4) an unsigned number needs."""
-    return max(1, (largest.bit_length() + 7) // 8)

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pgsluice.columnar.ragged import Bytes, Int64s, Ragged, little_endian, spread, width_of
+from pgsluice.columnar.ragged import Bytes, Int64s, Ragged, little_endian, spread
 from pgsluice.errors import TableError
 from pgsluice.types.buffers import Mask, offsets_of
+from pgsluice.types.nested import variant_format as form
 
 TYPE = pa.struct(
     [
@@ -32,21 +33,15 @@ TYPE = pa.struct(
 SIZE_LIMIT = 128 * 1024 * 1024
 """Spark refuses a larger value or dictionary."""
 
-_PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
-_NULL, _TRUE, _FALSE = 0 << 2, 1 << 2, 2 << 2
-_DECIMAL4, _DECIMAL8, _DECIMAL16 = 8, 9, 10
-_BINARY, _LONG_STRING = 15, 16
-_LONGEST_SHORT_STRING = 63
 _FIXED: tuple[tuple[pa.DataType, int], ...] = (
-    (pa.int8(), 3),
-    (pa.int16(), 4),
-    (pa.int32(), 5),
-    (pa.int64(), 6),
-    (pa.float64(), 7),
-    (pa.date32(), 11),
-    (pa.float32(), 14),
+    (pa.int8(), form.INT8),
+    (pa.int16(), form.INT16),
+    (pa.int32(), form.INT32),
+    (pa.int64(), form.INT64),
+    (pa.float64(), form.DOUBLE),
+    (pa.date32(), form.DATE),
+    (pa.float32(), form.FLOAT),
 )
-_TIMESTAMP, _TIMESTAMP_NTZ = 12, 13
 
 
 class Dictionary:
@@ -61,16 +56,7 @@ class Dictionary:
     def __init__(self, names: Sequence[str]) -> None:
         encoded = sorted(name.encode() for name in names)
         self._ids = {name.decode(): index for index, name in enumerate(encoded)}
-        offsets = offsets_of(np.array([len(name) for name in encoded], np.int64))
-        width = width_of(max(int(offsets[-1]), len(encoded)))
-        # Version 1; bit 4: the names are sorted and unique.
-        header = 1 | 1 << 4 | (width - 1) << 6
-        self.metadata = (
-            bytes([header])
-            + len(encoded).to_bytes(width, "little")
-            + little_endian(offsets, width).tobytes()
-            + b"".join(encoded)
-        )
+        self.metadata = form.metadata_of(encoded)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -156,7 +142,11 @@ def _widths(dictionary: Dictionary, inner: Int64s) -> tuple[int, int, int]:
     """Bytes of a group's field counts, ids and offsets; the same for all its objects."""
     fields = inner.shape[1]
     largest = int(inner.sum(axis=1).max()) if inner.size else 0
-    return (4 if fields > 255 else 1), width_of(max(len(dictionary) - 1, 0)), width_of(largest)
+    return (
+        (4 if fields > form.MOST_SMALL else 1),
+        form.width_of(max(len(dictionary) - 1, 0)),
+        form.width_of(largest),
+    )
 
 
 def _head_length(dictionary: Dictionary, inner: Int64s) -> int:
@@ -173,7 +163,7 @@ def _object_heads(dictionary: Dictionary, ids: Int64s, inner: Int64s) -> Bytes:
     is_large = 1 if size_width == 4 else 0
     info = is_large << 4 | (id_width - 1) << 2 | (offset_width - 1)
     fixed = (
-        bytes([info << 2 | _OBJECT])
+        bytes([info << 2 | form.OBJECT])
         + fields.to_bytes(size_width, "little")
         + little_endian(ids, id_width).tobytes()
     )
@@ -196,7 +186,9 @@ def encode_values(array: pa.Array, name: str) -> Ragged:
         return _with_nulls(np.zeros((len(array), 1), np.uint8), valid)
     if pt.is_boolean(kind):
         truth = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return _with_nulls(np.where(truth, _TRUE, _FALSE).astype(np.uint8).reshape(-1, 1), valid)
+        return _with_nulls(
+            np.where(truth, form.TRUE, form.FALSE).astype(np.uint8).reshape(-1, 1), valid
+        )
     if pt.is_decimal128(kind):
         return _encode_decimals(array, valid)
     if pt.is_string(kind) or pt.is_large_string(kind):
@@ -207,13 +199,13 @@ def encode_values(array: pa.Array, name: str) -> Ragged:
         return _encode_lists(array, valid, name)
     code, width = _fixed_code(kind, name)
     raw = _fixed_bytes(array, width)
-    header = np.full((len(array), 1), code << 2 | _PRIMITIVE, np.uint8)
+    header = np.full((len(array), 1), code << 2 | form.PRIMITIVE, np.uint8)
     return _with_nulls(np.hstack([header, raw]), valid)
 
 
 def _fixed_code(kind: pa.DataType, name: str) -> tuple[int, int]:
     if pt.is_timestamp(kind) and kind.unit == "us":
-        return (_TIMESTAMP if kind.tz is not None else _TIMESTAMP_NTZ), 8
+        return (form.TIMESTAMP if kind.tz is not None else form.TIMESTAMP_NTZ), 8
     for fixed_type, code in _FIXED:
         if kind == fixed_type:
             return code, kind.bit_width // 8
@@ -235,14 +227,9 @@ def _fixed_bytes(array: pa.Array, width: int) -> Bytes:
 
 def _encode_decimals(array: pa.Array, valid: Mask) -> Ragged:
     """Encode decimals in the fewest bytes that hold their precision: 4, 8 or 16."""
-    digits = max(array.type.precision, array.type.scale)
-    code, width = next(
-        form
-        for limit, form in ((9, (_DECIMAL4, 4)), (18, (_DECIMAL8, 8)), (38, (_DECIMAL16, 16)))
-        if digits <= limit
-    )
+    code, width = form.decimal_form(max(array.type.precision, array.type.scale))
     header = np.empty((len(array), 2), np.uint8)
-    header[:, 0] = code << 2 | _PRIMITIVE
+    header[:, 0] = code << 2 | form.PRIMITIVE
     header[:, 1] = array.type.scale
     # In little-endian two's complement, the first bytes of a small number are the number.
     return _with_nulls(np.hstack([header, _fixed_bytes(array, 16)[:, :width]]), valid)
@@ -254,7 +241,7 @@ def _with_nulls(rows: Bytes, valid: Mask) -> Ragged:
     rows = np.ascontiguousarray(rows)
     if rows.size and not valid.all():
         rows = rows.copy()
-        rows[~valid, 0] = _NULL
+        rows[~valid, 0] = form.NULL
     lengths = np.where(valid, width, 1).astype(np.int64)
     return Ragged(rows.reshape(-1), np.arange(count, dtype=np.int64) * width, lengths)
 
@@ -263,14 +250,14 @@ def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
     """Encode strings and binaries: a head that has the length, then the unchanged bytes."""
     source_starts, content, source = _large_content(array)
     content = np.where(valid, content, 0)
-    short = valid & (content <= _LONGEST_SHORT_STRING) if is_text else np.zeros_like(valid)
+    short = valid & (content <= form.LONGEST_SHORT_STRING) if is_text else np.zeros_like(valid)
     long = valid & ~short
     head = np.where(long, 5, 1).astype(np.int64)
     lengths = head + content
     starts = offsets_of(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
-    data[starts[short]] = (content[short] << 2 | _SHORT_STRING).astype(np.uint8)
-    data[starts[long]] = (_LONG_STRING if is_text else _BINARY) << 2 | _PRIMITIVE
+    data[starts[short]] = (content[short] << 2 | form.SHORT_STRING).astype(np.uint8)
+    data[starts[long]] = (form.LONG_STRING if is_text else form.BINARY) << 2 | form.PRIMITIVE
     sizes = little_endian(content[long], 4)
     data[starts[long][:, None] + np.arange(1, 5)] = sizes
     Ragged(source, source_starts, content).write(data, starts + head)
@@ -301,7 +288,7 @@ def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
     starts = offsets_of(lengths)[:-1]
     data = np.zeros(int(lengths.sum()), np.uint8)
     is_large, widest = 1, 4
-    data[starts[valid]] = (is_large << 2 | (widest - 1)) << 2 | _ARRAY
+    data[starts[valid]] = (is_large << 2 | (widest - 1)) << 2 | form.ARRAY
     data[starts[valid][:, None] + np.arange(1, 5)] = little_endian(counts[valid], 4)
     numbers = spread(first[:-1][valid], counts[valid] + 1)
     owners = np.repeat(np.flatnonzero(valid), counts[valid] + 1)

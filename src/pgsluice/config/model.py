@@ -307,7 +307,7 @@ class SubscriptionConfig(Section):
             without a key.
         types: column -> type, as ``"public.t.c" = "decimal(20,4)"``: ``string`` for columns of any
             type, ``struct`` for ranges, multiranges, composites and arrays of them, ``map`` for
-            hstore, the others for numeric ones.
+            hstore, ``variant`` for json and jsonb, the others for numeric ones.
         exclude: columns that the target does not have, as ``"public.t.c"``.
         mask: column -> what the target has in place of its values, as ``"public.t.c" = "hash"``:
             ``null``, ``hash`` (HMAC-SHA256 of the value's text) or ``last4`` (its last four
@@ -318,7 +318,7 @@ class SubscriptionConfig(Section):
             "sales_orders"``; everything else keeps the source's names.
         numeric: the target's type for numeric without precision: ``string``, ``double`` or
             ``decimal(38,s)``.
-        json_as: the target's type for json and jsonb.
+        json_as: the target's type for json and jsonb; readers have to know ``variant``.
         on_unrepresentable: a value that its column cannot hold becomes NULL and a row of the
             rejects table (``reject``), or parks the table (``fail``).
         rejects: folder or URL of the rejects table; default: ``pg_rejects.<name>`` in the sink.

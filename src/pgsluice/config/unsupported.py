@@ -14,15 +14,11 @@ from pydantic import BaseModel
 
 from pgsluice.config.model import SubscriptionConfig
 
-_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct|map)\Z")
+_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct|map|variant)\Z")
 
 Rule = tuple[str, Callable[[Any], bool], str]
 """A key as in the file, a function that tells whether a value is unsupported, and a sentence about
 it."""
-
-
-def _is_not(*known: object) -> Callable[[Any], bool]:
-    return lambda value: value not in known
 
 
 UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
@@ -30,9 +26,8 @@ UNSUPPORTED: dict[type[BaseModel], tuple[Rule, ...]] = {
         (
             "types",
             lambda types: any(not _TYPE.match(name) for name in types.values()),
-            'only "string", "struct", "map", "double" and "decimal(p,s)" are supported yet',
+            'only "string", "struct", "map", "variant", "double", "decimal(p,s)" are supported yet',
         ),
-        ("json", _is_not("string"), 'only "string" is supported yet'),
     ),
 }
 

@@ -10,7 +10,7 @@ from pgsluice.masks import ColumnMask
 
 _DECIMAL = re.compile(r"\Adecimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)\Z")
 
-NESTED = ("struct", "map")
+NESTED = ("struct", "map", "variant")
 """What a column can be chosen to be instead of text."""
 
 MAX_PRECISION = 38
@@ -27,7 +27,8 @@ class TypeOptions:
         for_column: the user has chosen for one column. ``numeric`` also applies if it has a
             precision, and ``string`` to a column of any type: PostgreSQL's text of its values.
         nested: the user has chosen ``struct`` (composites, ranges, multiranges and arrays of them)
-            or ``map`` (hstore) for one column; empty: such columns are text.
+            or ``map`` (hstore) for one column, or ``variant`` (json and jsonb) for one or for all;
+            empty: such columns are text.
         mask: how the text of a column's values is masked; only for a column that is a string.
 
     Raises:

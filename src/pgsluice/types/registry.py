@@ -40,6 +40,8 @@ from pgsluice.types.definition import TypeDefinition, TypeField
 from pgsluice.types.nested.composites import CompositeType
 from pgsluice.types.nested.maps import MapType
 from pgsluice.types.nested.ranges import RANGE_FIELDS, MultirangeType, RangeType
+from pgsluice.types.nested.variants import ARROW as VARIANT
+from pgsluice.types.nested.variants import VariantType
 from pgsluice.types.numbers import BoolType, FloatType, IntegerType
 from pgsluice.types.numeric import numeric_type
 from pgsluice.types.options import TypeOptions
@@ -217,7 +219,7 @@ def resolve_type(
     """
     resolved = _resolve(type_oid, typmod, definitions, options, _MAX_DEPTH)
     if options.nested:
-        nested = _map if options.nested == "map" else _column
+        nested = {"map": _map, "struct": _column, "variant": _variant}[options.nested]
         resolved = nested(type_oid, definitions) or resolved
     if options.is_text and not pa.types.is_string(resolved.arrow_type):
         resolved = printed_type(type_oid, definitions)
@@ -233,6 +235,16 @@ def _map(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType
         definition = definitions.get(definition.base_oid)
     is_hstore = definition is not None and (definition.name, definition.kind) == ("hstore", "b")
     return MapType("hstore") if is_hstore else None
+
+
+def _variant(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
+    """The VARIANT of a column of json or jsonb; None: its type is another one, such as an array."""
+    while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
+        type_oid = definition.base_oid
+    entry = _BY_OID.get(type_oid)
+    if entry is None or entry.name not in ("json", "jsonb"):
+        return None
+    return VariantType(entry.name, entry.make_type(-1, TypeOptions()))
 
 
 def _column(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
@@ -263,7 +275,8 @@ def _struct(
             return MultirangeType.of(definition.name, of) if isinstance(of, RangeType) else None
         case "c" if _has_struct(definition):
             fields = [_attribute(field, definitions, depth - 1) for field in definition.fields]
-            return CompositeType.of(definition.name, [f.name for f in definition.fields], fields)
+            made = CompositeType.of(definition.name, [f.name for f in definition.fields], fields)
+            return None if made.arrow_type == VARIANT else made
     return None
 
 

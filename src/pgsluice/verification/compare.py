@@ -25,7 +25,7 @@ from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.masked_text import give_secrets
 from pgsluice.verification.postgres_text import TextForm
-from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot
+from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot, rejected_at_source
 from pgsluice.verification.target import DeltaRows, Rejected, TargetRows, TargetSide
 
 BUCKETS = 8192
@@ -165,7 +165,8 @@ def compare(
         for session in sessions:
             give_secrets(session, facts.masks.values())
         ours = SourceSide(sessions, facts, rows.schema, names, key_names, extent)
-        theirs = TargetSide(rows, names, key_names, forms, rejected)
+        rejects = rejected_at_source(connection, facts, rows.schema, rejected)
+        theirs = TargetSide(rows, names, key_names, forms, rejects)
         # The server works while the target's rows are hashed here.
         buckets = _side_by_side(ours, theirs, BUCKETS, extent.chosen(BUCKETS))
         differences = _differences(ours, theirs, *buckets, max_keys)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.verification.json_text import is_variant, variants
 from pgsluice.verification.nested_text import hstores, is_range, multiranges, ranges, records
 
 _TEXT = pa.large_string()
@@ -79,6 +80,8 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
         return _arrays(array, inner)
     if is_.is_map(kind):
         return hstores(array)
+    if is_variant(kind):
+        return variants(array)
     if is_.is_struct(kind):
         inner = replace(form, is_array=False)
         fields = [postgres_text(array.field(index), inner) for index in range(kind.num_fields)]

@@ -20,8 +20,10 @@ from psycopg import sql
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import Digests, Key, Mask
 from pgsluice.verification.extent import EVERYTHING, Extent
+from pgsluice.verification.json_text import is_variant, json_as_jsonb
 from pgsluice.verification.masked_text import SourceMask, masked_text
 from pgsluice.verification.page_ranges import page_ranges, read_ranges
+from pgsluice.verification.target import Rejected
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {
     "DateStyle": "ISO",
@@ -33,6 +35,7 @@ _SETTINGS: Mapping[LiteralString, LiteralString] = {
     "statement_timeout": "0",
 }
 _NUMERIC_OID = 1700
+_JSON_OID = 114
 
 _TABLE: LiteralString = """
 SELECT c.oid, c.relkind::text,
@@ -85,9 +88,11 @@ class ComparedColumn:
 
         The text of a numeric without a declared scale depends on each value's own scale, which a
         decimal(p,s) at the target does not have; a numeric that maps to a double is printed as a
-        double.
+        double. Blanks and the order of keys in a json are not at the target if it is a VARIANT.
         """
         name = sql.Identifier(self.name)
+        if self.is_json_variant(arrow_type):
+            return json_as_jsonb(name)
         if self.scalar_oid != _NUMERIC_OID or arrow_type is None:
             return name
         is_array = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
@@ -101,6 +106,10 @@ class ComparedColumn:
         if pa.types.is_float64(scalar):
             return sql.SQL("{}::float8[]" if is_array else "{}::float8").format(name)
         return name
+
+    def is_json_variant(self, arrow_type: pa.DataType | None) -> bool:
+        """Whether the column is of the type json, and a VARIANT at the target."""
+        return self.scalar_oid == _JSON_OID and arrow_type is not None and is_variant(arrow_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +198,29 @@ def one_snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
                 sql.SQL("SET LOCAL {} = {}").format(sql.SQL(name), sql.Literal(value))
             )
         yield
+
+
+def rejected_at_source(
+    connection: psycopg.Connection[Any],
+    table: ComparedTable,
+    target_schema: pa.Schema,
+    rejected: Rejected,
+) -> Rejected:
+    """Rejected values in the form in which the source prints them here.
+
+    Args:
+        rejected: see :class:`pgsluice.verification.target.TargetSide`.
+    """
+    printed = dict(rejected)
+    for column in table.columns:
+        by_key = rejected.get(column.name, {})
+        if by_key and column.is_json_variant(_type_of(target_schema, column.name)):
+            query = sql.SQL(
+                "SELECT {} FROM unnest(%s::text[]) WITH ORDINALITY AS given (text, n) ORDER BY n"
+            ).format(json_as_jsonb(sql.SQL("given.text::json")))
+            rows = connection.execute(query, [list(by_key.values())]).fetchall()
+            printed[column.name] = dict(zip(by_key, (text for (text,) in rows), strict=True))
+    return printed
 
 
 class SourceSide:

@@ -16,14 +16,30 @@ from pgsluice.errors import TableError
 from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.lake.copied_rows import altered_batch
 from pgsluice.sinks.target import refuse_other_case
+from pgsluice.types.nested.variants import ARROW as VARIANT
+from pgsluice.types.nested.variants import STORED, stored
 
+NAIVE_TIMESTAMPS, VARIANTS = "timestampNtz", "variantType"
+_FEATURES = {
+    NAIVE_TIMESTAMPS: TableFeatures.TimestampWithoutTimezone,
+    VARIANTS: TableFeatures.VariantType,
+}
+"""Table features that types of columns need."""
 _ROWS = 64 * 1024
 """How many rows are in memory at a time while a table is rewritten."""
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
     """A table's columns as Arrow fields."""
-    return pa.schema(handle.schema().to_arrow())
+    return arrow_schema(handle.schema())
+
+
+def arrow_schema(schema: DeltaSchema) -> pa.Schema:
+    """Columns as Arrow fields."""
+    fields = pa.schema(schema.to_arrow())
+    return pa.schema(
+        [field.with_type(VARIANT) if field.type == STORED else field for field in fields]
+    )
 
 
 def rows(handle: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -41,7 +57,7 @@ def as_delta(schema: pa.Schema, table: str) -> pa.Schema:
     """
     refuse_other_case(schema.names, table)
     fields = [_delta_field(field, table) for field in schema]
-    return pa.schema(DeltaSchema(fields).to_arrow())
+    return arrow_schema(DeltaSchema(fields))
 
 
 def _delta_field(field: pa.Field, table: str) -> DeltaField:
@@ -55,6 +71,43 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
             column=field.name,
         ) from error
     return converted
+
+
+def schema_string(schema: pa.Schema) -> str:
+    """Columns as in a ``metaData`` action.
+
+    deltalake reads a VARIANT as a struct of two byte strings, and writes such a struct back as one.
+    """
+    text = DeltaSchema.from_arrow(schema).to_json()
+    return json.dumps(json.loads(text, object_hook=_variant_or_same))
+
+
+def delta_schema(schema: pa.Schema) -> DeltaSchema:
+    """Columns as deltalake writes them."""
+    return DeltaSchema.from_json(schema_string(schema))
+
+
+def as_stored(rows: pa.Table) -> pa.Table:
+    """Rows in the types of files, which deltalake wants."""
+    for place, field in enumerate(rows.schema):
+        if field.type == VARIANT:
+            chunks = map(stored, rows.column(place).chunks)
+            values = pa.chunked_array(chunks, STORED)
+            rows = rows.set_column(place, field.with_type(STORED), values)
+    return rows
+
+
+def _variant_or_same(parsed: dict[str, Any]) -> dict[str, Any] | str:
+    return "variant" if parsed == _VARIANT_AS_STRUCT else parsed
+
+
+_VARIANT_AS_STRUCT = {
+    "type": "struct",
+    "fields": [
+        {"name": field.name, "type": "binary", "nullable": True, "metadata": {}}
+        for field in VARIANT
+    ],
+}
 
 
 def comments_of(metadata: Mapping[str, Any]) -> TableComments:
@@ -85,9 +138,8 @@ def add_empty_columns(
     handle: DeltaTable, added: Sequence[pa.Field], table: str, commit: CommitProperties
 ) -> None:
     """Add columns that are NULL in all rows; no file is written."""
-    handle.alter.add_columns(
-        [_delta_field(field, table) for field in added], commit_properties=commit
-    )
+    fields = delta_schema(as_delta(pa.schema(list(added)), table)).fields
+    handle.alter.add_columns(fields, commit_properties=commit)
 
 
 def altered_rows(
@@ -111,44 +163,54 @@ def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
         yield from pa.RecordBatchReader.from_stream(handle.scan())
         return
     try:
-        files = list(handle.to_pyarrow_dataset().get_fragments())
+        dataset = handle.to_pyarrow_dataset()
     except ValueError:
         # It reads the bounds of dates as Python's dates, which have the years 1 to 9999.
         yield from pa.RecordBatchReader.from_stream(handle.scan())
         return
-    for file in files:
+    for file in dataset.get_fragments():
         yield from file.to_batches(
-            batch_size=_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
+            dataset.schema,
+            batch_size=_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
         )
 
 
-def list_timestamp_feature(handle: DeltaTable, schema: pa.Schema) -> bool:
-    """Add the feature "timestampNtz" to a table whose new schema has its first such column.
+def list_features(handle: DeltaTable, schema: pa.Schema) -> bool:
+    """Add the features that the types of a table's new columns need, and that it does not have.
 
     Returns:
         True if that was needed, and is committed.
     """
-    has_naive = any(
-        pa.types.is_timestamp(kind) and kind.tz is None
-        for field in schema
-        for kind in nested_types(field.type)
-    )
-    listed = handle.protocol().writer_features or []
-    if not has_naive or "timestampNtz" in listed:
+    missing = features_of(schema) - {*(handle.protocol().writer_features or ())}
+    if not missing:
         return False
     handle.alter.add_feature(
-        TableFeatures.TimestampWithoutTimezone,
+        [_FEATURES[name] for name in sorted(missing)],
         allow_protocol_versions_increase=True,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
     return True
 
 
-def nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+def features_of(schema: pa.Schema) -> set[str]:
+    """The table features that the types of columns need."""
+    needed = set()
+    for kind in (kind for field in schema for kind in _nested_types(field.type)):
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            needed.add(NAIVE_TIMESTAMPS)
+        elif kind == VARIANT:
+            needed.add(VARIANTS)
+    return needed
+
+
+def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
     """A type and all types inside it."""
     yield kind
     for index in range(kind.num_fields):
-        yield from nested_types(kind.field(index).type)
+        yield from _nested_types(kind.field(index).type)
 
 
 def list_invariants(handle: DeltaTable) -> bool:

@@ -13,15 +13,21 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import TableError
-from pgsluice.sinks.delta.columns import comments_of, nested_types, with_comments
+from pgsluice.sinks.delta.columns import (
+    NAIVE_TIMESTAMPS,
+    VARIANTS,
+    comments_of,
+    features_of,
+    schema_string,
+    with_comments,
+)
 from pgsluice.sinks.delta.layout import with_layout
 from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 from pgsluice.sinks.lake.layout.layout import Layout
 
-VECTORS, _NAIVE = "deletionVectors", "timestampNtz"
+VECTORS = "deletionVectors"
 _PROPERTY = "delta.enableDeletionVectors"
 _OURS = "pgsluice.merge"
 """The property of a table that has deletion vectors because of ``merge``."""
@@ -36,14 +42,14 @@ _OF_OLD_WRITERS = (
 
 _KNOWN_FEATURES = frozenset(
     {
-        "deletionVectors",
-        "timestampNtz",
+        VECTORS,
+        NAIVE_TIMESTAMPS,
+        VARIANTS,
         "appendOnly",
         "invariants",
         "checkConstraints",
         "generatedColumns",
         "changeDataFeed",
-        "variantType",
         "vacuumProtocolCheck",
     }
 )
@@ -162,7 +168,7 @@ def definition(
     columns = metadata.get("schemaString")
     if schema is not None:
         comments = comments_of(metadata).columns if metadata else {}
-        columns = with_comments(_schema_string(layout.with_parts(schema)), comments)
+        columns = with_comments(schema_string(layout.with_parts(schema)), comments)
     if not metadata:
         metadata = {
             "id": str(uuid.uuid4()),
@@ -173,10 +179,7 @@ def definition(
     metadata = with_layout(metadata, layout)
     vectors = {_PROPERTY: "true", _OURS: "on_read"} if allows_vectors else {}
     configuration = {**metadata["configuration"], **configured, **vectors}
-    needed = {
-        *((VECTORS,) if allows_vectors else ()),
-        *((_NAIVE,) if _has_naive_timestamp(schema) else ()),
-    }
+    needed = features_of(schema or pa.schema([])) | ({VECTORS} if allows_vectors else set())
     return [
         {"protocol": _protocol_with(needed, snapshot.protocol)},
         {"metaData": {**metadata, "schemaString": columns, "configuration": configuration}},
@@ -225,12 +228,3 @@ def definition_without_vectors(snapshot: DeltaSnapshot) -> list[dict[str, Any]]:
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in ours}
     metadata = {**snapshot.metadata, "configuration": configuration}
     return [{"protocol": protocol}, {"metaData": metadata}]
-
-
-def _schema_string(schema: pa.Schema) -> str:
-    return DeltaSchema.from_arrow(schema).to_json()
-
-
-def _has_naive_timestamp(schema: pa.Schema | None) -> bool:
-    kinds = (kind for field in schema or () for kind in nested_types(field.type))
-    return any(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)

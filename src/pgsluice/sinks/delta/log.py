@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import PgsluiceError
+from pgsluice.sinks.delta.columns import arrow_schema
 from pgsluice.sinks.delta.commit_marker import COPY, VERSION
 from pgsluice.sinks.delta.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.layout import layout_of
@@ -303,7 +304,7 @@ class _Building:
             elif metadata := action.get("metaData"):
                 self.metadata = metadata
                 self.layout = layout_of(metadata.get("configuration") or {})
-                schema = pa.schema(DeltaSchema.from_json(metadata["schemaString"]).to_arrow())
+                schema = arrow_schema(DeltaSchema.from_json(metadata["schemaString"]))
                 self.schema = self.layout.without_parts(schema)
         for add in added:
             self._add(add, version)

@@ -30,6 +30,8 @@ from pgsluice.sinks.lake.layout.partitions import arranged
 from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.stores.contract import Folder
 from pgsluice.system.freed_memory import give_back_freed_memory
+from pgsluice.types.nested.variants import ARROW as VARIANT
+from pgsluice.types.nested.variants import STORED, stored
 
 TARGET_FILE_BYTES = 16 * 2**20
 """The target size of a file in bytes; small, so that a merge of few keys rewrites little of the
@@ -174,7 +176,7 @@ def _write_file(
         folder.write(path) as stream,
         pq.ParquetWriter(
             stream,
-            schema,
+            _stored_schema(schema),
             compression=codec,
             use_dictionary=_repeating(following[0]),
             write_statistics=_indexed_columns(following[0]),
@@ -182,7 +184,7 @@ def _write_file(
     ):
         is_full, size = False, 0
         while following and not is_full:
-            writer.write_batch(following[0])
+            writer.write_batch(_stored(following[0]))
             size += following[0].nbytes
             if index is not None and (some := index.keys_of(following[0])) is not None:
                 keys.append(some)
@@ -206,6 +208,20 @@ def _write_file(
     return file, pa.Table.from_batches(keys) if keys else None
 
 
+def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as they are in a file."""
+    for place, field in enumerate(batch.schema):
+        if field.type == VARIANT:
+            values = stored(batch.column(place))
+            batch = batch.set_column(place, field.with_type(STORED), values)
+    return batch
+
+
+def _stored_schema(schema: pa.Schema) -> pa.Schema:
+    fields = (field.with_type(STORED) if field.type == VARIANT else field for field in schema)
+    return pa.schema(list(fields), schema.metadata)
+
+
 def _bytes_of_one_row(batch: pa.RecordBatch) -> int:
     """The size of the batch's only row; 0 if it has several rows, which together are not large."""
     return int(batch.nbytes) if len(batch) == 1 else 0
@@ -225,6 +241,8 @@ def _repeating(batch: pa.RecordBatch) -> bool | list[str]:
         path = field.name
         while pa.types.is_list(values.type):
             path, values = f"{path}.list.element", values.flatten()
+        if values.type == VARIANT:  # values with the same keys
+            path, values = f"{path}.metadata", values.field("metadata")
         if not pa.types.is_nested(values.type):
             paths += [path] if _repeats(values) else []
     return paths

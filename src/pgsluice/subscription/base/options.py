@@ -55,7 +55,10 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
     for column, mask in masked.items():
         chosen[column] = TypeOptions(numeric="string", for_column=True, mask=mask)
     return TableOptions(
-        types=TypeOptions(numeric=subscription.numeric),
+        types=TypeOptions(
+            numeric=subscription.numeric,
+            nested="variant" if subscription.json_as == "variant" else "",
+        ),
         overrides=chosen,
         keys=dict(subscription.key),
         mode=_mode(subscription),

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
@@ -132,7 +131,7 @@ class RuledHandle(DeltaHandle):
             return self._commit_position(delta, commit)
         if net.truncated or self._may_append(net):
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
-            rows = with_all_columns(net.rows, columns.existing_schema(delta))
+            rows = columns.as_stored(with_all_columns(net.rows, columns.existing_schema(delta)))
             write_deltalake(
                 delta,
                 rows,
@@ -177,9 +176,9 @@ class RuledHandle(DeltaHandle):
             for file in files
         ]
         feature = self._opened()
-        self._write(lambda: columns.list_timestamp_feature(feature, schema))
+        self._write(lambda: columns.list_features(feature, schema))
         delta, commit = self._opened(), self._marked(position)
-        delta_schema = DeltaSchema.from_arrow(schema)
+        delta_schema = columns.delta_schema(schema)
         self._write(
             lambda: delta.create_write_transaction(
                 [*actions], "overwrite", delta_schema, commit_properties=commit

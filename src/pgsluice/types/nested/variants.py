@@ -1,0 +1,324 @@
+"""json and jsonb as VARIANT, as Delta stores it: a struct of two byte strings.
+
+Equal values of jsonb have equal bytes. A value that VARIANT does not hold exactly is unfit: a
+number of more than 38 digits or decimal places, a value that is nested too deeply or too large; of
+type json also equal keys, the escape ``\\u0000``, half of a surrogate pair, and an exponent of
+three digits: what jsonb refuses is among these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, repeat
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from pgsluice.types.codec import ColumnType, Decoded, malformed, shrink
+from pgsluice.types.nested.variant_format import (
+    ARRAY,
+    FALSE,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    LONG_STRING,
+    LONGEST_SHORT_STRING,
+    MOST_SMALL,
+    NULL,
+    OBJECT,
+    PRIMITIVE,
+    SHORT_STRING,
+    TRUE,
+    decimal_form,
+    little_endian,
+    metadata_of,
+    width_of,
+)
+from pgsluice.types.options import MAX_PRECISION
+
+ARROW: Final = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+"""No composite is a struct of this type. The byte strings are NULL only in a NULL. In files they
+are never NULL (:data:`STORED`), which Arrow's functions do not keep."""
+STORED: Final = pa.struct([field.with_nullable(False) for field in ARROW])
+"""The type in a Parquet file, which deltalake, too, has for a column of the type ``variant``."""
+
+SIZE_LIMIT: Final = 16 * 2**20
+"""In bytes. Spark 4.0 refuses a larger value, and a larger dictionary of names."""
+MAX_DEPTH: Final = 500
+"""Arrays and objects inside each other; Python's limit of nested calls is 1000."""
+
+_MOST_TEXT: Final = 8 * SIZE_LIMIT
+"""In characters: the text of a VARIANT that is small enough is shorter."""
+_KEPT_DICTIONARIES, _KEPT_BYTES = 1000, 4096
+_MOST: Final = 10**MAX_PRECISION - 1
+_DECIMAL_BYTES: Final = dict(map(decimal_form, (9, 18, 38)))
+_INTEGERS: Final = ((INT8, 1), (INT16, 2), (INT32, 4), (INT64, 8))
+_LONG_EXPONENT: Final = re.compile(r"[eE][+-]?\d{3}")
+
+
+class _Unfit(Exception):
+    """VARIANT does not hold the value exactly."""
+
+
+class _Number(NamedTuple):
+    """unscaled / 10 ** scale, with the scale that PostgreSQL prints."""
+
+    unscaled: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class VariantType(ColumnType):
+    """json or jsonb as VARIANT.
+
+    Attributes:
+        text: the type that reads the values' text.
+    """
+
+    name: str
+    text: ColumnType
+    arrow_type: pa.DataType = ARROW
+    spark_ddl: str = "variant"
+
+    def decode_text(self, values: pa.Array) -> Decoded:
+        return self._encoded(self.text.decode_text(values).values, "text")
+
+    def decode_binary(self, values: pa.Array) -> Decoded:
+        return self._encoded(self.text.decode_binary(values).values, "binary")
+
+    @property
+    def copies_binary(self) -> bool:
+        return self.text.copies_binary
+
+    def _encoded(self, texts: pa.Array, form: str) -> Decoded:
+        null = np.ones(len(texts), np.bool_)
+        unfit = np.zeros(len(texts), np.bool_)
+        pairs: list[tuple[bytes, bytes]] = [(b"", b"")] * len(texts)
+        encoder = _Encoder()
+        for row, text in enumerate(texts.to_pylist()):
+            if text is None:
+                continue
+            try:
+                pairs[row] = encoder.encode(text)
+                null[row] = False
+            except json.JSONDecodeError:
+                # Not chained: the message may contain the value.
+                raise malformed(self.name, row, form) from None
+            except (_Unfit, RecursionError, ValueError):
+                # ValueError: half of a surrogate pair, or a number of thousands of digits.
+                unfit[row] = True
+        columns = [
+            shrink(pa.array(list(part), pa.large_binary()), pa.binary(), self.name)
+            for part in (zip(*pairs, strict=True) if pairs else ((), ()))
+        ]
+        values = pa.StructArray.from_arrays(columns, fields=list(ARROW), mask=pa.array(null))
+        return Decoded(values, unfit if unfit.any() else None)
+
+    def encode_text(self, array: pa.Array) -> pa.Array:
+        texts = [
+            None if value is None else _Printer(value["metadata"], value["value"]).json(0)
+            for value in array.to_pylist()
+        ]
+        return pa.array(texts, pa.large_string())
+
+
+def stored(values: pa.StructArray) -> pa.StructArray:
+    """An array of :data:`ARROW` as one of :data:`STORED`."""
+    parts = [values.field(number).fill_null(b"") for number in range(STORED.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=list(STORED), mask=values.is_null())
+
+
+def _number(text: str) -> _Number | int:
+    """A number with a fraction or an exponent, with the scale that ``numeric_in`` gives it."""
+    if _LONG_EXPONENT.search(text):
+        raise _Unfit
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    scale = len(fraction) - int(exponent or "0")
+    unscaled = int(whole + fraction) * 10 ** max(0, -scale)
+    return _Number(unscaled, scale) if scale > 0 else unscaled
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    """NaN and Infinity are not JSON."""
+    raise json.JSONDecodeError("not JSON", "", 0)
+
+
+class _Encoder:
+    """Encodes JSON, one value after the other.
+
+    Rows of a column often have the same keys, so that it keeps the newest dictionaries.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._ids: dict[str, int] = {}
+        self._known: dict[frozenset[str], tuple[bytes, dict[str, int]]] = {}
+        self._parse = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_float=_number, parse_constant=_refuse_constant
+        ).decode
+
+    def encode(self, text: str) -> tuple[bytes, bytes]:
+        """The metadata and the value.
+
+        Raises:
+            json.JSONDecodeError: it is not JSON.
+            _Unfit, RecursionError, ValueError: VARIANT does not hold it.
+        """
+        # Backslashes that are escaped themselves begin no escape.
+        is_too_long = len(text) > _MOST_TEXT
+        if is_too_long or ("\\u0000" in text and "\\u0000" in text.replace("\\\\", "  ")):
+            raise _Unfit
+        self._names.clear()
+        parsed = self._parse(text)
+        metadata, self._ids = self._dictionary()
+        value = self._value(parsed, 0)
+        if max(len(value), len(metadata)) > SIZE_LIMIT:
+            raise _Unfit
+        return metadata, value
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            raise _Unfit
+        self._names.update(fields)
+        return fields
+
+    def _dictionary(self) -> tuple[bytes, dict[str, int]]:
+        """The dictionary of the names of one value, and their numbers."""
+        names = frozenset(self._names)
+        if len(self._known) > _KEPT_DICTIONARIES:
+            self._known.clear()
+        if (known := self._known.get(names)) is None:
+            # Python orders texts by code points, which is the order of UTF-8.
+            in_order = sorted(names)
+            metadata = metadata_of([name.encode() for name in in_order])
+            known = metadata, {name: number for number, name in enumerate(in_order)}
+            if len(metadata) <= _KEPT_BYTES:
+                self._known[names] = known
+        return known
+
+    def _value(self, value: Any, depth: int) -> bytes:
+        # One frame for each level: the depth is limited by Python's limit of nested calls.
+        kind = type(value)
+        if kind is str:
+            return _string(value.encode())
+        if kind is int:
+            return _integer(value)
+        if kind is _Number:
+            return _decimal(value)
+        if value is None:
+            return bytes([NULL])
+        if kind is bool:
+            return bytes([TRUE if value else FALSE])
+        if depth >= MAX_DEPTH:
+            raise _Unfit
+        if kind is list:
+            return _container(ARRAY, [], [*map(self._value, value, repeat(depth + 1))])
+        names = sorted(value)
+        inner = map(value.__getitem__, names)
+        parts = [*map(self._value, inner, repeat(depth + 1))]
+        return _container(OBJECT, [self._ids[name] for name in names], parts)
+
+
+def _string(text: bytes) -> bytes:
+    size = len(text)
+    if size > SIZE_LIMIT:
+        raise _Unfit
+    if size <= LONGEST_SHORT_STRING:
+        return bytes([size << 2 | SHORT_STRING]) + text
+    return bytes([LONG_STRING << 2 | PRIMITIVE]) + size.to_bytes(4, "little") + text
+
+
+def _integer(number: int) -> bytes:
+    for code, width in _INTEGERS:
+        if -(1 << 8 * width - 1) <= number < 1 << 8 * width - 1:
+            return bytes([code << 2 | PRIMITIVE]) + number.to_bytes(width, "little", signed=True)
+    return _decimal(_Number(number, 0))
+
+
+def _decimal(number: _Number) -> bytes:
+    unscaled, scale = number
+    if abs(unscaled) > _MOST or scale > MAX_PRECISION:
+        raise _Unfit
+    code, width = decimal_form(max(len(str(abs(unscaled))), scale))
+    return bytes([code << 2 | PRIMITIVE, scale]) + unscaled.to_bytes(width, "little", signed=True)
+
+
+def _container(kind: int, ids: list[int], parts: list[bytes]) -> bytes:
+    """An array, or an object whose fields have these numbers of names, in the order of names."""
+    offsets = list(accumulate(map(len, parts), initial=0))
+    width = width_of(offsets[-1])
+    id_width = width_of(ids[-1] if ids else 0)
+    is_large = len(parts) > MOST_SMALL
+    if offsets[-1] > SIZE_LIMIT:
+        raise _Unfit
+    if kind == OBJECT:
+        info = is_large << 4 | (id_width - 1) << 2 | (width - 1)
+    else:
+        info = is_large << 2 | (width - 1)
+    head = (
+        bytes([info << 2 | kind])
+        + len(parts).to_bytes(4 if is_large else 1, "little")
+        + little_endian(ids, id_width)
+        + little_endian(offsets, width)
+    )
+    return head + b"".join(parts)
+
+
+class _Printer:
+    """Prints a VARIANT that this module has encoded as JSON."""
+
+    def __init__(self, metadata: bytes, value: bytes) -> None:
+        self._value = value
+        width = (metadata[0] >> 6) + 1
+        count = int.from_bytes(metadata[1 : 1 + width], "little")
+        ends = _numbers(metadata, 1 + width, count + 1, width)
+        names = metadata[1 + width * (count + 2) :]
+        self._names = [names[a:b].decode() for a, b in pairwise(ends)]
+
+    def json(self, at: int) -> str:
+        """The value that begins at a byte."""
+        value, kind, info = self._value, self._value[at] & 3, self._value[at] >> 2
+        if kind == SHORT_STRING:
+            return json.dumps(value[at + 1 : at + 1 + info].decode())
+        if kind in (OBJECT, ARRAY):
+            return self._container(at, kind, info)
+        if info == LONG_STRING:
+            size = int.from_bytes(value[at + 1 : at + 5], "little")
+            return json.dumps(value[at + 5 : at + 5 + size].decode())
+        for code, width in _INTEGERS:
+            if code == info:
+                return str(int.from_bytes(value[at + 1 : at + 1 + width], "little", signed=True))
+        if info in _DECIMAL_BYTES:
+            raw = value[at + 2 : at + 2 + _DECIMAL_BYTES[info]]
+            unscaled = int.from_bytes(raw, "little", signed=True)
+            return f"{unscaled}e-{value[at + 1]:02}"
+        return {NULL: "null", TRUE: "true", FALSE: "false"}[value[at]]
+
+    def _container(self, at: int, kind: int, info: int) -> str:
+        width, is_object = (info & 3) + 1, kind == OBJECT
+        size = 4 if info >> (4 if is_object else 2) & 1 else 1
+        count = int.from_bytes(self._value[at + 1 : at + 1 + size], "little")
+        at += 1 + size
+        ids: list[int] = []
+        if is_object:
+            id_width = (info >> 2 & 3) + 1
+            ids = _numbers(self._value, at, count, id_width)
+            at += count * id_width
+        starts = _numbers(self._value, at, count, width)
+        at += (count + 1) * width
+        parts = [self.json(at + start) for start in starts]
+        if not is_object:
+            return f"[{','.join(parts)}]"
+        names = (json.dumps(self._names[number]) for number in ids)
+        return "{" + ",".join(map(":".join, zip(names, parts, strict=True))) + "}"
+
+
+def _numbers(data: bytes, at: int, count: int, width: int) -> list[int]:
+    ends = range(at + width, at + width * (count + 1), width)
+    return [int.from_bytes(data[end - width : end], "little") for end in ends]
