@@ -1,4 +1,4 @@
-"""Two hundred sequences of statements on columns, in one run, and some in change logs and histories.
+"""Two hundred sequences of statements on columns in one run; some in change logs and histories.
 
 ``make soak AREA=sequences`` has thousands, at all moments, and ``AREA=modes`` two thousand.
 """
