@@ -54,6 +54,7 @@ COLUMNS = LOG.of_table(SCHEMA, "orders")
 
 pytestmark = pytest.mark.soak
 KEYLESS_RUNS = int(os.environ.get("PGSLUICE_SOAK_KEYLESS_RUNS", "20"))
+PLACES_OF_A_COMMIT = ("delta.written", "delta.before_commit", "delta.after_commit")
 SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "63"))
 """At each moment, in each mode: 2,016 in all."""
 MOMENTS = (Moment.STOPPED, Moment.SEVERAL_POLLS, Moment.TRANSACTION, Moment.ROLLED_BACK)
@@ -172,6 +173,24 @@ def test_random_changes_without_a_key(
         row["shown"] = "after each run, each row is there as often as at the source"
 
 
+def change_until_killed(
+    one: Pipeline, history: History, rng: random.Random, folder: Path
+) -> subprocess.Popen[bytes]:
+    """Change rows until the run was killed once at each place of a commit; returns the run, which
+    was started again if the driver was killed."""
+    folder.mkdir()
+    kills = ",".join(f"{place}=kill:{folder / place}" for place in PLACES_OF_A_COMMIT)
+    run = one.start("run", PGSLUICE_FAILPOINTS=kills)
+    changes = program(rng, history, 1000)
+    while not all((folder / place).exists() for place in PLACES_OF_A_COMMIT):
+        assert next(changes, None) is not None, one.log()[-2000:]
+        time.sleep(0.1)  # so that several batches have them
+        if run.poll() is not None:
+            one.processes.clear()
+            run = one.start("run", PGSLUICE_FAILPOINTS=kills)
+    return run
+
+
 def test_killed_runs_add_each_change_once(
     database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
 ) -> None:
@@ -192,19 +211,12 @@ def test_killed_runs_add_each_change_once(
     one.processes.clear()
     with report.row("workers and runs killed while a change log is written", seed) as row:
         for number in range(2):
-            kills = ",".join(
-                f"{place}=kill:{tmp_path}/{place}{number}"
-                for place in ("delta.written", "delta.before_commit", "delta.after_commit")
-            )
-            run = one.start("run", PGSLUICE_FAILPOINTS=kills)
-            one.wait_applied()
-            for _ in program(rng, history, 20):
-                time.sleep(0.1)  # so that several batches have them
+            run = change_until_killed(one, history, rng, tmp_path / str(number))
             run.kill()
             run.wait()
             one.processes.clear()
         one.once()
-        killed = len([*tmp_path.glob("delta.*")])
+        killed = len([*tmp_path.glob("*/delta.*")])
         log = log_of(one, "orders")
         places = zip(
             *(log[f"_{name}"].to_pylist() for name in ("commit_version", "ordinal", "change_type")),
@@ -214,7 +226,8 @@ def test_killed_runs_add_each_change_once(
         assert max(Counter(places).values()) == 1
         assert_rebuilt(log, history.moments, with_query=True)
         row["figures"] = (
-            f"{len(history.moments)} transactions; SIGKILL to {killed} workers and 2 runs"
+            f"{len(history.moments)} transactions; SIGKILL to {killed} workers or drivers, and to 2"
+            " runs"
         )
         row["shown"] = "each change is one row; the table is rebuilt at each transaction's position"
 
@@ -248,26 +261,19 @@ def test_killed_runs_leave_the_sources_history(
     one.processes.clear()
     with report.row(f"workers and runs killed while a history is written, {merge}", seed) as row:
         for number in range(3):
-            kills = ",".join(
-                f"{place}=kill:{tmp_path}/{place}{number}"
-                for place in ("delta.written", "delta.before_commit", "delta.after_commit")
-            )
-            run = one.start("run", PGSLUICE_FAILPOINTS=kills)
-            one.wait_applied()
-            for _ in program(rng, source, 20):
-                time.sleep(0.1)  # so that several batches have them
+            run = change_until_killed(one, source, rng, tmp_path / str(number))
             run.kill()
             run.wait()
             one.processes.clear()
             one.once()
             one.copy("orders")
             one.once()
-        killed = len([*tmp_path.glob("delta.*")])
+        killed = len([*tmp_path.glob("*/delta.*")])
         versions = history_of(one.delta("orders"))
         assert_as_of(versions, source)
         row["figures"] = (
             f"{len(source.moments)} transactions, {len(versions)} versions; SIGKILL to {killed} "
-            "workers and 3 runs, 3 copies again"
+            "workers or drivers and 3 runs, 3 copies again"
         )
         row["shown"] = "as of each transaction, the versions are the source's rows"
 
