@@ -73,9 +73,10 @@ def catch_up_to(
         seen = {oid: in_snapshot[oid] for oid in oids if oid in in_snapshot}
         unseen = Failure(Remedy.COPY, "the snapshot does not have the table as one that is sent")
         partitions = {oid: {*one.filenodes, *one.attachments} for oid, one in seen.items()}
+        failed = site.batches.catch_up_held(partitions, position)
         failures = {
             **dict.fromkeys({*oids} - seen.keys(), unseen),
-            **site.batches.catch_up_held(partitions, position),
+            **{oid: copied_if_gone(one, partitions[oid]) for oid, one in failed.items()},
         }
     tables = site.tables
     with tables.changing():
@@ -85,6 +86,18 @@ def catch_up_to(
                 table = tables.apply(copy.work.facts.oid, leaves_failed(known, failure)).table
                 log_full_copy(table, failure)
     return [copy for copy in copies if copy.work.facts.oid not in failures]
+
+
+def copied_if_gone(failure: Failure, partitions: Collection[int]) -> Failure:
+    """The failure, with the remedy to copy the table if it asks for a catalog refresh because of a
+    partition that no refresh can find any more: else the table would wait for ever.
+
+    Args:
+        partitions: those in the copy's snapshot.
+    """
+    if failure.remedy is Remedy.LOOK and failure.partitions - {*partitions}:
+        return replace(failure, remedy=Remedy.COPY, partitions=frozenset())
+    return failure
 
 
 def portions_of_partitions(

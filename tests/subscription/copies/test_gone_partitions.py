@@ -1,0 +1,20 @@
+"""A copy of partitions whose changes cannot be applied: a refresh, or a copy of the whole table."""
+
+from __future__ import annotations
+
+from pgsluice.errors import Failure, Remedy
+from pgsluice.subscription.copies.partitions import copied_if_gone
+
+HERE, GONE = 7, 8
+
+
+def test_no_refresh_finds_a_partition_that_is_gone() -> None:
+    """Else the copy is tried again and again: seen in the soak of partitions, after a kill."""
+    failure = Failure(Remedy.LOOK, "its definition is unknown", partitions=frozenset({GONE}))
+    assert copied_if_gone(failure, {HERE}) == Failure(Remedy.COPY, "its definition is unknown")
+    for other in (
+        Failure(Remedy.LOOK, "its definition is unknown", partitions=frozenset({HERE})),
+        Failure(Remedy.LOOK, "the table has another name"),
+        Failure(Remedy.PARK, "a value does not fit", partitions=frozenset({GONE})),
+    ):
+        assert copied_if_gone(other, {HERE}) == other
