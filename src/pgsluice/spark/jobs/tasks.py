@@ -13,8 +13,9 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
+from uuid import uuid4
 
-from pgsluice.errors import Failure
+from pgsluice.errors import Failure, SparkFailed
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
 from pgsluice.spark.jobs.shared_folders import Unseen, marks, unseen
 from pgsluice.spark.jobs.totals import count
@@ -58,6 +59,7 @@ def run_tasks(
 
     Raises:
         ConfigError: an executor does not see a folder that it has to share.
+        SparkFailed: Spark returned other results than those of the job.
 
     Returns:
         each piece of work with its result or failure, in no particular order.
@@ -66,19 +68,19 @@ def run_tasks(
         return []
 
     tasks = min(len(works), most_tasks or len(works))
-    driver, shared = socket.gethostname(), marks()
+    driver, shared, job = socket.gethostname(), marks(), uuid4().hex
 
     def outcomes(
         task: int, rows: Iterable[object]
-    ) -> Iterator[tuple[int, R | Failure | Unseen, int | None]]:
+    ) -> Iterator[tuple[str, int, R | Failure | Unseen, int | None]]:
         begin_task(driver)
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
         stage = again_in_stage()
         if (missing := unseen(shared)) is not None:
-            yield task, missing, stage
+            yield job, task, missing, stage
             return
         for index in range(task, len(works), tasks):
-            yield index, attempt(run, works[index]), stage
+            yield job, index, attempt(run, works[index]), stage
 
     count(jobs=1, tasks=tasks)
     context.addJobTag(_JOB_TAG)
@@ -90,16 +92,25 @@ def run_tasks(
         raise
     finally:
         context.removeJobTag(_JOB_TAG)
-    stages = [stage for _, _, stage in results]
+    stages = [stage for _, _, _, stage in results]
     count(retried=sum(stage is not None for stage in stages))
     say_lost(context, stages)
-    done: list[tuple[W, R | Failure]] = []
-    for index, result, _ in results:
+    done: dict[int, R | Failure] = {}
+    for of_job, index, result, _ in results:
+        if of_job != job:
+            continue
         if isinstance(result, Unseen):
             result.refuse()
         else:
-            done.append((works[index], result))
-    return done
+            done[index] = result
+    # Seen once, while a JVM and a server were killed: results of a job of another thread.
+    if len(done) < len(works) or len(results) != len(works):
+        raise SparkFailed(
+            f"Spark returned {len(done)} of the {len(works)} results of a job, and "
+            f"{len(results) - len(done)} others",
+            hint="pgsluice starts Spark again; the targets know what was applied",
+        )
+    return [(works[index], result) for index, result in done.items()]
 
 
 @contextmanager
