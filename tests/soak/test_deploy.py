@@ -119,7 +119,7 @@ def test_systemd_restarts_a_run_while_capture_lives_on(machine: Systemd) -> None
     assert machine.run("systemctl", "reload", unit).returncode == 0
     assert machine.show(unit, "MainPID") == pid
     assert machine.run("systemctl", "kill", "-s", "KILL", unit).returncode == 0
-    await_that(lambda: machine.show(unit, "NRestarts") == "1", "it is started again")
+    await_that(lambda: machine.show(unit, "NRestarts") == "1", "systemd has restarted the unit")
     await_that(is_well, "it works again")
     assert machine.show(capture, "MainPID") == captures, "capture has lived on"
     assert machine.run("systemctl", "stop", unit).returncode == 0

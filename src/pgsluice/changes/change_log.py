@@ -42,7 +42,7 @@ from pgsluice.changes.change_rows import (
     same_list,
     values_of,
 )
-from pgsluice.changes.events import as_type, refuse_unfit
+from pgsluice.changes.events import are_before, as_type, refuse_unfit
 from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import INSERT, WHOLE_ROW, Int64s, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
@@ -287,9 +287,7 @@ def _lacking(
     absent = ~is_new & (rows.tuple_index >= 0)
     if value is None or first is None or not value.is_valid:
         return RowValues(pa.nulls(len(rows), type_), absent, np.zeros(0, np.bool_))
-    position, ordinal = first
-    positions, ordinals = run.positions[rows.change], run.ordinals[rows.change]
-    is_before = (positions < position) | ((positions == position) & (ordinals < ordinal))
+    is_before = are_before(run, first)[rows.change]
     is_whole = is_new | (run.old_kinds[rows.change] == WHOLE_ROW)
     has_value = is_before & is_whole & (rows.tuple_index >= 0)
     values = pc.if_else(pa.array(has_value), value.cast(type_), pa.scalar(None, type_))

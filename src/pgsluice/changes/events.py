@@ -317,13 +317,16 @@ def _lacking(
     count = _count(run.new_index)
     if value is None or first is None or not value.is_valid:
         return pa.nulls(count, type_)
-    position, ordinal = first
-    is_before = (run.positions < position) | (
-        (run.positions == position) & (run.ordinals < ordinal)
-    )
-    return pc.if_else(
-        pa.array(is_before[run.new_index >= 0]), value.cast(type_), pa.scalar(None, type_)
-    )
+    is_before = are_before(run, first)[run.new_index >= 0]
+    return pc.if_else(pa.array(is_before), value.cast(type_), pa.scalar(None, type_))
+
+
+def are_before(run: RelationChanges, place: Place) -> Mask:
+    """The changes before a place."""
+    position, ordinal = place
+    is_same = run.positions == position
+    before: Mask = (run.positions < position) | (is_same & (run.ordinals < ordinal))
+    return before
 
 
 def as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -9,7 +9,7 @@ HERE, GONE = 7, 8
 
 
 def test_no_refresh_finds_a_partition_that_is_gone() -> None:
-    """Else the copy is tried again and again: seen in the soak of partitions, after a kill."""
+    """Otherwise pgsluice would retry the copy without end, as the soak of partitions showed."""
     failure = Failure(Remedy.LOOK, "its definition is unknown", partitions=frozenset({GONE}))
     assert copied_if_gone(failure, {HERE}) == Failure(Remedy.COPY, "its definition is unknown")
     for other in (

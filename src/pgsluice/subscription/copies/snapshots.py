@@ -200,9 +200,10 @@ _NOTHING = _Unnoticed()
 def _unnoticed(dsn: str, oids: Collection[int]) -> _Unnoticed:
     partitions = publications = None
     with _connected(dsn) as connection:
-        has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
-        if has_partitioned and not notices_partitions(connection):
-            partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
+        if not notices_partitions(connection):
+            has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
+            if has_partitioned:
+                partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
         if not notices_publications(connection):
             publications = connection.execute(_PUBLICATIONS).fetchall()
             if connection.info.server_version >= 150000:
