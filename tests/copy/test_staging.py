@@ -23,6 +23,11 @@ from pgsluice.snapshots import Portion, Read, temporary_snapshot
 RANGES = ("id < 10", "id BETWEEN 10 AND 19", "id BETWEEN 20 AND 29", "id > 29")
 PORTIONS: list[Portion] = [(Read(condition=condition),) for condition in RANGES]
 
+_END_SESSIONS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'pgsluice copy public.first'
+"""
+
 Stage = Callable[..., list[StagedRows | Failure | None]]
 
 
@@ -108,6 +113,23 @@ def test_after_a_while_no_other_portion_of_a_table_is_begun(
 ) -> None:
     monkeypatch.setattr("pgsluice.copy.job._TABLE_S", 0)
     assert rows(stage("first", "second")) == [10, None, None, None] * 2
+
+
+def test_a_session_that_ends_after_the_last_portion_has_read_all_of_them(
+    shop: Database, stage: Stage, sessions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash of the server between the last row and the end of the session's transaction."""
+    stage_one = CopyTables._stage
+
+    def stage_and_end(self: CopyTables, work: CopyWork, *rest: Any) -> StagedRows:
+        staged = stage_one(self, work, *rest)
+        if work.name == "first" and rest[-1] == PORTIONS[-1]:
+            shop.execute(_END_SESSIONS)
+        return staged
+
+    monkeypatch.setattr(CopyTables, "_stage", stage_and_end)
+    assert rows(stage("first", "second")) == [10] * 8
+    assert sessions == ["copy public.first", "copy public.second"]
 
 
 def test_a_table_that_is_locked_is_not_read_at_all(stage: Stage) -> None:

@@ -73,3 +73,16 @@ def test_a_session_that_the_server_ended_is_an_error_of_the_connection(
             pytest.fail("is not reached")
         with session.reading("public.b") as connection:
             assert connection.info.backend_pid != pid
+
+
+def test_a_session_that_the_server_ends_behind_the_last_row_has_read_its_table(
+    database: MakeDatabase,
+) -> None:
+    shop = database()
+    with closing(ReadSession(shop.dsn)) as session:
+        with session.reading("public.a") as first:
+            first.execute("BEGIN")
+            shop.execute(f"SELECT pg_terminate_backend({first.info.backend_pid}, 10000)")
+        assert first.closed
+        with session.reading("public.b") as second:
+            assert second.execute("SELECT 1").fetchone() == (1,)

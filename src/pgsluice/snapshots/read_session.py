@@ -45,7 +45,8 @@ class ReadSession:
         """A connection without a transaction, to read one table with; the block may begin one.
 
         Its transaction and its locks end with the block. After an error, the next table gets
-        another session.
+        another session; so it does if the session broke behind the block, which has read its rows
+        then.
 
         Args:
             table: the server shows it in the session's application_name, unless the dsn or
@@ -65,8 +66,12 @@ class ReadSession:
                 name = sql.Literal(f"{_SHOWN_AS}{table}")
                 connection.execute(sql.SQL("SET application_name = {}").format(name))
             yield connection
-            connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
             raise
-        self._idle = connection
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:  # an error now would follow the results of a table that is read
+            connection.close()
+        else:
+            self._idle = connection

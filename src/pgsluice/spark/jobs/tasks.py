@@ -103,7 +103,7 @@ def run_tasks(
             result.refuse()
         else:
             done[index] = result
-    # Seen once, while a JVM and a server were killed: results of a job of another thread.
+    # Never seen. Results of another job would be taken for this one's, and the target lose changes.
     if len(done) < len(works) or len(results) != len(works):
         raise SparkFailed(
             f"Spark returned {len(done)} of the {len(works)} results of a job, and "
