@@ -15,6 +15,7 @@ from tests.support.clusters import CopiedServer
 from tests.support.commands import Command, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 from tests.support.rights import printed_rights
+from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer
 
@@ -138,6 +139,8 @@ def test_a_role_that_may_have_few_connections(
     assert f"the CONNECTION LIMIT of {role} allows 3 connections, and 1 of them" in outcome.out
     assert "`pgsluice run` opens up to 12" in outcome.out
     shop.execute(f"ALTER ROLE {role} CONNECTION LIMIT 13")
+    connected = f"SELECT FROM pg_stat_activity WHERE usename = '{role}'"
+    await_that(lambda: not shop.execute(connected), "the server has closed check's connection")
     assert "CONNECTION LIMIT" not in pgsluice("check", path).out
 
 

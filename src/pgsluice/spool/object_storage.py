@@ -10,7 +10,7 @@ minute without changes. Where capture runs on the
 same machine, it announces each segment by a file in the machine's folder, and a reader lists only
 after an announcement. Names of segments rise, so a long listing is continued from its last name.
 Readers of one process share a listing, unless it is from before they were opened. The writer itself
-lists once.
+lists once. Objects that a reader will open one after the other are fetched several at a time.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pgsluice.errors import SpoolTaken
 from pgsluice.failpoints import failpoint
 from pgsluice.small_files import replace_text
+from pgsluice.spool.read_ahead import ReadAhead
 from pgsluice.spool.storage import Entry, LocalStorage, Storage, is_shard, shard_now
 from pgsluice.stores.contract import Changed, Folder, NameTaken, Span
 from pgsluice.stores.ranged_files import RangedFile
@@ -98,6 +99,11 @@ _listings: dict[tuple[str, str, str], _Listing] = {}
 folder and the listed folder."""
 
 
+def _whole(_name: str) -> int:
+    """Where reading of a whole object begins."""
+    return 0
+
+
 def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
     return {entry.name: entry.size_bytes for entry in entries}
 
@@ -137,6 +143,7 @@ class ObjectStorage:
     def __init__(self, place: SpoolPlace) -> None:
         self._place = place
         self._folder = folder_of(place)
+        self._ahead = ReadAhead(self._fetch, self._size)
         self._since = self._opened_at = time.monotonic()
         """Listings from before the first time are too old for this reader, and for it names that
         were deleted before the second one are not in a listing."""
@@ -215,18 +222,30 @@ class ObjectStorage:
     def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
         import pyarrow as pa
 
-        size = self._size(name)
-        if not is_header or size is None or size <= _SMALL_BYTES:
-            return pa.BufferReader(self._folder.read(name))
-        tail_at = size - _TAIL_BYTES
-        [tail] = self._folder.read_spans(name, [Span(tail_at, _TAIL_BYTES)])
+        begins = self._tail_at if is_header else _whole
+        tail_at, tail = begins(name), self._ahead.read(name, begins)
+        if not tail_at:
+            return pa.BufferReader(tail)
 
         def fetch(start: int, length: int) -> bytes:
             if start >= tail_at:
                 return tail[start - tail_at : start - tail_at + length]
             return self._folder.read_spans(name, [Span(start, length)])[0]
 
-        return pa.PythonFile(RangedFile(fetch, size), mode="r")
+        return pa.PythonFile(RangedFile(fetch, tail_at + len(tail)), mode="r")
+
+    def will_open(self, names: Sequence[str]) -> None:
+        self._ahead.expect(names)
+
+    def _tail_at(self, name: str) -> int:
+        """Where reading of an object's header begins: a small one is read as a whole."""
+        size = self._size(name)
+        return 0 if size is None or size <= _SMALL_BYTES else size - _TAIL_BYTES
+
+    def _fetch(self, name: str, begin: int) -> bytes:
+        if not begin:
+            return self._folder.read(name)
+        return self._folder.read_spans(name, [Span(begin, _TAIL_BYTES)])[0]
 
     def _key(self, folder: str) -> tuple[str, str, str]:
         return str(self._place), str(self._place.folder), folder

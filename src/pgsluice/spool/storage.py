@@ -80,6 +80,10 @@ class Storage(Protocol):
             is_header: only a few bytes at its end will be read.
         """
 
+    def will_open(self, names: Sequence[str]) -> None:
+        """Note that these objects will probably be opened, in this order; a store fetches them
+        ahead."""
+
     def version(self, name: str) -> Hashable:
         """A value that differs between all files that an object's name has had."""
 
@@ -155,6 +159,9 @@ class LocalStorage:
         import pyarrow as pa
 
         return pa.memory_map(str(self.root / name), "rb")
+
+    def will_open(self, names: Sequence[str]) -> None:
+        """Do nothing: a disk has them at once."""
 
     def version(self, name: str) -> Hashable:
         status = (self.root / name).stat()

@@ -252,7 +252,9 @@ class SpoolReader:
                 lsn=end,
                 path=str(self.spool.place),
             )
-        return self._follow(candidates, start, end)
+        chosen = self._follow(candidates, start, end)
+        self._storage.will_open([info.name for info in chosen])
+        return chosen
 
     def _follow(
         self, candidates: list[SegmentInfo], start: Lsn, end: Lsn | None
@@ -353,6 +355,7 @@ class SpoolReader:
         self, info: SegmentInfo, reference: ReferenceHeader, wanted: slice
     ) -> Iterator[SegmentView]:
         known = reference.relations
+        self._storage.will_open([part.name for part in reference.parts[wanted]])
         for part in reference.parts[wanted]:
             with _reading(part.name):
                 header, messages = self._objects.read(part.name, PartHeader)

@@ -222,7 +222,9 @@ class RecentCommits:
         if kept is not None and kept.since >= self._began:  # the request is newer than the chain
             self._join(kept)
             return
-        for info in reversed(self._reader.all_segments()):
+        latest_first = self._reader.all_segments()[::-1]
+        self._spool.storage.will_open([info.name for info in latest_first])
+        for info in latest_first:
             if info.end > self._began:
                 continue
             if info.end < self._since or len(self._commits) > REMEMBERED:

@@ -57,7 +57,8 @@ T = TypeVar("T")
 
 _SMALL_BYTES = 1 << 20
 _KEEP_BYTES = 64 << 20
-"""How many bytes of segments stay mapped while a task applies tables with few changes."""
+"""How many bytes of segments stay mapped, or in memory if they are in a store, while a task applies
+its tables: each table would read them again."""
 _AT_ONCE = 4
 """How many tables with few changes one process applies at the same time."""
 
@@ -110,7 +111,7 @@ class ApplyTables:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             results = [*threads.map(partial(attempt, run), small)]
         results = shares_of(time.monotonic() - began, results)
-        results += [attempt(self.run, work) for work in large]
+        results += [attempt(run, work) for work in large]
         by_oid = {
             work.relation_oid: result for work, result in zip(small + large, results, strict=True)
         }
