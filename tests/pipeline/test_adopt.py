@@ -13,19 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.support.children import Child
 from tests.support.databases import Database, MakeDatabase
-from tests.support.local_spark import use_local_spark
+from tests.support.local_spark import run_killed_at, use_local_spark
 from tests.support.object_stores import ObjectStore
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.waiting import HANGS_S, await_that
+from tests.support.waiting import await_that
 
 from pgsluice.cli.app import run_command
-from pgsluice.config import load_config
 from pgsluice.errors import TablesUnfinished
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
-from pgsluice.subscription.running.run import run
 
 
 @pytest.fixture(autouse=True)
@@ -254,18 +251,11 @@ def test_a_session_that_breaks_has_the_table_compared_again(
     assert files_of(dropped) == before
 
 
-def killed(config: Path, failpoint: str) -> None:
-    patch = pytest.MonkeyPatch()
-    use_local_spark(patch)
-    arm(f"{failpoint}=kill")
-    run(load_config(config), once=True)
-
-
 def test_killed_before_the_commit_and_after_it(dropped: Pipeline, shop: Database) -> None:
     shop.execute("UPDATE t SET word = 'changed' WHERE id = 2000")
     version = dropped.delta("t").version()
     for failpoint, commits in (("copy.ranges_staged", 0), ("copy.adopted", 1)):
-        assert Child(killed, dropped.path, failpoint).wait(HANGS_S) == -signal.SIGKILL
+        assert run_killed_at(dropped.path, failpoint) == -signal.SIGKILL
         assert dropped.delta("t").version() == version + commits
         assert dropped.table("t").state == "d"
     dropped.once()
@@ -276,7 +266,7 @@ def test_killed_before_the_commit_and_after_it(dropped: Pipeline, shop: Database
 
 
 def test_killed_and_changed_since_it_is_copied(dropped: Pipeline, shop: Database) -> None:
-    assert Child(killed, dropped.path, "copy.adopted").wait(HANGS_S) == -signal.SIGKILL
+    assert run_killed_at(dropped.path, "copy.adopted") == -signal.SIGKILL
     shop.execute("UPDATE t SET word = 'later' WHERE id < 10")
     dropped.once()
     dropped.assert_equal("t")

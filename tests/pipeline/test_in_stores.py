@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import polars as pl
 import pytest
 from tests.sinks.delta_duckdb import duckdb_rows
-from tests.support.children import Child
 from tests.support.databases import MakeDatabase
 from tests.support.large_transaction import CAPTURE_BYTES, replicate
 from tests.support.local_spark import local_spark as local_spark
-from tests.support.local_spark import use_local_spark
+from tests.support.local_spark import run_killed_at
 from tests.support.object_stores import ObjectStore
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.store_proxy import store_proxy
 from tests.support.verifying import verify
-from tests.support.waiting import HANGS_S, await_that
+from tests.support.waiting import await_that
 
-from pgsluice import failpoints
-from pgsluice.config import load_config
 from pgsluice.sinks.delta.config import DeltaSinkConfig
 from pgsluice.stores.places import folder_at
-from pgsluice.subscription.running.run import run
 
 ROWS = 20_000
-
-
-def run_until(config: Path, failpoint: str) -> None:
-    """A run in a process that is killed at a failpoint; its tasks are in the process, too."""
-    use_local_spark(pytest.MonkeyPatch())
-    failpoints.arm(f"{failpoint}=kill")
-    run(load_config(config), once=True)
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -56,7 +44,7 @@ def test_tables_in_a_store_equal_the_source_whoever_is_killed(
         ("store.upload", "delta.before_commit", "delta.after_commit")
     ):
         shop.execute(f"UPDATE t SET a = {number} WHERE id BETWEEN 2 AND 20")
-        assert Child(run_until, one.path, failpoint).wait(HANGS_S) == -signal.SIGKILL
+        assert run_killed_at(one.path, failpoint) == -signal.SIGKILL
     one.once()
     one.assert_equal("t", "other")
     code, results = verify(one, capsys)

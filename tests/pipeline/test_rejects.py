@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
-from tests.support.local_run import run_killed_at
 from tests.support.local_spark import local_spark as local_spark
+from tests.support.local_spark import run_killed_at
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.cli.app import run_command

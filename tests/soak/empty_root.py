@@ -20,7 +20,7 @@ from shlex import quote
 from typing import NamedTuple
 
 import pytest
-from tests.support.debian import debian_package
+from tests.soak.debian import debian_package
 
 _SAYS_NOTHING_HERE = {"ARG", "VOLUME", "EXPOSE"}
 _WAYS_TO_PACKAGES = (

@@ -20,13 +20,13 @@ import psycopg
 import pytest
 from tests.monitor.test_http_server import free_port
 from tests.soak.brief_faults import BriefFaults
+from tests.soak.prometheus import Prometheus, scraping
 from tests.soak.report import Report
 from tests.support.databases import Database, fresh_database
 from tests.support.object_stores import ObjectStore
 from tests.support.oracle import assert_equal
 from tests.support.pgbench import kill, processes_of
 from tests.support.pipeline import BUCKET, MakePipeline, Pipeline
-from tests.support.prometheus import Prometheus, scraping
 from tests.support.store_proxy import StoreProxy, store_proxy
 from tests.support.waiting import HANGS_S
 

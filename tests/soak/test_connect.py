@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.docs.test_readme import changes, script
+from tests.soak.sparks.story import environment
 from tests.support.databases import MakeDatabase
-from tests.support.spark_story import environment
 
 pytestmark = pytest.mark.soak
 PYTHON = Path(os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable))

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 from tests.soak.empty_root import build, container, debian_root
+from tests.soak.prometheus import RULES, prometheus_program
 from tests.soak.report import ROOT
 from tests.soak.systemd_root import Systemd, systemd
 from tests.support.databases import MakeDatabase
 from tests.support.oracle import assert_equal
-from tests.support.prometheus import RULES, prometheus_program
 from tests.support.waiting import await_that
 
 from pgsluice.config import parse_config

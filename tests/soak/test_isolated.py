@@ -19,14 +19,14 @@ import pytest
 from tests.soak.chaos.fire import fight, make_tables
 from tests.soak.chaos.modes import MODES
 from tests.soak.report import Report
+from tests.soak.sparks.events import event_log, executors_of_jobs
+from tests.soak.sparks.isolated import DRIVER, capture_apart, hidden_folders, on_cluster
+from tests.soak.sparks.standalone import Standalone, standalone
+from tests.soak.sparks.story import LARGE, SparkStory, some_changes
 from tests.support.databases import Database, MakeDatabase
-from tests.support.isolated_pipeline import DRIVER, capture_apart, hidden_folders, on_cluster
 from tests.support.object_stores import ObjectStore
 from tests.support.pgbench import fire, initialise
 from tests.support.pipeline import MakePipeline
-from tests.support.spark_events import event_log, executors_of_jobs
-from tests.support.spark_story import LARGE, SparkStory, some_changes
-from tests.support.standalone import Standalone, standalone
 from tests.support.waiting import SOAK_HANGS_S, await_that
 
 from pgsluice.embedded import EmbeddedServer

@@ -27,6 +27,7 @@ from tests.pipeline.test_changelog import (
 from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.pipeline.test_keyless import run_random
 from tests.pipeline.test_rejects import assert_verified, rejects_of
+from tests.soak.public_schema import change, fill, migrate
 from tests.soak.report import Report
 from tests.soak.test_sequences import AREAS
 from tests.support.change_logs import by_loop, by_query, query
@@ -36,7 +37,6 @@ from tests.support.every_mode import OTHER_MODES, assert_modes_equal, other_mode
 from tests.support.histories import as_of_query, history_of
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
-from tests.support.public_schema import change, fill, migrate
 from tests.support.sequences.running import Verdict, render, run_drawn
 
 from pgsluice.changes.change_log import LogColumns

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from tests.docs.test_readme import changes, script
+from tests.soak.sparks.standalone import standalone
+from tests.soak.sparks.story import SparkStory, environment
 from tests.support.databases import MakeDatabase
-from tests.support.spark_story import SparkStory, environment
-from tests.support.standalone import standalone
 
 pytestmark = pytest.mark.soak
 PYTHON = Path(os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable))

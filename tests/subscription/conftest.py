@@ -19,5 +19,5 @@ def maker(tmp_path: Path) -> Iterator[SpoolMaker]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Where the table of :mod:`tests.support.applying` is."""
+    """Where the table of :mod:`tests.subscription.applying` is."""
     return tmp_path / "lake" / "orders"

@@ -8,12 +8,18 @@ as Spark pickles them, so that tasks share nothing with the driver.
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pyspark import SparkContext, cloudpickle
+from tests.support.children import Child
+from tests.support.waiting import HANGS_S
 
+from pgsluice.config import load_config
+from pgsluice.failpoints import arm
 from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.subscription.running.run import run
 
 
 class LocalRDD:
@@ -74,3 +80,14 @@ def use_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.build_session", lambda *_: LocalSession())
     # A session that runs already: otherwise each run would start a JVM beside it.
     monkeypatch.setattr(f"{module}._running_session", LocalSession)
+
+
+def run_killed_at(config: Path, failpoint: str) -> int | None:
+    """``pgsluice run --once`` in a process that a failpoint kills; its exit code."""
+    return Child(_run_to, config, failpoint).wait(HANGS_S)
+
+
+def _run_to(config: Path, failpoint: str) -> None:
+    use_local_spark(pytest.MonkeyPatch())
+    arm(f"{failpoint}=kill")
+    run(load_config(config), once=True)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
-from tests.support.children import Child
 from tests.support.databases import Database
-from tests.support.local_spark import use_local_spark
+from tests.support.local_spark import run_killed_at
 from tests.support.partition_cases import UNSEEN, make
 from tests.support.pipeline import Pipeline
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.config import load_config
-from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolReader
-from pgsluice.subscription.running.run import run
 
 Connection = psycopg.Connection[Any]
 COPIED = {name for name, case in UNSEEN.items() if case.is_copied}
@@ -77,13 +71,6 @@ def capture_alone(one: Pipeline) -> Iterator[None]:
     one.processes.clear()
 
 
-def run_killed(config: Path) -> None:
-    """``run --once``, killed when the targets have a batch that the record does not have."""
-    use_local_spark(pytest.MonkeyPatch())
-    arm("batch.before_record=kill")
-    run(load_config(config), once=True)
-
-
 def pass_while_the_driver_is_down(one: Pipeline, *, is_restarted: bool) -> None:
     """The first run afterwards is killed between a commit at the target and the record."""
     shop = one.database
@@ -94,8 +81,7 @@ def pass_while_the_driver_is_down(one: Pipeline, *, is_restarted: bool) -> None:
         shop.server.restart("immediate")
     with shop.connect() as connection:
         go(connection)
-    killed = Child(run_killed, one.path)
-    assert killed.wait(HANGS_S) == -signal.SIGKILL
+    assert run_killed_at(one.path, "batch.before_record") == -signal.SIGKILL
     one.once()
     one.assert_equal(*UNSEEN)
     assert not any(one.table(name).pending.unseen_leaves for name in UNSEEN)

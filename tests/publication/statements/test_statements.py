@@ -1,14 +1,17 @@
-"""CREATE, ALTER and DROP PUBLICATION: PostgreSQL 18 is the oracle of every case."""
+"""CREATE, ALTER and DROP PUBLICATION: PostgreSQL 18 is the oracle of every case.
+
+The cases are the lines of ``statements.sql``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from tests.support.databases import Database
-from tests.support.publication_statements import CASES, REPARSED, UNPLACED
 
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.publication import Publications, Statements, load_publications
@@ -17,6 +20,18 @@ from pgsluice.publication.statements.parse import parse_statements
 from pgsluice.row_filter import FilterNotExact
 from pgsluice.sql import SqlRefused
 
+_LINES = Path(__file__).with_name("statements.sql").read_text("utf-8").splitlines()
+CASES = [line for line in _LINES if not line.startswith("--")]
+#: The server reports these errors at the statement's first character, pgsluice at the object.
+UNPLACED = (
+    "CREATE PUBLICATION n FOR ONLY t1",
+    "CREATE PUBLICATION n FOR TABLES IN SCHEMA sch, ONLY t1",
+    "CREATE PUBLICATION n FOR TABLES IN SCHEMA sch, t1 *",
+)
+#: The server reads its own output as another tree: (a AND b) AND c becomes one AND.
+REPARSED = (
+    "CREATE PUBLICATION n FOR TABLE t1 WHERE (a BETWEEN 1 AND 5 AND NOT b IS NULL AND c LIKE 'x%')",
+)
 _STATE = """
 SELECT p.pubname, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
        p.pubviaroot, p.pubgencols,

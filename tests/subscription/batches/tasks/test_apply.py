@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from tests.support.applying import FactsMessage, apply_tables
+from tests.subscription.applying import FactsMessage, apply_tables
 from tests.support.spools import (
     INT4,
     OID,

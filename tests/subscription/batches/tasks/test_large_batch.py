@@ -13,7 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.support.applying import FactsMessage, apply_tables
+from tests.subscription.applying import FactsMessage, apply_tables
 from tests.support.local_spark import LocalSession
 from tests.support.spools import INT4, OID, START, TEXT, SpoolMaker, relation
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.support.applying import FactsMessage, apply_tables
+from tests.subscription.applying import FactsMessage, apply_tables
 from tests.support.spools import (
     INT4,
     NUMERIC,

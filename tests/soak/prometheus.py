@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from tests.monitor.test_http_server import free_port
-from tests.support.debian import debian_package
+from tests.soak.debian import debian_package
 from tests.support.waiting import await_that
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.soak.sparks.standalone import Standalone, descendants, isolated, program, restarted
 from tests.support.object_stores import ObjectStore
 from tests.support.pipeline import Pipeline
-from tests.support.standalone import Standalone, descendants, isolated, program, restarted
 
 DRIVER = {
     "spark.driver.host": "127.0.0.1",
