@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.databases import MakeDatabase
+from tests.support.forked_capture import ForkedCapture
+from tests.support.threads import beside
+from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.hints import COPY_ALL_AGAIN, for_query
@@ -32,6 +36,30 @@ def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
     waiting = CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop"))
     with pytest.raises(SpoolError, match="no process writes changes to the spool"):
         waiting.wait_for_spool()
+
+
+def test_a_long_wait_says_what_the_query_waits_for(
+    database: MakeDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The server makes no slot until the transactions that are open have ended."""
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    monkeypatch.setattr(keeper, "_SAY_AFTER_S", 0.0)
+    shop, words = database(), "the query waits for the slot, and the start of the spool; capture"
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    options = {"dsn": shop.dsn, "slot": shop.name, "publications": "p"}
+    waiting = CaptureKeeper(SourceOptions.model_validate({**options, "spool": tmp_path / "spool"}))
+    try:
+        with shop.connect() as writer:
+            writer.execute("BEGIN; INSERT INTO t VALUES (1)")
+            with beside(lambda _: waiting.wait_for_spool()):
+                await_that(lambda: any(words in message for message in caplog.messages))
+                writer.execute("COMMIT")
+        assert sum(words in message for message in caplog.messages) == 1
+    finally:
+        waiting.close()
 
 
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:

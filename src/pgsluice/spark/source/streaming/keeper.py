@@ -9,8 +9,10 @@ to use the same options.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pgsluice.capture import CaptureProcess, read_health
@@ -31,10 +33,14 @@ from pgsluice.spool import Owner, Spool
 if TYPE_CHECKING:
     from pgsluice.spark.source.options import SourceOptions
 
+_LOG = logging.getLogger("pgsluice.spark")
 _CHECK_INTERVAL_S = 0.2
 _RETRY_INTERVAL_S = 5.0
 _NO_CAPTURE_TIMEOUT_S = 60.0
 _READY_POLL_S = 0.05
+_SAY_AFTER_S = 15.0
+"""A longer wait is logged, in seconds: a query shows nothing of it."""
+_SAY_AGAIN_S = 300.0
 
 
 class CaptureKeeper:
@@ -136,9 +142,38 @@ class CaptureKeeper:
         Raises:
             PgsluiceError: as :meth:`require` does.
         """
-        while not Spool.exists(self._path) or Spool.open(self._path).chain_start() is None:
+
+        def has_start() -> bool:
+            return Spool.exists(self._path) and Spool.open(self._path).chain_start() is not None
+
+        self.wait_until(has_start, "the slot, and the start of the spool", _READY_POLL_S)
+
+    def wait_until(self, has_come: Callable[[], bool], what: str, poll_s: float) -> None:
+        """Wait for something that capture brings, and log after a while what the query waits for.
+
+        A server may need hours until it sends a change, so only :meth:`require` ends the wait.
+
+        Args:
+            what: the same in words.
+            poll_s: the pause between two calls of ``has_come``, in seconds.
+
+        Raises:
+            PgsluiceError: as :meth:`require` does.
+        """
+        log_at = time.monotonic() + _SAY_AFTER_S
+        while not has_come():
             self.require()
-            time.sleep(_READY_POLL_S)
+            if time.monotonic() >= log_at:
+                log_at += _SAY_AGAIN_S
+                _LOG.warning("the query waits for %s; %s", what, self._capture_state())
+            time.sleep(poll_s)
+
+    def _capture_state(self) -> str:
+        health = read_health(self._path)
+        if health is None:
+            return "capture has not reported anything yet"
+        state = f"capture: {health.phase}, received through {health.frontier}"
+        return f"{state}: {health.message}" if health.message else state
 
     def require(self) -> None:
         """Call :meth:`look_after` while something waits for new data.

@@ -8,8 +8,7 @@ end of the last committed batch to ``latestOffset`` as ``start``; the position m
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -280,28 +279,39 @@ class PgoutputStreamReader(SpoolStreamReader):
     def _wait_for_batch(self, start: Lsn) -> None:
         """Wait until the spool has the changes that the server had when the process started, or a
         full batch of them: with availableNow, this may be the only batch of the process."""
-        reader, flushed = self.reader(), self._flushed
-        while flushed is not None and reader.frontier() < flushed:
-            infos = reader.segments(start)
-            is_full = sum(info.header.counts.changes for info in infos) >= self._max_rows
-            if is_full or sum(info.size_bytes for info in infos) >= self._max_bytes:
-                return
-            if self._keeper is not None:
-                self._keeper.require()
-            time.sleep(POLL_S)
+
+        def is_full() -> bool:
+            infos = self.reader().segments(start)
+            return (
+                sum(info.header.counts.changes for info in infos) >= self._max_rows
+                or sum(info.size_bytes for info in infos) >= self._max_bytes
+            )
+
+        self._wait_until_received(is_full)
 
     def end_of_available_now(self) -> Lsn:
         """The end of the first segment that reaches the server's flush LSN."""
-        reader = self.reader()
-        flushed = self._flushed
+        reader, flushed = self.reader(), self._flushed
         if flushed is None:
             return reader.position()
-        while reader.frontier() < flushed:
-            if self._keeper is not None:
-                self._keeper.require()
-            time.sleep(POLL_S)
+        self._wait_until_received()
         ends = (info.end for info in reader.all_segments())
         return next((end for end in ends if end >= flushed), reader.position())
+
+    def _wait_until_received(self, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the spool has the changes that the server had when the process started.
+
+        Args:
+            is_enough: polled; true: the spool has enough of them.
+        """
+        reader, flushed = self.reader(), self._flushed
+        if flushed is None or self._keeper is None:  # both come with the option dsn
+            return
+        self._keeper.wait_until(
+            lambda: reader.frontier() >= flushed or is_enough(),
+            f"the changes up to {flushed}, where the server was at the query's start",
+            POLL_S,
+        )
 
 
 def _stage_of(offset: Offset) -> Stage:
