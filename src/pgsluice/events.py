@@ -217,9 +217,11 @@ class RunStep:
 
     Attributes:
         doing: for example ``starting Spark``; empty: the run applies changes now.
+        room: what the line of a log is about.
     """
 
     doing: str
+    room: str = "run"
 
 
 MetricsEvent = (

@@ -31,6 +31,7 @@ ALLOWED = {
     "monitor/lags.py": "the lag in seconds",
     "monitor/source_status.py": "since when capture reports nothing",
     "monitor/status.py": "when the status was read, for people",
+    "preflight/slot.py": "since when nobody uses the slot, for people",
     "rejects/copied.py": "when a copied row was read, as the rejects table has it",
     "sinks/delta/commit.py": "times in the table's log",
     "sinks/delta/features.py": "times in the table's log",

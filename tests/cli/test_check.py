@@ -84,6 +84,7 @@ def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: W
         path = write_config(database.dsn)
         outcome = pgsluice("check", path)
         assert "drops a slot that nobody uses for 1.00 s" in outcome.out
+        assert "the first run creates it as a failover slot" in outcome.out
         database.execute("SELECT pg_create_logical_replication_slot('pgsluice', 'pgoutput')")
         is_lost = "SELECT invalidation_reason = 'idle_timeout' FROM pg_replication_slots"
         while database.execute("CHECKPOINT", is_lost) != [(True,)]:
@@ -93,6 +94,24 @@ def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: W
     assert "is lost: it was unused for longer than the server's" in outcome.out
     assert "→ raise that setting, or set it to 0, then run `pgsluice drop" in outcome.out
     assert "raise max_slot_wal_keep_size" not in outcome.out
+
+
+def test_a_stream_that_waits_for_a_standby(pgsluice: Command, write_config: WriteConfig) -> None:
+    with CopiedServer(18, settings={"synchronized_standby_slots": "standby_1"}) as server:
+        database = Database(server, "postgres")
+        create = "pg_create_logical_replication_slot('pgsluice', 'pgoutput', failover => {})"
+        path = write_config(database.dsn)
+        for failover in ("false", "true"):
+            database.execute(
+                f"SELECT {create.format(failover)}",
+                "SELECT pg_create_physical_replication_slot('standby_1')",
+            )
+            outcome = pgsluice("check", path)
+            is_named = "slot pgsluice is not a failover slot" in outcome.out
+            waits = "is sent nothing while standby_1 is not in use" in outcome.out
+            assert (is_named, waits) == (failover == "false", failover == "true"), outcome.out
+            drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            database.execute(drop)
 
 
 def test_it_changes_nothing(shop: Database, pgsluice: Command, write_config: WriteConfig) -> None:

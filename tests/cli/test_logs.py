@@ -68,6 +68,7 @@ def test_a_capture_that_serves_ends_by_sigterm(
     assert process.returncode == 143, out
     lines = [json.loads(line) for line in out.splitlines()]
     assert "streaming" in [line["event"] for line in lines]
+    assert any("failover slot" in line["message"] for line in lines), "not set in silence"
     assert {line["room"] for line in lines} == {"capture"}
     with pytest.raises(ConnectionRefusedError):
         ask(port, "/healthz")

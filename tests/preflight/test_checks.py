@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,7 @@ from pgsluice.preflight.server import (
     check_slots_and_walsenders,
     check_wal_level,
 )
-from pgsluice.preflight.slot import check_slot, check_timeline
+from pgsluice.preflight.slot import check_failover, check_slot, check_timeline
 from pgsluice.preflight.tables import (
     check_column_names,
     check_keys,
@@ -300,6 +301,8 @@ def test_a_refused_replication_connection_points_at_hba_and_poolers() -> None:
             "is lost: rows_removed",
         ),
         (replace(_SLOT, wal_status="unreserved"), Lsn(200), Level.WARNING, "may remove this WAL"),
+        (replace(_SLOT, inactive_since=time.time()), Lsn(200), Level.OK, "not in use since"),
+        (replace(_SLOT, inactive_since=0.0), Lsn(200), Level.WARNING, "since 1970-01-01 00:00:00"),
     ],
 )
 def test_a_slot_is_judged_as_capture_does(
@@ -309,6 +312,34 @@ def test_a_slot_is_judged_as_capture_does(
     (finding,) = check_slot(replace(_SOURCE, slot=slot, spool=spool))
     assert finding.level is level
     assert text in finding.what
+
+
+@pytest.mark.parametrize(
+    ("slot", "standbys", "text"),
+    [
+        (None, {}, ""),
+        (_SLOT, {}, ""),
+        (_SLOT, {"one": True}, "slot s is not a failover slot"),
+        (replace(_SLOT, failover=True), {"one": True, "two": False}, "is sent nothing"),
+        (replace(_SLOT, failover=True), {"one": True, "two": True}, ""),
+        (replace(_SLOT, failover=True), {"one": True}, "is sent nothing"),
+    ],
+)
+def test_what_a_failover_needs(slot: SlotInfo | None, standbys: dict[str, bool], text: str) -> None:
+    facts = replace(_SOURCE, slot=slot, standby_slots=standbys, awaited_slots=("one", "two"))
+    assert [text in finding.what for finding in _not_ok(check_failover(facts))] == [True] * bool(
+        text
+    )
+    before_17 = replace(facts, server=replace(_INFO, version_num=160009), awaited_slots=())
+    assert list(check_failover(before_17)) == []
+
+
+def test_that_a_new_slot_is_a_failover_slot_is_said() -> None:
+    (finding,) = check_slot(replace(_SOURCE, slot=None))
+    assert "creates it as a failover slot" in finding.what
+    before_17 = replace(_INFO, version_num=160009)
+    (finding,) = check_slot(replace(_SOURCE, slot=None, server=before_17))
+    assert "failover" not in finding.what
 
 
 def test_missing_files_of_the_spool_are_named_as_the_cause() -> None:

@@ -33,7 +33,7 @@ from pgsluice.errors import (
     SourceUnreachable,
     SpoolTaken,
 )
-from pgsluice.events import CapturePhase, MetricsEvent
+from pgsluice.events import CapturePhase, MetricsEvent, RunStep
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
 from pgsluice.stores.contract import StoreError
@@ -81,7 +81,11 @@ def run_capture(
     """
     ended = stop or threading.Event()
     try:
-        prepare_source(config, export_snapshot=False, is_stopping=ended.is_set).close()
+        prepared = prepare_source(config, export_snapshot=False, is_stopping=ended.is_set)
+        prepared.close()
+        if prepared.created:
+            report(RunStep(prepared.created, "capture"))
+            report(RunStep(""))
     except PgsluiceError:
         if ended.is_set():
             return

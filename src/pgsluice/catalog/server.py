@@ -168,6 +168,8 @@ class SlotInfo:
         is_synced: the slot is on a standby and maintained by slot synchronisation (17+).
         safe_wal_bytes: WAL that can still be written before the slot may be lost; None without
             max_slot_wal_keep_size, and before 13.
+        inactive_since: when the last walsender left the slot, in seconds since 1970; None: one uses
+            it, or the server is older than 17.
     """
 
     name: str
@@ -184,6 +186,7 @@ class SlotInfo:
     failover: bool
     is_synced: bool
     safe_wal_bytes: int | None = None
+    inactive_since: float | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -193,7 +196,8 @@ class SlotInfo:
 
 # As JSON, because most versions added columns to the view: a missing column is a missing key.
 _SLOT = f"""
-SELECT to_jsonb(s), pg_catalog.pg_wal_lsn_diff({_FLUSH_LSN}, s.restart_lsn)::bigint
+SELECT to_jsonb(s), pg_catalog.pg_wal_lsn_diff({_FLUSH_LSN}, s.restart_lsn)::bigint,
+       extract(epoch FROM (to_jsonb(s) ->> 'inactive_since')::timestamptz)::float8
 FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = %s
 """  # noqa: S608 - a constant
 
@@ -219,6 +223,7 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         failover=bool(row.get("failover")),
         is_synced=bool(row.get("synced")),
         safe_wal_bytes=row.get("safe_wal_size"),
+        inactive_since=answer[2],
     )
 
 

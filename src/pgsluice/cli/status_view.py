@@ -130,7 +130,9 @@ def _source_line(source: SourceStatus) -> Text:
     if slot is None:
         return text.append("does not exist yet", style="yellow")
     is_active = slot.active_pid is not None
-    text.append("active" if is_active else "not in use", style="green" if is_active else "yellow")
+    since = "" if slot.inactive_since is None else f" since {utc(slot.inactive_since)}"
+    use = "active" if is_active else f"not in use{since}"
+    text.append(use, style="green" if is_active else "yellow")
     text.append(f", confirmed {slot.confirmed_flush_lsn}, holds ", style="default")
     text.append(format_bytes(slot.retained_bytes), style="default")
     if slot.wal_status not in (None, "reserved"):

@@ -131,7 +131,7 @@ class LiveView(Display):
                 case RunStep():
                     self._view.step = event.doing
                     if event.doing:
-                        self._line(LogLine(Level.INFO, "run", event.doing, "step"))
+                        self._line(LogLine(Level.INFO, event.room, event.doing, "step"))
                 case BatchFinished():
                     self._on_batch(event)
                 case BatchFailed():

@@ -60,6 +60,7 @@ class SourceStatus:
             "slot": self.slot_name,
             "exists": slot is not None if self.is_known else None,
             "active": (slot is not None and slot.active_pid is not None) if self.is_known else None,
+            "inactive_since": slot.inactive_since if slot else None,
             "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn if slot else None),
             "retained_bytes": slot.retained_bytes if slot else None,
             "wal_status": slot.wal_status if slot else None,

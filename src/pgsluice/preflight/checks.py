@@ -40,7 +40,7 @@ from pgsluice.preflight.server import (
     check_version,
     check_wal_level,
 )
-from pgsluice.preflight.slot import check_slot, check_timeline
+from pgsluice.preflight.slot import check_failover, check_slot, check_timeline
 from pgsluice.preflight.tables import (
     check_column_names,
     check_configured_names,
@@ -63,6 +63,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     check_options,
     check_role,
     check_slot,
+    check_failover,
     check_timeline,
     check_publications,
     check_column_lists,

@@ -216,6 +216,9 @@ class SourceFacts:
             statements.
         is_awaited: the server would treat capture as a synchronous standby.
         connection_limits: the limits for our role.
+        standby_slots: the server's physical slots; whether each is in use.
+        awaited_slots: those that ``synchronized_standby_slots`` names: what they have not got is
+            not sent to failover slots.
         tables: the tables that the publications send, or that the first run will publish.
         rights: our role's privileges on the tables that copies read.
         column_types: the types of their columns; None unless ``binary`` is configured.
@@ -242,6 +245,8 @@ class SourceFacts:
     sent: Mapping[int, PublishedRelation]
     keys: tuple[ConfiguredKey, ...] = ()
     unfit: tuple[UnfitTarget, ...] = ()
+    standby_slots: Mapping[str, bool] = field(default_factory=dict)
+    awaited_slots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,10 @@ _TO_BE_MADE = ""
 
 _SESSION = """
 SELECT pg_backend_pid(),
-       (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout')
+       (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'),
+       (SELECT coalesce(jsonb_object_agg(slot_name, active), '{}') FROM pg_replication_slots
+         WHERE slot_type = 'physical'),
+       coalesce(current_setting('synchronized_standby_slots', true), '')
 """
 
 # A backend that belongs to no database serves no client. A superuser has what is reserved, and is
@@ -143,6 +146,9 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         spool=spool,
         server=server,
         wal_sender_timeout_ms=int(session[1]),
+        standby_slots=session[2],
+        # Names of slots need no quotes.
+        awaited_slots=tuple(name.strip() for name in session[3].split(",") if name.strip()),
         is_behind_pooler=is_behind_pooler,
         is_awaited=is_awaited,
         connection_limits=tuple(limits),

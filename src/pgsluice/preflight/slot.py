@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from pgsluice.capture.source.slot import other_slot
@@ -10,11 +11,15 @@ from pgsluice.capture.source.timeline import History, start_on
 from pgsluice.catalog import SlotInfo
 from pgsluice.errors import SourceRefused
 from pgsluice.hints import COPY_ALL_AGAIN
+from pgsluice.monitor.lags import utc
 from pgsluice.monitor.wording import format_bytes
 from pgsluice.preflight.facts import SourceFacts, SpoolFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
+from pgsluice.replication import takes_failover
 
 _OTHER_SLOT = "choose another slot name in [source]"
+_INACTIVE_S = 3600.0
+"""A stop for longer than this is more than an update or a restart."""
 
 
 def check_slot(facts: SourceFacts) -> Iterator[Finding]:
@@ -30,8 +35,43 @@ def check_slot(facts: SourceFacts) -> Iterator[Finding]:
             COPY_ALL_AGAIN,
         )
     else:
-        finding = ok("slot", "the slot does not exist yet: the first run creates it")
+        kind = " as a failover slot (docs/failover.md)" if _makes_failover(facts) else ""
+        finding = ok("slot", f"the slot does not exist yet: the first run creates it{kind}")
     yield finding
+
+
+def check_failover(facts: SourceFacts) -> Iterator[Finding]:
+    """Whether standbys can take over the slot, and whether one of them holds the stream up."""
+    slot = facts.slot
+    if slot is None:
+        return
+    if facts.standby_slots and not slot.failover and _makes_failover(facts):
+        yield warning(
+            "failover",
+            f"the server has standbys, and slot {slot.name} is not a failover slot: after the "
+            "promotion of a standby, all tables need a new copy",
+            "while nothing reads from the slot, by a replication connection: "
+            f"ALTER_REPLICATION_SLOT {slot.name} (FAILOVER true)\n"
+            "docs/failover.md has the settings of the standby",
+        )
+    absent = [name for name in facts.awaited_slots if not facts.standby_slots.get(name, False)]
+    if slot.failover and absent:
+        verb = "is" if len(absent) == 1 else "are"
+        yield warning(
+            "failover",
+            f"slot {slot.name} is sent nothing while {', '.join(absent)} {verb} not in use, since "
+            "the server's synchronized_standby_slots names it",
+            "start the standby that uses this slot, or take it out of synchronized_standby_slots "
+            "for as long as it is away",
+        )
+
+
+def _makes_failover(facts: SourceFacts) -> bool:
+    return takes_failover(
+        facts.server.version_num,
+        is_standby=facts.server.is_standby,
+        two_phase=facts.config.source.two_phase,
+    )
 
 
 def _unusable(facts: SourceFacts, slot: SlotInfo) -> Finding | None:
@@ -57,6 +97,9 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
             f"{held}, more than max_slot_wal_keep_size allows: the server may remove this WAL soon",
             "start `pgsluice run CONFIG` at once, so that it receives the changes before that",
         )
+    since = slot.inactive_since
+    if slot.active_pid is None and since is not None:
+        held += f", not in use since {utc(since)}"
     if slot.active_pid is not None and (spool.frontier is not None or spool.unreadable):
         return ok("slot", f"{held}, in use by the server's process {slot.active_pid}")
     if spool.unreadable is not None:  # which is an error of its own
@@ -76,6 +119,13 @@ def _usable(spool: SpoolFacts, slot: SlotInfo) -> Finding:
             "it",
             f"{_OTHER_SLOT}: {setting}\n"
             f"or drop the slot: SELECT pg_drop_replication_slot('{slot.name}');",
+        )
+    if since is not None and time.time() - since > _INACTIVE_S:
+        return warning(
+            "slot",
+            f"{held}: the server keeps WAL until somebody reads from the slot",
+            "start `pgsluice run CONFIG`, or remove the slot by `pgsluice drop CONFIG` if nobody "
+            "needs it",
         )
     return ok("slot", held)
 

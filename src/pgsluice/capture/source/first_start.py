@@ -66,6 +66,10 @@ from pgsluice.capture.source.slot import (
 
 _ADOPTED = Lsn(2**63 - 1)
 """The LSN in the intent for a slot that pgsluice did not create, so that it is never dropped."""
+_FAILOVER = (
+    " as a failover slot: standbys can take it over, and a server with synchronized_standby_slots "
+    "sends it only what these have (docs/failover.md)"
+)
 _RETRY_S = 0.25
 _SPOOL_POLL_S = 1.0
 
@@ -79,12 +83,14 @@ class PreparedSource:
         consistent_point: where the spool started.
         snapshot_name: the snapshot of a slot that this call created; it can be imported until
             :meth:`close`. None if the slot already existed, or no snapshot was requested.
+        created: a sentence about the slot that this call created; empty: it existed.
     """
 
     spool: Spool
     consistent_point: Lsn
     snapshot_name: str | None = None
     _snapshot_holder: ReplicationConnection | None = None
+    created: str = ""
 
     def close(self) -> None:
         """Drop the snapshot."""
@@ -232,22 +238,25 @@ def _first_start(
     if existing is not None:
         connection.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
     spool = _intend(config, spool, _identity(source, system, report.names, options, intended_at))
+    is_failover = takes_failover(
+        connection.server_version, is_standby=is_standby, two_phase=source.two_phase
+    )
     failpoint("slot.before_create")
     slot = connection.create_slot(
         source.slot,
         snapshot="export" if export_snapshot else "nothing",
         two_phase=source.two_phase,
-        failover=takes_failover(
-            connection.server_version, is_standby=is_standby, two_phase=source.two_phase
-        ),
+        failover=is_failover,
         is_stopping=is_stopping,
     )
     failpoint("slot.after_create")
     spool.register_start(slot.consistent_point)
+    created = f"created slot {source.slot}{_FAILOVER if is_failover else ''}"
     if slot.snapshot_name is None:
         connection.close()
-        return PreparedSource(spool, slot.consistent_point)
-    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, connection)
+        return PreparedSource(spool, slot.consistent_point, created=created)
+    at = slot.consistent_point
+    return PreparedSource(spool, at, slot.snapshot_name, connection, created)
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:

@@ -149,6 +149,8 @@ def _run(
         prepared = stack.enter_context(
             prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
         )
+        if prepared.created:
+            report(RunStep(prepared.created))
     else:
         report(RunStep("waiting for the spool, which capture makes"))
         prepared = stack.enter_context(await_spool(config, stop.is_set))
