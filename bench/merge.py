@@ -27,10 +27,10 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.log.reading import newest_snapshot
+from pgsluice.sinks.delta.log.snapshot import no_table
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.delta.snapshot import no_table
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.modes import CURRENT, TargetMode

@@ -25,6 +25,10 @@ FOLDERS_OF_SUBSCRIPTION = "Inside subscription, folders import downward only"
 TASKS = "Tasks of batches know nothing of the driver"
 FOLDERS_OF_SPARK = "Inside spark, folders import downward only"
 FOLDERS_OF_SINKS = "Inside sinks, formats of tables stand on what they share"
+FOLDERS_OF_DELTA = "Inside sinks/delta, the log is below what writes it"
+FOLDERS_OF_LAKE = "Inside sinks/lake, merges are above keys, and keys above versions"
+FOLDERS_OF_CONFIG = "Inside config, values are below keys and sections"
+FOLDERS_OF_PREFLIGHT = "Inside preflight, checks compare facts and gather none"
 FORMATS = "What formats of tables share knows none of their libraries"
 FOLDERS_OF_SPOOL = "Inside spool, folders import downward only"
 ROW_FILTER = "Row filters are used through their package only"
@@ -51,6 +55,10 @@ FORBIDDEN = [
     (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.cadence"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SINKS, "sinks/contract.py", "import pgsluice.sinks.target"),
+    (FOLDERS_OF_DELTA, "sinks/delta/log/layout.py", "import pgsluice.sinks.delta.maintenance"),
+    (FOLDERS_OF_LAKE, "sinks/lake/keys/entries.py", "import pgsluice.sinks.lake.upkeep"),
+    (FOLDERS_OF_CONFIG, "config/values/dsn.py", "import pgsluice.config.section"),
+    (FOLDERS_OF_PREFLIGHT, "preflight/slot.py", "import pgsluice.preflight.gathering.keys"),
     (FORMATS, "sinks/lake/edit.py", "import deltalake"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.config.quantities import parse_duration, parse_size
+from pgsluice.config.values.quantities import parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

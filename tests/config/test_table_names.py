@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.config.table_names import publication_named, table_named
+from pgsluice.config.values.table_names import publication_named, table_named
 from pgsluice.errors import ConfigError
 
 _TABLES = [

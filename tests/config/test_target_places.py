@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgsluice.config.path_words import are_entangled
+from pgsluice.config.values.path_words import are_entangled
 
 LAKE = "/lake/{schema}/{table}"
 

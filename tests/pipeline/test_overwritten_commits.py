@@ -11,8 +11,8 @@ from tests.support.databases import MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
-from pgsluice.sinks.delta import log
 from pgsluice.sinks.delta.config import DeltaSinkConfig
+from pgsluice.sinks.delta.log import reading
 
 pytestmark = pytest.mark.usefixtures("local_spark")
 
@@ -96,11 +96,11 @@ def test_a_table_without_changes_is_copied_if_an_earlier_commit_was_overwritten(
 ) -> None:
     """An executor that does not know the commits sees it in the log. One copy is enough."""
     copies = _overwritten_below_the_newest(one)
-    log._known.clear()
+    reading._known.clear()
     with one.live():
         one.wait_until(lambda: one.table("t").copy_number > copies, why="it is copied")
         one.wait_applied()
-    log._known.clear()
+    reading._known.clear()
     one.database.execute("UPDATE t SET n = 4 WHERE id = 40")
     one.once()
     one.assert_equal("t")

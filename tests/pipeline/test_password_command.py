@@ -14,7 +14,7 @@ from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.config import load_config
-from pgsluice.config.dsn import join_conninfo
+from pgsluice.config.values.dsn import join_conninfo
 from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql
 

@@ -38,7 +38,7 @@ from pgsluice.preflight.facts import (
     TargetFacts,
 )
 from pgsluice.preflight.findings import Finding, Level
-from pgsluice.preflight.gather_local import file_system_of, folder_problem
+from pgsluice.preflight.gathering.local import file_system_of, folder_problem
 from pgsluice.preflight.local import (
     check_capture,
     check_copy_cores,

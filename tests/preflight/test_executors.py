@@ -12,7 +12,7 @@ from tests.support.commands import WriteConfig
 from pgsluice.cli.executor_checks import executor_findings
 from pgsluice.config import Config, load_config
 from pgsluice.preflight.findings import error
-from pgsluice.preflight.gather_executor import ExecutorWork, executor_work, troubles_here
+from pgsluice.preflight.gathering.executor import ExecutorWork, executor_work, troubles_here
 
 pytest_plugins = ["tests.support.commands"]
 

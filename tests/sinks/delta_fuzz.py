@@ -31,10 +31,12 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
-from pgsluice.sinks.delta import log, maintenance, upkeep
+from pgsluice.sinks.delta import maintenance, upkeep
+from pgsluice.sinks.delta.log import reading
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake import key_index, net_merge, sidecars
+from pgsluice.sinks.lake.keys import index, sidecars
+from pgsluice.sinks.lake.merge import net_merge
 from pgsluice.stores import remote
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
@@ -282,11 +284,11 @@ class DeltaFuzz:
 
     def _lose_sidecars(self) -> None:
         shutil.rmtree(self.cache, ignore_errors=True)
-        key_index._OPENED.__init__()  # type: ignore[misc]
+        index._OPENED.__init__()  # type: ignore[misc]
         self._merge()
 
     def _forget_the_log(self) -> None:
-        log._known.clear()
+        reading._known.clear()
         remote._cache.__init__()  # type: ignore[misc]
         self._merge()
 

@@ -26,7 +26,7 @@ from tests.support.waiting import HANGS_S
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
-from pgsluice.sinks.delta.log import _known
+from pgsluice.sinks.delta.log.reading import _known
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from pgsluice import failpoints
 from pgsluice.errors import PgsluiceError, TargetUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.delta import commit as commit_module
-from pgsluice.sinks.delta import durability
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.log import commit as commit_module
+from pgsluice.sinks.delta.log import durability
+from pgsluice.sinks.delta.log.reading import newest_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.stores.contract import Folder
@@ -183,7 +183,7 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
     def full(*_: object) -> bytes:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("pgsluice.sinks.lake.sidecars._checksum", full)
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars._checksum", full)
     for _ in range(2):
         with pytest.raises(PgsluiceError, match="no room"):
             update(sink, 1, 110)

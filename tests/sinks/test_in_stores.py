@@ -31,7 +31,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.contract import Folder
 from pgsluice.testing.changes import ChangesBuilder

@@ -17,7 +17,7 @@ from tests.support.delta_spark import delta_spark
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TargetTable
-from pgsluice.sinks.delta.log import _known
+from pgsluice.sinks.delta.log.reading import _known
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.layout.partitions import MOST_PARTITIONS

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.values.target_names import TargetNames
 from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn

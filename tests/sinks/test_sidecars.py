@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgsluice.sinks.lake import sidecars
-from pgsluice.sinks.lake.key_index import KeyIndex
+from pgsluice.sinks.lake.keys import sidecars
+from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
 

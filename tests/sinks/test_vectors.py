@@ -28,18 +28,24 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.advice import advice_on_merges
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.deletion_vectors import (
+from pgsluice.sinks.delta.log.deletion_vectors import (
     Descriptor,
     from_base85,
     read_vector,
     to_base85,
     write_vectors,
 )
-from pgsluice.sinks.delta.log import _known, commit_name, newest_snapshot, read_commit, remember
+from pgsluice.sinks.delta.log.reading import (
+    _known,
+    commit_name,
+    newest_snapshot,
+    read_commit,
+    remember,
+)
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.net_merge import LARGE_SHARE
-from pgsluice.sinks.lake.sidecars import OpenSidecars
+from pgsluice.sinks.lake.keys.sidecars import OpenSidecars
+from pgsluice.sinks.lake.merge.net_merge import LARGE_SHARE
 from pgsluice.sinks.lake.upkeep import FILES_OF_A_SIZE
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -74,7 +80,7 @@ def large_share() -> float:
 
 @pytest.fixture(autouse=True)
 def _large_batches(large_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.lake.net_merge.LARGE_SHARE", large_share)
+    monkeypatch.setattr("pgsluice.sinks.lake.merge.net_merge.LARGE_SHARE", large_share)
 
 
 class TestContract(SinkContract):
@@ -309,8 +315,8 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     writer_of(sink).load(table.to_batches(max_chunksize=1), Lsn(100))
     made = list(Path(f"{sink.cache_dir}").rglob("*.keys"))
     assert len(made) == (0 if merge == "on_write" else 3)
-    monkeypatch.setattr("pgsluice.sinks.lake.key_index._OPENED", OpenSidecars())
-    monkeypatch.setattr("pgsluice.sinks.lake.key_index.KeyIndex._read_keys", None)  # a call fails
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.index._OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.index.KeyIndex._read_keys", None)  # a call fails
     apply(sink, update(2, 5), 110)
     assert rows_of(sink) == [row(1), row(2, 5), row(3)]
 
@@ -322,7 +328,7 @@ def test_a_damaged_key_file_is_made_again(
     load(sink, row(1), row(2))
     apply(sink, update(2, 5), 110)
     apply(sink, update(1, 6), 120)
-    monkeypatch.setattr("pgsluice.sinks.lake.key_index._OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.index._OPENED", OpenSidecars())
     for path in Path(f"{sink.cache_dir}").rglob("*.keys"):
         data = bytearray(path.read_bytes())
         path.unlink()
@@ -521,7 +527,7 @@ class TestPowerCut:
         sink = replace(sink, merge=way)
         load(sink, row(1), row(2))
         version = apply(sink, update(2, 5), 110).version
-        monkeypatch.setattr("pgsluice.sinks.delta.durability._settled", {})
+        monkeypatch.setattr("pgsluice.sinks.delta.log.durability._settled", {})
         synced.clear()
         assert apply(sink, update(2, 5), 110).skipped
         self._assert_synced(sink, synced, version)

@@ -20,7 +20,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.whole_rows import RowIndex
+from pgsluice.sinks.lake.merge.whole_rows import RowIndex
 from pgsluice.testing.sink_tests import SCHEMA, batches, identity, row
 from pgsluice.testing.sink_whole_rows import net_whole, whole
 

@@ -21,7 +21,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.sequences import columns
 from tests.support.sequences.running import render, run_drawn
 
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.values.target_names import TargetNames
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.sinks.renamed import rows_at_source
 from pgsluice.subscription.verify import Verification, verify

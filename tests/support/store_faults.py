@@ -20,9 +20,9 @@ from tests.support.pipeline import BUCKET
 from tests.support.store_proxy import Fault, StoreProxy
 
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.delta.log import read_snapshot
+from pgsluice.sinks.delta.log.reading import read_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.lake.key_index import data_file_of
+from pgsluice.sinks.lake.keys.index import data_file_of
 from pgsluice.stores.places import folder_at
 from pgsluice.testing.sink_tests import identity
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pgsluice.cli.output import say
 from pgsluice.config import Config
-from pgsluice.config.target_names import CatalogTable
+from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.shown import shown
 from pgsluice.spark.session.catalog import unregister
 from pgsluice.spark.session.session import build_session

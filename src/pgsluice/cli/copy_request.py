@@ -12,7 +12,7 @@ import typer
 from pgsluice.cli.output import say
 from pgsluice.config import Config
 from pgsluice.config.in_force import difference, digests
-from pgsluice.config.table_names import table_named
+from pgsluice.config.values.table_names import table_named
 from pgsluice.errors import ConfigError, ExitCode, ForeignTarget, PgsluiceError, SpoolBusy
 from pgsluice.shown import shown
 from pgsluice.spool import RecordStore, Spool, find_record

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
 from pgsluice.preflight.findings import Finding, error, ok
-from pgsluice.preflight.gather_executor import executor_work, troubles_here
+from pgsluice.preflight.gathering.executor import executor_work, troubles_here
 from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 
 if TYPE_CHECKING:

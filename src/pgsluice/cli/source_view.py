@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pgsluice.catalog import server_publications
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config
-from pgsluice.config.table_names import table_named
+from pgsluice.config.values.table_names import table_named
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (

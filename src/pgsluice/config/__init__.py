@@ -5,7 +5,6 @@ together, each as a sentence. Settings that this version does not support are re
 (:mod:`pgsluice.config.unsupported`). No message has a password (:func:`mask_dsn`).
 """
 
-from pgsluice.config.dsn import mask_dsn
 from pgsluice.config.load import load_config, parse_config
 from pgsluice.config.model import (
     Config,
@@ -18,6 +17,7 @@ from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.section import Seconds, TargetPath
 from pgsluice.config.sink import SinkConfig, parse_sink
 from pgsluice.config.template import render_config
+from pgsluice.config.values.dsn import mask_dsn
 
 __all__ = [
     "Config",

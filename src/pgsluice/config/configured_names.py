@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pgsluice.config.model import SubscriptionConfig
-from pgsluice.config.table_names import nearest_table
 from pgsluice.config.validation_errors import near_or_known
+from pgsluice.config.values.table_names import nearest_table
 
 HIDING = ("exclude", "mask")
 """The settings that keep values away from targets."""

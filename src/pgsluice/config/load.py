@@ -22,10 +22,10 @@ from pgsluice.config.model import (
     SubscriptionConfig,
 )
 from pgsluice.config.monitor import MonitorConfig
-from pgsluice.config.path_words import are_entangled
 from pgsluice.config.section import Section
 from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
+from pgsluice.config.values.path_words import are_entangled
 from pgsluice.errors import ConfigError
 
 _SECTIONS = ("source", "spool", "publications", "subscription", "spark", "monitor")

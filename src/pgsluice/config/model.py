@@ -16,13 +16,13 @@ from pydantic import AfterValidator as After
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic import model_validator as _model_validator
 
-from pgsluice.config.dsn import has_password, join_conninfo, mask_dsn, why_no_dsn
 from pgsluice.config.monitor import MonitorConfig
-from pgsluice.config.path_words import URL, why_no_path
-from pgsluice.config.secrets import checked_secret
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink, TablePath
-from pgsluice.config.target_names import TargetNames, why_no_names
+from pgsluice.config.values.dsn import has_password, join_conninfo, mask_dsn, why_no_dsn
+from pgsluice.config.values.path_words import URL, why_no_path
+from pgsluice.config.values.secrets import checked_secret
+from pgsluice.config.values.target_names import TargetNames, why_no_names
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace

@@ -10,8 +10,8 @@ from pydantic import AfterValidator as After
 from pydantic import Field
 from pydantic import model_validator as _model_validator
 
-from pgsluice.config.secrets import why_no_secret
 from pgsluice.config.section import Seconds, Section, Size
+from pgsluice.config.values.secrets import why_no_secret
 
 
 def _listen(value: str) -> str:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from pgsluice.config.path_words import URL, why_no_folders, why_no_home
-from pgsluice.config.quantities import parse_duration, parse_size
+from pgsluice.config.values.path_words import URL, why_no_folders, why_no_home
+from pgsluice.config.values.quantities import parse_duration, parse_size
 
 
 class Section(BaseModel):

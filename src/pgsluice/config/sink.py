@@ -27,10 +27,10 @@ from pydantic import (
     WrapValidator,
 )
 
-from pgsluice.config.path_words import URL, why_no_folders
 from pgsluice.config.section import Section, base_folder, home_expanded
-from pgsluice.config.target_names import CatalogTable, TargetNames
 from pgsluice.config.validation_errors import InvalidSink, choices, did_you_mean, sentences
+from pgsluice.config.values.path_words import URL, why_no_folders
+from pgsluice.config.values.target_names import CatalogTable, TargetNames
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import why_no_address
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from pgsluice.config import Config
 from pgsluice.config.monitor import why_no_webhook
-from pgsluice.config.secrets import read_secret, why_no_secret
+from pgsluice.config.values.secrets import read_secret, why_no_secret
 from pgsluice.errors import ConfigError, SpoolBusy, SpoolError
 from pgsluice.hints import with_config
 from pgsluice.monitor.metrics.recent import EVERY_S

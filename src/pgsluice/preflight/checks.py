@@ -9,8 +9,8 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.facts import LocalFacts, SourceFacts
 from pgsluice.preflight.findings import Finding, error
-from pgsluice.preflight.gather_local import gather_local, gather_spool
-from pgsluice.preflight.gather_source import gather_source
+from pgsluice.preflight.gathering.local import gather_local, gather_spool
+from pgsluice.preflight.gathering.source import gather_source
 from pgsluice.preflight.local import (
     check_capture,
     check_catalog,

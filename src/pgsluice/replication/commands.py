@@ -20,7 +20,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from pgsluice.config.dsn import join_conninfo, split_conninfo
+from pgsluice.config.values.dsn import join_conninfo, split_conninfo
 from pgsluice.errors import (
     PgsluiceError,
     SlotLost,

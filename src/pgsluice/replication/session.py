@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgsluice.config.dsn import split_conninfo
+from pgsluice.config.values.dsn import split_conninfo
 from pgsluice.errors import ConfigError, SourceRefused
 from pgsluice.replication.passwords import password_of
 from pgsluice.replication.refusals import refused_connection, source_errors

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pgsluice.config import parse_sink
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.values.target_names import TargetNames
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink

@@ -19,7 +19,7 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.changes.unique import UnprovedKeys
 from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.columnar.changes import Int64s
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.values.target_names import TargetNames
 from pgsluice.definitions.comments import TableComments
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (

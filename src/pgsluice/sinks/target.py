@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pgsluice.config.target_names import TargetNames
+from pgsluice.config.values.target_names import TargetNames
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again

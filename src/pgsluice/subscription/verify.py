@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.config.table_names import nearest_table
+from pgsluice.config.values.table_names import nearest_table
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn

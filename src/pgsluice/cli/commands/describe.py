@@ -10,7 +10,7 @@ import typer
 from pgsluice.cli.options import ConfigArgument, DebugOption
 from pgsluice.cli.output import say_picture
 from pgsluice.config import load_config
-from pgsluice.config.table_names import publication_named
+from pgsluice.config.values.table_names import publication_named
 from pgsluice.errors import ConfigError
 
 if TYPE_CHECKING:

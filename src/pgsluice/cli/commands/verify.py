@@ -16,8 +16,8 @@ from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
 from pgsluice.config.model import LEAST_RATE
-from pgsluice.config.quantities import parse_size
-from pgsluice.config.table_names import table_named
+from pgsluice.config.values.quantities import parse_size
+from pgsluice.config.values.table_names import table_named
 from pgsluice.errors import ConfigError, ExitCode
 from pgsluice.shown import shown
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.log import newest_version, read_commit
+from pgsluice.sinks.delta.log.reading import newest_version, read_commit
 from pgsluice.stores.contract import Folder
 
 _METRICS = {"execution_time_ms", "num_source_rows", "num_target_rows_copied"}

@@ -11,15 +11,15 @@ from pydantic import BeforeValidator, Field
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
-from pgsluice.config.path_words import why_no_path
 from pgsluice.config.section import StoreOptions
-from pgsluice.config.target_names import (
+from pgsluice.config.validation_errors import choices, did_you_mean
+from pgsluice.config.values.path_words import why_no_path
+from pgsluice.config.values.target_names import (
     CatalogTable,
     TargetNames,
     catalog_name,
     why_no_catalog_name,
 )
-from pgsluice.config.validation_errors import choices, did_you_mean
 from pgsluice.errors import ConfigError
 from pgsluice.sinks.delta.catalog_settings import lacking_settings
 from pgsluice.sinks.lake.layout.terms import Term, why_no_terms
@@ -160,7 +160,7 @@ class DeltaSinkConfig(SinkConfig):
         return 60.0 if cloud_of(self.path) == "s3" else 0.0
 
     def is_overwritten(self, namespace: str, name: str, version: int) -> bool:
-        from pgsluice.sinks.delta.log import has_lost_commit
+        from pgsluice.sinks.delta.log.reading import has_lost_commit
 
         return has_lost_commit(self._sink().folder(namespace, name), version)
 
@@ -188,7 +188,7 @@ class DeltaSinkConfig(SinkConfig):
     def check_table(self, title: str, schema: Any) -> None:
         """Refuse columns by which the table cannot be partitioned or sorted."""
         try:
-            from pgsluice.sinks.delta.columns import as_delta
+            from pgsluice.sinks.delta.log.columns import as_delta
 
             layout = self._sink().layout(title)
         except ModuleNotFoundError:  # another check says so

@@ -28,19 +28,20 @@ from pgsluice.sinks.contract import (
     TargetIdentity,
     TargetTable,
 )
-from pgsluice.sinks.delta import columns, commit_marker, maintenance
-from pgsluice.sinks.delta.commit import actions_of, commit
+from pgsluice.sinks.delta import maintenance
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.durability import settle_through
-from pgsluice.sinks.delta.features import (
+from pgsluice.sinks.delta.log import columns, commit_marker
+from pgsluice.sinks.delta.log.commit import actions_of, commit
+from pgsluice.sinks.delta.log.durability import settle_through
+from pgsluice.sinks.delta.log.features import (
     definition,
     has_change_data_feed,
     refuse_unknown_rules,
     was_merged_on_read,
 )
-from pgsluice.sinks.delta.layout import refuse_other_partitions
-from pgsluice.sinks.delta.log import operations
-from pgsluice.sinks.delta.snapshot import DeltaSnapshot, content_of
+from pgsluice.sinks.delta.log.layout import refuse_other_partitions
+from pgsluice.sinks.delta.log.reading import operations
+from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot, content_of
 from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -48,9 +49,10 @@ from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_s
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import merge_of
-from pgsluice.sinks.lake.key_index import KeyIndex
-from pgsluice.sinks.lake.key_scan import KeyScan, gone_rows
-from pgsluice.sinks.lake.net_merge import FindsKeys, Rewrites, first_rows
+from pgsluice.sinks.lake.keys.index import KeyIndex
+from pgsluice.sinks.lake.merge.key_scan import KeyScan, gone_rows
+from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Rewrites, first_rows
+from pgsluice.sinks.lake.merge.whole_rows import RowIndex, RowScan
 from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
@@ -60,7 +62,6 @@ from pgsluice.sinks.lake.staged_changes import (
     stage_changes,
 )
 from pgsluice.sinks.lake.upkeep import live_rows
-from pgsluice.sinks.lake.whole_rows import RowIndex, RowScan
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink

@@ -6,7 +6,7 @@ itself cleans up the log when it writes a checkpoint, by the table's properties.
 
 "Enough" is estimated without reading more: the commits since the last maintenance times the
 bytes of the newest commit. The version of the last maintenance is a transaction identifier,
-like the position (:mod:`.commit_marker`), so every task can read it.
+like the position (:mod:`.log.commit_marker`), so every task can read it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from pgsluice.sinks.delta.columns import existing_schema
-from pgsluice.sinks.delta.durability import settle_through
+from pgsluice.sinks.delta.log.columns import existing_schema
+from pgsluice.sinks.delta.log.durability import settle_through
 from pgsluice.sinks.delta.ruled.statistics import writer_properties
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES

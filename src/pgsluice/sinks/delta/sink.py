@@ -9,16 +9,16 @@ from typing import Literal
 from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
 from pgsluice.sinks.delta.changelog.handle import DeltaLogHandle
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.features import (
+from pgsluice.sinks.delta.handle import DeltaHandle
+from pgsluice.sinks.delta.history.handle import DeltaHistoryHandle
+from pgsluice.sinks.delta.log.features import (
     has_rules_of_others,
     refuse_partitioned,
     was_merged_on_read,
 )
-from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.history.handle import DeltaHistoryHandle
-from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.log.reading import newest_snapshot
+from pgsluice.sinks.delta.log.snapshot import no_table
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
-from pgsluice.sinks.delta.snapshot import no_table
 from pgsluice.sinks.lake.layout.layout import Layout
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.places import folder_at

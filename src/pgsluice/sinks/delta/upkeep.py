@@ -16,13 +16,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta import commit_marker, maintenance
-from pgsluice.sinks.delta.commit import actions_of, commit
-from pgsluice.sinks.delta.deletion_vectors import FOLDER
-from pgsluice.sinks.delta.features import definition_without_vectors
-from pgsluice.sinks.delta.log import remember
+from pgsluice.sinks.delta import maintenance
+from pgsluice.sinks.delta.log import commit_marker
+from pgsluice.sinks.delta.log.commit import actions_of, commit
+from pgsluice.sinks.delta.log.deletion_vectors import FOLDER
+from pgsluice.sinks.delta.log.features import definition_without_vectors
+from pgsluice.sinks.delta.log.reading import remember
+from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 from pgsluice.sinks.delta.maintenance import MAINTAINED
-from pgsluice.sinks.delta.snapshot import DeltaSnapshot
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.sinks.lake.staging import TakesKeys

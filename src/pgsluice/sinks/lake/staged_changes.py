@@ -23,8 +23,8 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.sinks.contract import Applied, StagedChanges
 from pgsluice.sinks.lake.edit import Edit, bytes_of
 from pgsluice.sinks.lake.history.merge import merge_of
-from pgsluice.sinks.lake.key_index import KeyIndex, with_sidecars
-from pgsluice.sinks.lake.net_merge import Merged
+from pgsluice.sinks.lake.keys.index import KeyIndex, with_sidecars
+from pgsluice.sinks.lake.merge.net_merge import Merged
 from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
 from pgsluice.sinks.lake.upkeep import SHARE_OF_DEAD, rewritten, write_live_rows
 from pgsluice.sinks.lake.vectors import DeadRows

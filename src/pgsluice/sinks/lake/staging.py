@@ -23,7 +23,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.copied_rows import CopiedRows
-from pgsluice.sinks.lake.key_index import with_sidecars
+from pgsluice.sinks.lake.keys.index import with_sidecars
 from pgsluice.sinks.lake.layout import bounds
 from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
 from pgsluice.sinks.lake.layout.partitions import arranged

@@ -16,7 +16,7 @@ from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import CLOSED, by_prefix, prefix_of
-from pgsluice.sinks.lake.key_index import KEYS_FOLDER, data_file_of
+from pgsluice.sinks.lake.keys.index import KEYS_FOLDER, data_file_of
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder

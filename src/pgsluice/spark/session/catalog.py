@@ -10,7 +10,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pgsluice.config.target_names import CatalogTable
+from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.shown import shown
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ def warn_of_unknown_exclusions(options: SourceOptions) -> None:
     """
     if not options.exclude_tables:
         return
-    from pgsluice.config.table_names import nearest_table
+    from pgsluice.config.values.table_names import nearest_table
 
     titles: set[str] = set()
     if options.dsn is not None:

@@ -23,10 +23,10 @@ from pydantic import (
     ValidationError,
 )
 
-from pgsluice.config.path_words import URL, why_no_path
 from pgsluice.config.section import home_expanded
-from pgsluice.config.table_names import sql_parts
 from pgsluice.config.validation_errors import near_or_known
+from pgsluice.config.values.path_words import URL, why_no_path
+from pgsluice.config.values.table_names import sql_parts
 from pgsluice.errors import ConfigError
 from pgsluice.lsn import Lsn
 

@@ -7,7 +7,7 @@ from typing import Any
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.config.secrets import read_secret
+from pgsluice.config.values.secrets import read_secret
 from pgsluice.masks import ColumnMask, MaskKind
 from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.target import TableOptions

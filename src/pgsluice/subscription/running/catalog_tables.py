@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.config.target_names import CatalogTable
+from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spark.session.catalog import register
 from pgsluice.spark.session.on_demand import ContextOnDemand

@@ -25,7 +25,7 @@ from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, 
 from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.sinks.delta.log import newest_snapshot
+from pgsluice.sinks.delta.log.reading import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.stores.local import LocalFolder

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Overtaken, StagedRows
 from pgsluice.sinks.delta.changelog.retention import outdated
-from pgsluice.sinks.delta.commit import actions_of
-from pgsluice.sinks.delta.features import refuse_unknown_rules
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.layout import refuse_other_partitions
+from pgsluice.sinks.delta.log.commit import actions_of
+from pgsluice.sinks.delta.log.features import refuse_unknown_rules
+from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.delta.upkeep import remove
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging

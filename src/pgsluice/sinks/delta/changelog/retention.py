@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.changes.change_log import LogColumns
-from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
+from pgsluice.sinks.delta.log.snapshot import DeltaFile, DeltaSnapshot
 from pgsluice.sinks.lake.data_files import all_batches
 from pgsluice.stores.contract import Folder
 

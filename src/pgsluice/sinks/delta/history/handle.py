@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, StagedRows
-from pgsluice.sinks.delta.commit import actions_of
-from pgsluice.sinks.delta.features import refuse_unknown_rules
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.layout import refuse_other_partitions
+from pgsluice.sinks.delta.log.commit import actions_of
+from pgsluice.sinks.delta.log.features import refuse_unknown_rules
+from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -22,7 +22,7 @@ from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_s
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.copied_again import copied_edit
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, by_prefix
-from pgsluice.sinks.lake.key_index import with_sidecars
+from pgsluice.sinks.lake.keys.index import with_sidecars
 from pgsluice.sinks.lake.upkeep import live_rows, write_live_rows
 from pgsluice.stores.contract import StoreError
 

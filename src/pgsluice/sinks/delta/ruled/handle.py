@@ -24,11 +24,12 @@ from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, StagedRows
-from pgsluice.sinks.delta import columns, commit_marker, maintenance
-from pgsluice.sinks.delta.commit import statistics_text
-from pgsluice.sinks.delta.durability import settle_through
+from pgsluice.sinks.delta import maintenance
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.log import newest_snapshot, newest_version
+from pgsluice.sinks.delta.log import columns, commit_marker
+from pgsluice.sinks.delta.log.commit import statistics_text
+from pgsluice.sinks.delta.log.durability import settle_through
+from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
 from pgsluice.sinks.delta.ruled.merge import merge
 from pgsluice.sinks.delta.ruled.rekeyed_rows import read_and_resolve, refuse_shared
 from pgsluice.sinks.delta.ruled.statistics import writer_properties

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.sinks.delta.columns import as_stored, existing_schema
+from pgsluice.sinks.delta.log.columns import as_stored, existing_schema
 from pgsluice.sinks.delta.ruled.statistics import has_exact_bounds, writer_properties
 
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

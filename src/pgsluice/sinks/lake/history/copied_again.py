@@ -23,8 +23,8 @@ from pgsluice.sinks.lake.data_files import dead_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import may_be_current
 from pgsluice.sinks.lake.history.merge import write_closed
-from pgsluice.sinks.lake.key_scan import KeyScan
 from pgsluice.sinks.lake.layout.partitions import with_partition
+from pgsluice.sinks.lake.merge.key_scan import KeyScan
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows

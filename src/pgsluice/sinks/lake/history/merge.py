@@ -20,7 +20,7 @@ from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, rows_at, whole_groups
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, may_be_current, prefix_of
-from pgsluice.sinks.lake.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
+from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
 
 

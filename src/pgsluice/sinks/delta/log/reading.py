@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from deltalake import Schema as DeltaSchema
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.delta.columns import arrow_schema
-from pgsluice.sinks.delta.commit_marker import COPY, VERSION
-from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.delta.layout import layout_of
-from pgsluice.sinks.delta.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, NewestCommits
+from pgsluice.sinks.delta.log.columns import arrow_schema
+from pgsluice.sinks.delta.log.commit_marker import COPY, VERSION
+from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.log.layout import layout_of
+from pgsluice.sinks.delta.log.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, NewestCommits
 from pgsluice.sinks.lake.layout.layout import NO_LAYOUT
 from pgsluice.sinks.lake.layout.partitions import NO_PARTITION
 from pgsluice.sinks.lake.snapshot import Removed

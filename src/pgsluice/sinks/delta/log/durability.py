@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.delta.log import commit_name, read_commit
+from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.log.reading import commit_name, read_commit
 from pgsluice.stores.contract import Folder
 
 _COMMITS_OF_AN_ATTEMPT = 5

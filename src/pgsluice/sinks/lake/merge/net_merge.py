@@ -32,9 +32,9 @@ from pgsluice.sinks.lake.data_files import (
     whole_groups,
 )
 from pgsluice.sinks.lake.edit import Edit
-from pgsluice.sinks.lake.key_entries import Hits, Indexes
+from pgsluice.sinks.lake.keys.entries import Hits, Indexes
+from pgsluice.sinks.lake.merge.whole_rows import equal_rows, first_of_each
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
-from pgsluice.sinks.lake.whole_rows import equal_rows, first_of_each
 
 LARGE_SHARE = 0.2
 """The share of a table's rows from which a batch also rewrites files of which it changes as

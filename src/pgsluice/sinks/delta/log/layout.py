@@ -17,7 +17,7 @@ from pgsluice.sinks.joined_columns import another_target
 from pgsluice.sinks.lake.layout.layout import Layout
 
 if TYPE_CHECKING:
-    from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+    from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 
 _PARTITION_BY, _CLUSTER_BY = "pgsluice.partition_by", "pgsluice.cluster_by"
 

@@ -30,9 +30,8 @@ import pyarrow as pa
 from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE, writes
-from pgsluice.sinks.lake.key_entries import Hits, Wanted
-from pgsluice.sinks.lake.layout.partitions import with_partition
-from pgsluice.sinks.lake.sidecars import (
+from pgsluice.sinks.lake.keys.entries import Hits, Wanted
+from pgsluice.sinks.lake.keys.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
     OpenSidecars,
@@ -40,6 +39,7 @@ from pgsluice.sinks.lake.sidecars import (
     place_sidecar,
     write_sidecar,
 )
+from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
 from pgsluice.stores.at_once import at_once

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgsluice.changes.deleted_rows import TIME
 from pgsluice.changes.key_numbers import numbers_of
-from pgsluice.sinks.lake.key_entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.lake.keys.entries import Hits, KeyEntries, Wanted
 from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.upkeep import live_rows

@@ -44,9 +44,9 @@ from pgsluice.preflight.facts import (
     SourceFacts,
     SpoolFacts,
 )
-from pgsluice.preflight.gather_column_types import query_column_types
-from pgsluice.preflight.gather_keys import configured_keys
-from pgsluice.preflight.gather_targets import unfit_targets
+from pgsluice.preflight.gathering.column_types import query_column_types
+from pgsluice.preflight.gathering.keys import configured_keys
+from pgsluice.preflight.gathering.targets import unfit_targets
 from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules

@@ -18,9 +18,9 @@ from pyroaring import BitMap
 from pgsluice.changes.key_numbers import numbers_of, numbers_of_rows
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.data_files import all_batches, rows_at
-from pgsluice.sinks.lake.key_entries import Hits, Indexes, KeyEntries, Wanted, are_equal
-from pgsluice.sinks.lake.key_index import KeyIndex
-from pgsluice.sinks.lake.key_scan import lies_outside, sorted_integers
+from pgsluice.sinks.lake.keys.entries import Hits, Indexes, KeyEntries, Wanted, are_equal
+from pgsluice.sinks.lake.keys.index import KeyIndex
+from pgsluice.sinks.lake.merge.key_scan import lies_outside, sorted_integers
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pgsluice.config import Config, parse_sink
 from pgsluice.errors import PgsluiceError
-from pgsluice.preflight.gather_local import (
+from pgsluice.preflight.gathering.local import (
     folder_problem,
     nearest_existing,
     version_of,

@@ -15,10 +15,10 @@ from typing import Any
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta.deletion_vectors import Descriptor, write_vectors
-from pgsluice.sinks.delta.durability import new_files, note_settled
-from pgsluice.sinks.delta.log import after_commit, commit_name, remember
-from pgsluice.sinks.delta.snapshot import DeltaFile, DeltaSnapshot
+from pgsluice.sinks.delta.log.deletion_vectors import Descriptor, write_vectors
+from pgsluice.sinks.delta.log.durability import new_files, note_settled
+from pgsluice.sinks.delta.log.reading import after_commit, commit_name, remember
+from pgsluice.sinks.delta.log.snapshot import DeltaFile, DeltaSnapshot
 from pgsluice.sinks.lake.attempt import commits
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.snapshot import DataFile

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from pgsluice.errors import TableError
-from pgsluice.sinks.delta.columns import (
+from pgsluice.sinks.delta.log.columns import (
     NAIVE_TIMESTAMPS,
     VARIANTS,
     comments_of,
@@ -23,8 +23,8 @@ from pgsluice.sinks.delta.columns import (
     schema_string,
     with_comments,
 )
-from pgsluice.sinks.delta.layout import with_layout
-from pgsluice.sinks.delta.snapshot import DeltaSnapshot
+from pgsluice.sinks.delta.log.layout import with_layout
+from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 from pgsluice.sinks.lake.layout.layout import Layout
 
 VECTORS = "deletionVectors"

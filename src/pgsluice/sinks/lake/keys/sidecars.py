@@ -36,7 +36,7 @@ import pyarrow as pa
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.disk import naming
 from pgsluice.failpoints import failpoint
-from pgsluice.sinks.lake.key_entries import KeyEntries
+from pgsluice.sinks.lake.keys.entries import KeyEntries
 from pgsluice.small_files import replacing
 
 FORMAT = "4"

@@ -1,6 +1,6 @@
 """A Delta table at one version, with the content of its log.
 
-:mod:`.log` reads it, and :mod:`.commit` makes the next one.
+:mod:`.reading` reads it, and :mod:`.commit` makes the next one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pgsluice.sinks.contract import TargetContent, TargetIdentity
-from pgsluice.sinks.delta import columns, commit_marker
-from pgsluice.sinks.delta.deletion_vectors import Descriptor
-from pgsluice.sinks.delta.layout import layout_of
+from pgsluice.sinks.delta.log import columns, commit_marker
+from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
+from pgsluice.sinks.delta.log.layout import layout_of
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
 

@@ -1,0 +1,1 @@
+"""Values of keys: DSNs, quantities, paths, secrets, and names of tables and targets."""

@@ -1,0 +1,1 @@
+"""Reads facts from the server, this machine and the executors; changes nothing."""

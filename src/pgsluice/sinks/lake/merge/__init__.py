@@ -1,0 +1,1 @@
+"""Merges net changes into a version of a table: which rows go, and which are written."""
