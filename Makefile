@@ -25,13 +25,16 @@ env: $(STAMP) ## make .venv from requirements.lock
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "pgsluice needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@[ -x $(BIN)/python ] || echo "making $(VENV) with $$($(PYTHON) --version)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
 	  || { echo "Python's venv module is missing (on Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip -q
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.lock)"
+	@echo "installing the $$(grep -c '^[a-z].*==' requirements.lock) packages of requirements.lock into $(VENV): about 1.5 GiB"
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+	@echo "$(VENV) is ready"
 
 # Spark needs a Java of at least 17: say so in one sentence, before anything is started.
 java:

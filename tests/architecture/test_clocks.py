@@ -29,6 +29,7 @@ ALLOWED = {
     "cli/status_view.py": "how long ago, for people",
     "log_lines.py": "when a line was written, for its reader",
     "monitor/lags.py": "the lag in seconds",
+    "monitor/live.py": "the time of the day, for people",
     "monitor/source_status.py": "since when capture reports nothing",
     "monitor/status.py": "when the status was read, for people",
     "preflight/slot.py": "since when nobody uses the slot, for people",

@@ -284,7 +284,8 @@ def test_the_display_on_a_terminal() -> None:
         shown = io.StringIO()
         Console(file=shown, width=120).print(view.render())
     text = shown.getvalue()
-    assert "capture streaming  at 0/1A0  4.0 KiB behind  spool 1.0 MiB" in text
+    line = "capture streaming  at 0/1A0  4.0 KiB behind  spool 1.0 MiB"
+    assert re.search(rf"(?m)^\d\d:\d\d:\d\d  {line}", text), "the time says that it is alive"
     assert "public.t" in text
     assert "ready" in text
     assert "1,234" in text

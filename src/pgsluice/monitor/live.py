@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import TracebackType
 from typing import assert_never
 
@@ -150,7 +151,7 @@ class LiveView(Display):
     def render(self) -> RenderableType:
         """The content of a terminal; also called by rich's thread."""
         with self._lock:
-            return picture(self._view, self._console)
+            return picture(self._view, self._console, datetime.now().astimezone())
 
     # Event handlers, called with the lock held
 

@@ -1,4 +1,4 @@
-"""Draws the live view on a terminal: a pure function of the latest values and the size.
+"""Draws the live view on a terminal: a pure function of the latest values, the time and the size.
 
 Problems come first, even if there are more tables than lines. Then come the tables that are not
 ready and those that changed last; the others are counted.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -87,12 +88,12 @@ class RunView:
     copies: dict[str, CopiesProgress] = field(default_factory=dict)
 
 
-def picture(view: RunView, console: Console) -> RenderableType:
+def picture(view: RunView, console: Console, at: datetime) -> RenderableType:
     """The whole picture, at most as high as the console."""
     height = max(console.height, _FEWEST_LINES) - 1
     parts: list[RenderableType] = []
     if view.capture is not None:
-        parts.append(_capture_line(view.capture))
+        parts.append(_capture_line(view.capture, at))
     if view.step:
         parts.append(Text(f"{shown(view.step)} …", style="yellow"))
     parts += _fitting(list(_problems(view)), console, height // 3)
@@ -252,9 +253,10 @@ def _style(row: TableView) -> str:
     return "red" if row.state == "p" else "yellow" if row.incomplete else ""
 
 
-def _capture_line(state: CaptureState) -> Text:
+def _capture_line(state: CaptureState, at: datetime) -> Text:
     ok = state.phase is CapturePhase.STREAMING
-    text = Text(f"capture {state.phase}", style="green" if ok else "yellow")
+    text = Text(f"{at:%H:%M:%S}  ", style="default")
+    text.append(f"capture {state.phase}", style="green" if ok else "yellow")
     if state.frontier is not None:
         text.append(f"  at {state.frontier}", style="default")
     if state.lag_bytes is not None:
