@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from deltalake import DeltaTable
+from tests.soak.container_image import built
 from tests.soak.empty_root import build, container, debian_root
 from tests.soak.prometheus import RULES, prometheus_program
 from tests.soak.report import ROOT
 from tests.soak.systemd_root import Systemd, systemd
-from tests.support.databases import MakeDatabase
+from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.waiting import await_that
 
@@ -144,73 +144,83 @@ def test_promtool_accepts_the_alerts() -> None:
     _run(prometheus_program("promtool"), "check", "rules", RULES)
 
 
-def test_a_container_is_built_and_says_its_version() -> None:
-    builder = shutil.which("podman") or _need("docker")
-    if subprocess.run([builder, "info"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{builder} does not work here")
-    base = os.environ.get("PGSLUICE_CONTAINER_BASE")
-    arguments = ["--build-arg", f"BASE={base}"] if base else []
-    built = subprocess.run(
-        [
-            builder,
-            "build",
-            "-q",
-            "-f",
-            "deploy/Containerfile",
-            "-t",
-            "pgsluice-test",
-            *arguments,
-            ".",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        pytest.skip(f"the image cannot be built: {built.stderr.strip().splitlines()[-1][:200]}")
-    said = _run(
-        builder, "run", "--rm", "--read-only", "--tmpfs", "/tmp", "pgsluice-test", "--version"
-    )
-    assert said.startswith("pgsluice ")
-
-
-def test_the_containers_steps_make_a_run_in_an_empty_root(
-    database: MakeDatabase, tmp_path: Path
-) -> None:
-    """Its program is PID 1 without rights, its root read-only, and SIGTERM ends it."""
-    image = build(DEPLOY / "Containerfile", ROOT, debian_root(tmp_path), tmp_path)
+@pytest.fixture
+def settings(database: MakeDatabase, tmp_path: Path) -> tuple[Database, Path, Path]:
+    """A source with a table, and the folders of a container that copies it: state, settings."""
     shop = database()
     shop.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, NULL)"
     )
-    state, settings = tmp_path / "state", tmp_path / "settings"
+    state, folder = tmp_path / "state", tmp_path / "settings"
     state.mkdir()
-    settings.mkdir()
+    folder.mkdir()
+    (folder / "pgsluice.toml").write_text(_CONFIG.format(dsn=shop.dsn, name=shop.name))
+    return shop, state, folder
+
+
+def _await_a_change(shop: Database, state: Path, look: Callable[[], None]) -> None:
+    """Until the table and a change of it are at the target."""
+    target = state / "lake" / "public" / "t"
+
+    def has_rows() -> bool:
+        look()
+        return DeltaTable.is_deltatable(str(target)) and DeltaTable(target).count() == rows
+
+    rows = 2
+    await_that(has_rows, "the table is copied")
+    shop.execute("INSERT INTO t VALUES (3, 'c')")
+    rows = 3
+    await_that(has_rows, "the change arrives")
+
+
+def test_a_container_is_built_and_copies_a_table(
+    settings: tuple[Database, Path, Path], tmp_path: Path
+) -> None:
+    """By podman or docker, with a read-only root, and stopped by the image's own signal."""
+    program = shutil.which("podman") or _need("docker")
+    shop, state, folder = settings
+    with built(program, DEPLOY / "Containerfile", ROOT, tmp_path) as (image, options):
+        started = [program, *options, "--read-only", "--tmpfs", "/tmp:size=4g", "--network", "host"]
+        assert _run(*started, "--rm", image, "--version").startswith("pgsluice ")
+        state.chmod(0o777)  # the image's user is not one of this machine
+        mounts = [f"-v{state}:/var/lib/pgsluice", f"-v{folder}:/etc/pgsluice:ro"]
+        name = _run(*started, "--detach", *mounts, image).strip()
+
+        def field(words: str) -> str:
+            return _run(program, "inspect", "--format", f"{{{{.{words}}}}}", name).strip()
+
+        def lives() -> None:
+            assert field("State.Running") == "true", _run(program, "logs", name)
+
+        try:
+            _await_a_change(shop, state, lives)
+            _run(program, "stop", "--time", "20", name)
+            assert field("State.ExitCode") == "143", _run(program, "logs", name)
+            assert field("Config.User") == "10001"
+        finally:
+            subprocess.run([program, "rm", "-f", name], capture_output=True, check=False)
+    with shop.connect() as connection:
+        assert_equal(connection, "public.t", DeltaRows(str(state / "lake" / "public" / "t")))
+
+
+def test_the_containers_steps_make_a_run_in_an_empty_root(
+    settings: tuple[Database, Path, Path], tmp_path: Path
+) -> None:
+    """Its program is PID 1 without rights, its root read-only, and SIGTERM ends it."""
+    image = build(DEPLOY / "Containerfile", ROOT, debian_root(tmp_path), tmp_path)
+    shop, state, folder = settings
     os.chown(state, int(image.user), int(image.user))
-    (settings / "pgsluice.toml").write_text(
-        f'[source]\ndsn = {json.dumps(shop.dsn)}\nslot = "{shop.name}"\n'
-        f'publications = ["{shop.name}"]\n'
-        '[spool]\npath = "/var/lib/pgsluice/spool"\n'
-        '[[subscription]]\nname = "lake"\n'
-        'sink = { type = "delta", path = "/var/lib/pgsluice/lake/{schema}/{table}" }\n'
-        '[spark]\n"spark.master" = "local[2]"\n'
-    )
-    mounts = {"/var/lib/pgsluice": state, "/etc/pgsluice": settings}
+    mounts = {"/var/lib/pgsluice": state, "/etc/pgsluice": folder}
     log = tmp_path / "container.log"
     with container(image, mounts, "--version", log=log) as process:
         assert process.wait() == 0, log.read_text()
     assert log.read_text().startswith("pgsluice ")
-    target = state / "lake" / "public" / "t"
     with container(image, mounts, log=log) as process:
 
-        def has_rows() -> bool:
+        def lives() -> None:
             assert process.poll() is None, log.read_text()[-3000:]
-            return DeltaTable(target).count() == 3
 
-        await_that(lambda: DeltaTable.is_deltatable(str(target)), "the table is copied")
-        shop.execute("INSERT INTO t VALUES (3, 'c')")
-        await_that(has_rows, "the change arrives")
+        _await_a_change(shop, state, lives)
     assert process.returncode == 128 + image.stop_signal, log.read_text()[-3000:]
     with shop.connect() as connection:
-        assert_equal(connection, "public.t", DeltaRows(str(target)))
+        assert_equal(connection, "public.t", DeltaRows(str(state / "lake" / "public" / "t")))
