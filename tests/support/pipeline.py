@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
@@ -35,6 +36,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, find_record
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.subscription.running.run import run
 from pgsluice.verification import DeltaRows
 
@@ -52,6 +54,7 @@ class Pipeline:
         sink_options: what every sink has besides its type and path, such as ``, merge = "auto"``.
         storage_options: of the object store that :meth:`have_store` put the targets into.
         reading_options: with which tests read there.
+        reading_spool: with which options tests read a spool in a store.
         spark: settings of the runs' sessions.
         run_options: of every ``pgsluice run`` as a process.
         elsewhere: kind of process -> finds those of it that are no children of a run.
@@ -74,6 +77,7 @@ class Pipeline:
         self.spool_section = 'path = "spool"'
         self.storage_options: dict[str, str] = {}
         self.reading_options: dict[str, str] = {}
+        self.reading_spool: dict[str, str] | None = None
         self.spark: dict[str, str] = {"spark.master": "local[2]"}
         self.run_options: tuple[str, ...] = ()
         self.elsewhere: dict[str, Callable[[], list[psutil.Process]]] = {}
@@ -96,6 +100,7 @@ class Pipeline:
         Args:
             endpoint: of a proxy, by which pgsluice reaches it.
         """
+        self.reading_spool = store.options
         options = store.at(endpoint) if endpoint else store.options
         text = ", ".join(f'{name} = "{value}"' for name, value in options.items())
         self.spool_section = (
@@ -162,7 +167,14 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
         return beside(lambda stop: run(self.config, stop=stop, **options), self.errors)
 
     def record(self, subscription: str = "lake") -> SubscriptionRecord:
-        return find_record(self.config.spool.place, subscription)
+        return find_record(self.spool_place(), subscription)
+
+    def spool_place(self) -> SpoolPlace:
+        """Where the spool is for the test, which no proxy disturbs."""
+        place = self.config.spool.place
+        if self.reading_spool is None:
+            return place
+        return replace(place, options=self.reading_spool)
 
     def table(self, name: str) -> TableRecord:
         """A table's record by its name."""
@@ -265,7 +277,7 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
                 record = self.record()
                 if record is None:  # it has not registered yet
                     return False
-                tables, reader = record.tables.values(), SpoolReader(self.config.spool.place)
+                tables, reader = record.tables.values(), SpoolReader(self.spool_place())
                 if not tables or any(table.is_to_copy for table in tables):
                     return False
                 # The file, which follows the segments: by then, catalog refreshes were there, too.
