@@ -391,6 +391,30 @@ class TableHandle(ABC):
         """
         raise NotImplementedError
 
+    def can_keep_versions(self) -> bool:
+        """Whether the table can be a history (:mod:`pgsluice.changes.history`).
+
+        Net changes that it applies have :attr:`.NetChanges.closings`: it closes the current
+        versions of their ``deletes``, and adds their ``rows``. :meth:`alter` gives added columns
+        their value in current versions.
+        """
+        return False
+
+    def load_versions(
+        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
+    ) -> Applied:
+        """Make staged rows the current versions, in one commit. Rows that are equal to the current
+        version of their key are not added; other current versions end at the position.
+
+        Args:
+            schema: the table's columns afterwards, as for :meth:`append`.
+            staged: rows in these columns.
+
+        Raises:
+            Overtaken: another commit came first; the staged rows can be committed again.
+        """
+        raise NotImplementedError
+
     def can_change_whole_rows(self) -> bool:
         """Whether ``changes.whole_rows`` are applied; otherwise they are refused."""
         return False

@@ -141,6 +141,9 @@ class TableWriter:
         """
         if (skipped := self._skip_load(position)) is not None:
             return skipped
+        if self.can_stage():
+            with self._opened.handle.whole_attempt():
+                return self.commit_load([self.stage_load(rows, position)], position)
         try:
             return self._opened.write(lambda handle: handle.load(rows, position))
         except Overtaken:

@@ -21,13 +21,11 @@ from pgsluice.sinks.contract import (
     Applied,
     Sink,
     StagedRows,
-    TableHandle,
     TargetContent,
     TargetIdentity,
     TargetTable,
 )
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.sinks.joined_columns import another_target, joined_columns, with_all_columns
 
 
@@ -53,7 +51,7 @@ class HistoryWriter(TableWriter):
         Raises:
             TableError: also if the target cannot be a history.
         """
-        self._history_handle(self._opened.handle)
+        self._refuse_other_sinks()
         return super().position()
 
     def adoptable(self) -> TargetContent | None:
@@ -64,16 +62,9 @@ class HistoryWriter(TableWriter):
         """Whether several tasks can stage a copy: always."""
         return True
 
-    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        """As in :class:`.TableWriter`, but closed versions stay."""
-        if (skipped := self._skip_load(position)) is not None:
-            return skipped
-        with self._opened.handle.whole_attempt():
-            return self.commit_load([self.stage_load(rows, position)], position)
-
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
         """As in :class:`.TableWriter`; the rows are current versions since the position."""
-        self._history_handle(self._opened.handle)
+        self._refuse_other_sinks()
         self._skip_load(position)
         versions = (self._columns.copied(batch, position) for batch in rows)
         handle = self._opened.handle
@@ -104,9 +95,7 @@ class HistoryWriter(TableWriter):
                     f"{reached.position} already, past the copy at {position}",
                     hint="pgsluice retries the copy",
                 )
-            return self._opened.write(
-                lambda handle: self._history_handle(handle).load_versions(schema, staged, position)
-            )
+            return self._opened.write(lambda handle: handle.load_versions(schema, staged, position))
 
         return self._until_first(attempt)
 
@@ -123,10 +112,7 @@ class HistoryWriter(TableWriter):
         """The columns after a copy; None: the target has no versions that stay."""
         handle, title = self._opened.handle, self._table.title
         existing = handle.schema()
-        marker = handle.marker() if handle.version >= 0 else None
-        oids = (self._identity.relation_oid, *self._table.predecessor_oids)
-        own = {replace(self._identity, relation_oid=oid).owner for oid in oids}
-        if existing is None or marker is None or marker.owner not in own:
+        if existing is None or not self._opened.has_rows_of(ours=True):
             return None
         had_key = {field.name for field in self._columns.without(existing) if not field.nullable}
         if had_key != {*self._table.key}:
@@ -142,15 +128,14 @@ class HistoryWriter(TableWriter):
             existing, handle.target_types(self._table.schema), title, handle.location
         )
 
-    def _history_handle(self, handle: TableHandle) -> HistoryHandle:
-        if not isinstance(handle, HistoryHandle):
+    def _refuse_other_sinks(self) -> None:
+        if not self._opened.handle.can_keep_versions():
             raise TableError(
                 f"the target of table {self._table.title} does not support a history",
                 hint="remove constraints, the change data feed and other rules from the target "
                 'table, or set mode = "current" in the subscription',
                 table=self._table.title,
             )
-        return handle
 
 
 def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:

@@ -112,13 +112,6 @@ class LogWriter(TableWriter):
         of_log = (self._log.copied(batch, schema, position, copy_number) for batch in rows)
         return self._stage(schema, of_log)
 
-    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        """As in :class:`.TableWriter`; rows from before stay."""
-        if (skipped := self._skip_load(position)) is not None:
-            return skipped
-        with self._opened.handle.whole_attempt():
-            return self.commit_load([self.stage_load(rows, position)], position)
-
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """As in :class:`.TableWriter`; rows from before stay, unless another spool wrote them."""
 
@@ -138,11 +131,7 @@ class LogWriter(TableWriter):
 
     def _has_other_rows(self) -> bool:
         """Whether the target has rows that are no log of a table of this spool."""
-        handle = self._opened.handle
-        marker = handle.marker() if handle.version >= 0 else None
-        oids = (self._identity.relation_oid, *self._table.predecessor_oids)
-        own = {replace(self._identity, relation_oid=oid).owner for oid in oids}
-        return marker is not None and marker.owner not in own
+        return self._opened.has_rows_of(ours=False)
 
     def _stage(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         """Write rows with some of the log's columns, invisible to readers."""

@@ -19,7 +19,7 @@ from pgsluice.changes.net import NetChanges, delete_rows
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, StagedRows, TargetIdentity, TargetTable
 from pgsluice.sinks.fence import TableWriter
 
 
@@ -79,11 +79,6 @@ class MarkingWriter(TableWriter):
     def marks(self, net: NetChanges, time: int) -> NetChanges:
         """Net changes whose deletes have one time, in microseconds since 1970."""
         return with_marks(net, self._column, np.full(len(net.deletes), time, np.int64))
-
-    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        """As in :class:`.TableWriter`, but deleted rows stay."""
-        with self._opened.handle.whole_attempt():
-            return self.commit_load([self.stage_load(rows, position)], position)
 
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
         """As in :class:`.TableWriter`; no row is deleted."""

@@ -189,11 +189,20 @@ class OpenedTable:
             )
         return marker
 
+    def has_rows_of(self, *, ours: bool) -> bool:
+        """Whether the table has rows of this spool, in this mode, of a table that has or had the
+        name (``ours``), or other rows that pgsluice wrote."""
+        marker = self.handle.marker() if self.handle.version >= 0 else None
+        return marker is not None and (marker.owner in self._owners()) is ours
+
+    def _owners(self) -> set[int]:
+        """Of the relation's rows, and of those whose name it has."""
+        oids = (self._identity.relation_oid, *self._table.predecessor_oids)
+        return {replace(self._identity, relation_oid=oid).owner for oid in oids}
+
     def _is_taken_over(self) -> bool:
         """Whether the table has another relation's rows, which the copy may replace."""
         marker = self.handle.marker() if self.handle.version >= 0 else None
         if marker is None or marker.owner == self._identity.owner:
             return False
-        return self._table.may_replace_foreign_target or marker.owner in {
-            replace(self._identity, relation_oid=oid).owner for oid in self._table.predecessor_oids
-        }
+        return self._table.may_replace_foreign_target or marker.owner in self._owners()

@@ -34,7 +34,6 @@ from pgsluice.sinks.contract import (
     TargetIdentity,
     TargetTable,
 )
-from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.verification import TargetRows
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -163,11 +162,7 @@ class RenamingSink:
             ),
             identity,
         )
-        if not renamed:
-            return handle
-        if isinstance(handle, HistoryHandle):
-            return _RenamedHistory(handle, columns)
-        return _RenamedHandle(handle, columns)
+        return _RenamedHandle(handle, columns) if renamed else handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +286,14 @@ class _RenamedHandle(TableHandle):
     def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         return self._handle.append(self._columns.schema(schema), staged, position)
 
+    def can_keep_versions(self) -> bool:
+        return self._handle.can_keep_versions()
+
+    def load_versions(
+        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
+    ) -> Applied:
+        return self._handle.load_versions(self._columns.schema(schema), staged, position)
+
     def can_change_whole_rows(self) -> bool:
         return self._handle.can_change_whole_rows()
 
@@ -310,16 +313,6 @@ class _RenamedHandle(TableHandle):
         self, delete: Callable[[], object] | None = None
     ) -> AbstractContextManager[None]:
         return self._handle.whole_attempt(delete)
-
-
-class _RenamedHistory(_RenamedHandle, HistoryHandle):
-    """The same for a history."""
-
-    def load_versions(
-        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
-    ) -> Applied:
-        assert isinstance(self._handle, HistoryHandle)
-        return self._handle.load_versions(self._columns.schema(schema), staged, position)
 
 
 def _schema(schema: pa.Schema, name_of: Callable[[str], str]) -> pa.Schema:

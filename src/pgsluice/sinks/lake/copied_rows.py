@@ -11,23 +11,15 @@ from pgsluice.sinks.contract import AddedColumn
 
 
 class CopiedRows:
-    """The batches of a copy in the table's types, counted.
-
-    It keeps the error that ended them, because deltalake only passes on its text.
-    """
+    """The batches of a copy in the table's types, counted."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str) -> None:
         self.batches, self.schema, self.table = batches, schema, table
         self.keys = [i for i, field in enumerate(schema) if not field.nullable]
         self.rows = 0
-        self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from map(self._checked, self.batches)  # which keeps no batch
-        except BaseException as error:
-            self.error = error
-            raise
+        return map(self._checked, self.batches)  # which keeps no batch
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.rows += len(batch)

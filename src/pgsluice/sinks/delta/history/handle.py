@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,7 +14,6 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log.commit import actions_of
 from pgsluice.sinks.delta.log.features import refuse_unknown_rules
 from pgsluice.sinks.delta.log.layout import refuse_other_partitions
-from pgsluice.sinks.history_contract import HistoryHandle
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
@@ -26,14 +24,14 @@ from pgsluice.sinks.lake.keys.index import with_sidecars
 from pgsluice.sinks.lake.upkeep import live_rows, write_live_rows
 from pgsluice.stores.contract import StoreError
 
-if TYPE_CHECKING:
-    pass
 
-
-class DeltaHistoryHandle(DeltaHandle, HistoryHandle):
+class DeltaHistoryHandle(DeltaHandle):
     """A Delta table that is a history; arguments as of :class:`.DeltaHandle`."""
 
     _prefix = CURRENT
+
+    def can_keep_versions(self) -> bool:
+        return True
 
     @attempt()
     def alter(

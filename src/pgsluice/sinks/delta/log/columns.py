@@ -13,8 +13,6 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
-from pgsluice.sinks.contract import AddedColumn
-from pgsluice.sinks.lake.copied_rows import altered_batch
 from pgsluice.sinks.target import refuse_other_case
 from pgsluice.types.nested.variants import ARROW as VARIANT
 from pgsluice.types.nested.variants import STORED, stored
@@ -25,8 +23,6 @@ _FEATURES = {
     VARIANTS: TableFeatures.VariantType,
 }
 """Table features that types of columns need."""
-_ROWS = 64 * 1024
-"""How many rows are in memory at a time while a table is rewritten."""
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
@@ -140,42 +136,6 @@ def add_empty_columns(
     """Add columns that are NULL in all rows; no file is written."""
     fields = delta_schema(as_delta(pa.schema(list(added)), table)).fields
     handle.alter.add_columns(fields, commit_properties=commit)
-
-
-def altered_rows(
-    handle: DeltaTable, schema: pa.Schema, added: Sequence[AddedColumn]
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a table with other columns, file by file, so that neighbouring rows stay
-    together.
-
-    Args:
-        handle: the table.
-        schema: the new columns of the rows.
-        added: those of them that the table does not have yet.
-    """
-    for batch in _file_by_file(handle):
-        yield altered_batch(batch, schema, added)
-
-
-def _file_by_file(handle: DeltaTable) -> Iterator[pa.RecordBatch]:
-    """All rows, file by file if possible."""
-    if "deletionVectors" in (handle.protocol().reader_features or ()):
-        yield from pa.RecordBatchReader.from_stream(handle.scan())
-        return
-    try:
-        dataset = handle.to_pyarrow_dataset()
-    except ValueError:
-        # It reads the bounds of dates as Python's dates, which have the years 1 to 9999.
-        yield from pa.RecordBatchReader.from_stream(handle.scan())
-        return
-    for file in dataset.get_fragments():
-        yield from file.to_batches(
-            dataset.schema,
-            batch_size=_ROWS,
-            batch_readahead=1,
-            fragment_readahead=1,
-            use_threads=False,
-        )
 
 
 def list_features(handle: DeltaTable, schema: pa.Schema) -> bool:

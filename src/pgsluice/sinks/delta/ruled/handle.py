@@ -36,8 +36,9 @@ from pgsluice.sinks.delta.ruled.statistics import writer_properties
 from pgsluice.sinks.delta.ruled.store_errors import store_error
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_schema
+from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
 from pgsluice.sinks.lake.edit import bytes_of
+from pgsluice.sinks.lake.upkeep import live_rows
 
 
 class RuledHandle(DeltaHandle):
@@ -59,8 +60,9 @@ class RuledHandle(DeltaHandle):
             self._write(lambda: columns.list_invariants(delta))
             return Applied(version=self.version)
         schema = self.target_types(altered_schema(self._snapshot.schema, added, widened))
-        rows = CopiedRows(columns.altered_rows(delta, schema, added), schema, title)
-        staged = staging.stage(self._snapshot.folder, schema, rows)
+        old = self._snapshot
+        rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
+        staged = staging.stage(old.folder, schema, CopiedRows(rows, schema, title))
         made = self._replace(schema, [staged], position, "REPLACE COLUMNS")
         return replace(made, rows_inserted=0)
 
@@ -68,12 +70,13 @@ class RuledHandle(DeltaHandle):
         """Others have given the table its definition, which deltalake does not let us replace."""
 
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        net, delta, before = changes, self._opened(), self._snapshot.files
+        net, before = changes, self._snapshot.files
         lacking = 0
         if net.unproved is not None:
-            refuse_shared(delta, net.unproved, self._table.title)
+            refuse_shared(self._snapshot, net.unproved, self._table.title)
         if len(net.rekeyed):
-            net, lacking = read_and_resolve(delta, net)
+            net, lacking = read_and_resolve(self._snapshot, net)
+        delta = self._opened()
         metrics: dict[str, Any] = {}
         self._write(lambda: metrics.update(self._commit_changes(delta, net, position)))
         inserted = int(metrics.get("num_target_rows_inserted", 0))

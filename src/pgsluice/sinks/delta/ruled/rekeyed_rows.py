@@ -9,78 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from pgsluice.changes.lineage import find_rows
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
 from pgsluice.changes.unique import UnprovedKeys
-from pgsluice.sinks.delta.ruled.merge import quoted
+from pgsluice.sinks.lake.data_files import dead_rows, rows_at
+from pgsluice.sinks.lake.keys.entries import Hits
+from pgsluice.sinks.lake.merge.key_scan import KeyScan
+from pgsluice.sinks.lake.merge.net_merge import without_dead
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
-_LONGEST_LIST = 1000
-"""The largest number of values in an IN list."""
-_ROWS_AT_ONCE = 2**18
 
-
-def read_and_resolve(handle: DeltaTable, net: NetChanges) -> tuple[NetChanges, int]:
+def read_and_resolve(snapshot: Snapshot, net: NetChanges) -> tuple[NetChanges, int]:
     """The same net changes with rekeyed rows resolved, and the number of rows that the target does
     not have."""
     needed = pa.schema([net.rows.schema.field(name) for name in columns_of_sources(net)])
-    return resolve_rekeyed(net, _read(handle, net.source_keys, needed))
+    rows = [needed.empty_table()]
+    for file, hits in _live(snapshot, net.source_keys):
+        rows += rows_at(snapshot.folder, file, np.sort(hits.rows), needed)
+    return resolve_rekeyed(net, pa.concat_tables(rows))
 
 
-def refuse_shared(handle: DeltaTable, unproved: UnprovedKeys, table: str) -> None:
+def refuse_shared(snapshot: Snapshot, unproved: UnprovedKeys, table: str) -> None:
     """Check that no key of a batch has too many rows: a MERGE would change them all, and report it
     only afterwards.
 
     Raises:
         TableError: rows have the same key.
     """
-    keys = unproved.keys
-    rows = _read(handle, keys, keys.schema)
-    unproved.refuse_shared(find_rows(rows, keys, tuple(keys.schema.names)), table)
+    found = Hits.joined([hits for _, hits in _live(snapshot, unproved.keys)])
+    unproved.refuse_shared(found.wanted, table)
 
 
-def _read(handle: DeltaTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows that have one of these keys."""
-    names = tuple(keys.schema.names)
-    predicate = _predicate(names[0], keys.column(0))
-    reader = pa.RecordBatchReader.from_stream(
-        handle.scan(columns=schema.names, predicate=predicate)
-    )
-    parts = [schema.empty_table()]
-    for rows in _tables(reader, schema):
-        has_key = find_rows(rows.select(names), keys, names) >= 0
-        parts.append(rows.filter(pa.array(has_key)))
-    return pa.concat_tables(parts)
-
-
-def _tables(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The batches joined to tables of about _ROWS_AT_ONCE rows."""
-    held: list[pa.RecordBatch] = []
-    for batch in reader:
-        # The engine returns text as views, which pyarrow cannot take by index yet.
-        held.append(batch.select(schema.names).cast(schema))
-        if sum(map(len, held)) >= _ROWS_AT_ONCE:
-            yield pa.Table.from_batches(held, schema)
-            held = []
-    yield pa.Table.from_batches(held, schema)
-
-
-def _predicate(name: str, values: pa.ChunkedArray) -> str | None:
-    """A condition by which the engine skips files; None for types whose bounds are not exact or
-    that have no simple literals."""
-    if pa.types.is_integer(values.type):
-        wanted = pc.unique(values)
-        if len(wanted) <= _LONGEST_LIST:
-            return f"{quoted(name)} IN ({', '.join(map(str, wanted.to_pylist()))})"
-        bounds = pc.min_max(wanted).as_py()
-        return f"{quoted(name)} BETWEEN {bounds['min']} AND {bounds['max']}"
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        wanted = pc.unique(values)
-        if len(wanted) <= _LONGEST_LIST:
-            literals = ("'" + text.replace("'", "''") + "'" for text in wanted.to_pylist())
-            return f"{quoted(name)} IN ({', '.join(literals)})"
-    return None
+def _live(snapshot: Snapshot, keys: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+    """The live rows of each file that have one of these keys."""
+    types = pa.schema([snapshot.schema.field(name) for name in keys.schema.names])
+    for file, hits in KeyScan(snapshot.folder, types).find(snapshot.files.values(), keys):
+        yield file, without_dead(hits, dead_rows(snapshot.folder, file))

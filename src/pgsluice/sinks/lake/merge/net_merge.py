@@ -197,7 +197,7 @@ class NetMerge:
         fetch_vectors(self._snapshot.folder, unread)
         for file, hits in found:
             if file.vector is not None:
-                hits = _without_dead(hits, self._dead_rows(file))
+                hits = without_dead(hits, self._dead_rows(file))
             if len(hits.rows):
                 parts.append((file, hits))
         return Live.joined(parts)
@@ -408,7 +408,8 @@ class Live:
                 yield file, indexes
 
 
-def _without_dead(hits: Hits, vector: BitMap) -> Hits:
+def without_dead(hits: Hits, vector: BitMap) -> Hits:
+    """The hits that are no deleted rows."""
     dead = vector & BitMap(hits.rows.astype(np.uint32))
     if not dead:
         return hits
