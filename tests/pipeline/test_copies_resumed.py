@@ -100,6 +100,26 @@ def test_no_portion_is_read_twice(
     shop.await_no_temporary_slot()
 
 
+@pytest.mark.soak
+def test_a_kill_after_the_snapshot_is_kept(
+    database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection that took it is closed, and the process that keeps it lives on."""
+    keep_small_copies(monkeypatch)
+    one = pipeline(shop := database())
+    shop.execute(
+        "CREATE TABLE big (id int PRIMARY KEY, note text)",
+        "INSERT INTO big SELECT i, repeat('x', 100) FROM generate_series(1, 8000) i",
+    )
+    killed_at(one, "copy.kept")
+    copy_number = one.table("big").copy_number
+    shop.execute("DELETE FROM big WHERE id % 2 = 0")
+    one.once()
+    assert one.table("big").copy_number == copy_number
+    one.assert_equal("big")
+    shop.await_no_temporary_slot()
+
+
 def is_last(dsn: str, query: TableQuery, portion: Portion) -> bool:
     """Whether a table has no pages behind a portion."""
     with connect_sql(dsn) as connection:

@@ -56,9 +56,14 @@ STRUCTS = ("range", "public.pair", "public.nested")
 VARIANTS = ("json", "jsonb")
 
 
+def is_variant(name: str, kind: str) -> bool:
+    """Whether a column of the table is VARIANT at the target."""
+    return name.startswith("s_") and kind in VARIANTS
+
+
 def as_jsonb(name: str, kind: str) -> str:
     """The cast by which a json is printed as a VARIANT is."""
-    return "::jsonb" if name.startswith("s_") and kind == "json" else ""
+    return "::jsonb" if is_variant(name, kind) and kind == "json" else ""
 
 
 def of_random(case: Case) -> str:
@@ -135,7 +140,15 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
             }
         assert one.table("t").error is None
         with delta_spark(tmp_path) as spark:
-            read = spark.table(f"SELECT * FROM delta.`{one.target('t')}`")
+            variants = [n for n, kind in kinds.items() if is_variant(n, kind)]
+            # Arrow refuses Spark's NULL of a VARIANT: a struct of bytes that are never NULL.
+            others = "".join(
+                f", coalesce({n}, parse_json('null')) AS {n}, {n} IS NULL AS null_{n}"
+                for n in variants
+            )
+            read = spark.table(
+                f"SELECT * EXCEPT ({', '.join(variants)}){others} FROM delta.`{one.target('t')}`"
+            )
         rejects = {
             (each["column_name"], each["key"]): each["text"]
             for each in rejects_of(one)
@@ -147,10 +160,11 @@ def test_every_type_arrives_as_the_same_text_or_a_reject(
         for place, (name, kind) in enumerate(kinds.items()):
             form = TextForm(";" if "box" in kind else ",", is_array=kind.endswith("[]"))
             column = read.column(name).combine_chunks()
-            if name.startswith("s_") and kind in VARIANTS:
+            if is_variant(name, kind):
                 parts = [column.field("metadata"), column.field("value")]
                 fields = ["metadata", "value"]  # Spark has them in the other order
-                column = pa.StructArray.from_arrays(parts, fields, mask=column.is_null())
+                null = read.column(f"null_{name}").combine_chunks()
+                column = pa.StructArray.from_arrays(parts, fields, mask=null)
             texts = postgres_text(column, form).to_pylist()
             for number, text in zip(ids, texts, strict=True):
                 expected = source[number][place]

@@ -18,6 +18,7 @@ PLACES = [
     "spool.write@3", "spool.before_fsync@2", "spool.before_fsync@5", "spool.before_rename@3",
     "spool.before_rename@6", "spool.after_rename@3", "spool.after_rename@7",
     "spool.after_segment@2", "spool.after_part@1", "spool.after_part@2", "spool.after_floor@1",
+    "spool.after_commits@1",
 ]  # fmt: skip
 
 

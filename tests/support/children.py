@@ -17,15 +17,14 @@ from typing import Any
 from pgsluice.failpoints import arm
 
 CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(
-    [
-        "hypothesis.strategies",
-        "tests.support.forked_capture",
-        "tests.support.forked_planner",
-        "pyspark.sql.streaming.python_streaming_source_runner",
-        "pgsluice.spark.source.streaming.stream",
-    ]
+PRELOADED = (
+    "hypothesis.strategies",
+    "tests.support.forked_capture",
+    "tests.support.forked_planner",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pgsluice.spark.source.streaming.stream",
 )
+CHILDREN.set_forkserver_preload([*PRELOADED])
 
 
 _LOCK = Lock()

@@ -1,0 +1,60 @@
+"""The run that is killed, in a child: forked from a process that has imported all it uses."""
+
+from __future__ import annotations
+
+import multiprocessing
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from tests.support.children import CHILDREN, PRELOADED
+from tests.support.forked_capture import ForkedCapture
+from tests.support.local_spark import use_local_spark
+
+from pgsluice import failpoints
+from pgsluice.config import load_config
+from pgsluice.subscription.running.run import run
+
+_USED = (
+    "pandas",
+    "pgsluice.copy.job",
+    "pgsluice.publication",
+    "pgsluice.row_filter.evaluate",
+    "pgsluice.sinks.delta.changelog.handle",
+    "pgsluice.sinks.delta.handle",
+    "pgsluice.sinks.delta.history.handle",
+    "pgsluice.sinks.delta.maintenance",
+    "pgsluice.subscription.running.driver",
+    "pgsluice.subscription.running.loop",
+    "pgsluice.subscription.running.reloading",
+    "pgsluice.verification",
+)
+"""What a run imports when it first needs it."""
+
+for _name in _USED:
+    import_module(_name)
+
+
+def preload() -> None:
+    """Have the process from which children are forked import this module, if it has not begun."""
+    CHILDREN.set_forkserver_preload([*PRELOADED, __name__])
+
+
+def run_until(config: Path, failpoint: str, large: bool) -> None:
+    """A run in a process that is killed at a failpoint; its tasks are in the process, too."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    patch = pytest.MonkeyPatch()
+    prepare(patch, large=large)
+    patch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    failpoints.arm(failpoint)
+    run(load_config(config), once=True)
+
+
+def prepare(patch: pytest.MonkeyPatch, *, large: bool) -> None:
+    """Have runs of this process without a JVM, with a checkpoint at each chance."""
+    use_local_spark(patch)
+    patch.setattr("pgsluice.subscription.batches.cadence.CUTS_APART_S", 0)
+    if large:
+        module = "pgsluice.subscription.batches.tasks.large_batch"
+        patch.setattr(f"{module}.LARGE_BYTES", 500)
+        patch.setattr(f"{module}.PIECE_BYTES", 700)
