@@ -159,8 +159,14 @@ class Subject:
         the last call."""
         moments = self.source.moments[self._compared :]
         delta = self.delta()
-        for moment in moments if self.mode in ("changelog", "history") else moments[-1:]:
-            self._assert_rows(self._rows(delta, moment[0]), moment)
+        beginning = 0
+        if self.mode in _BEGINNING:  # nothing is there of what was before the first copy
+            beginning = min(_read(delta)[_BEGINNING[self.mode]].to_pylist())
+        else:
+            moments = moments[-1:]
+        for moment in moments:
+            if moment[0] >= beginning or moment is moments[-1]:
+                self._assert_rows(self._rows(delta, max(moment[0], beginning)), moment)
         if self.mode == "changelog":
             log = _read(delta)
             places = zip(*(log[name].to_pylist() for name in _PLACE), strict=True)
@@ -212,6 +218,8 @@ class Subject:
         assert not more, f"{self.name} has at {position}: {more}"
 
 
+_BEGINNING = {"changelog": "_commit_version", "history": "_valid_from"}
+"""The column that begins with the position of the first copy."""
 _PLACE = ("_commit_version", "_ordinal", "_change_type", "id")
 
 
