@@ -80,6 +80,8 @@ These values are [rejects](rejects.md):
 - a number with more digits;
 - arrays and objects that are nested more than 500 levels deep;
 - a value, or the keys of a value, of more than 16 MiB in binary form, which Spark 4.0 refuses;
+- an object of 32 keys or more, if one has a character beyond U+FFFF and another one from U+E000 to U+FFFF in its place
+  (an emoji and a full-width character, say): Spark would not find some of these keys;
 - of the type json only: an object with two equal keys, the escape `\\u0000`, half of a surrogate pair, and a number with an
   exponent of three digits or more.
 

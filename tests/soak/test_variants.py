@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,60 @@ def test_spark_reads_variants(
         assert [row["text"] for row in spark.rows(query)][1:] == ["[1]", "null"]
     assert texts_of(one, "t", "v")[2] == "[1]"
     assert_verified(one, "public.t")
+
+
+def many(names: Iterable[str]) -> str:
+    return json.dumps({name: number for number, name in enumerate(names)}, ensure_ascii=False)
+
+
+HIGH = (
+    "\U0001f600",
+    "\uff01",
+    "\ue000x",
+    "a\U0001f600",
+    "a\ufb01",
+    "\ud7ff",
+    "é",
+    "",
+    " ",
+    "a.b",
+    '"',
+)
+"""Names of which some are in another order as UTF-16 than as UTF-8."""
+OBJECTS = {
+    "few": many(HIGH),
+    "31": many([*HIGH[:3], *(f"k{n}" for n in range(28))]),
+    "32": many([*HIGH[5:], *(f"k{n}" for n in range(32))]),
+    "256": many(f"{n:x}" for n in range(256)),
+    "70,000": many(f"k{n}" for n in range(70_000)),
+}
+
+
+def test_spark_finds_each_name(
+    database: MakeDatabase, pipeline: MakePipeline, tmp_path: Path
+) -> None:
+    """Readers search in large objects by halves, in the order that they expect."""
+    db = database()
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v jsonb)")
+    with db.connect() as connection:
+        for number, text in enumerate(OBJECTS.values()):
+            connection.execute("INSERT INTO t VALUES (%s, %s)", [number, text])
+    one = pipeline(db)
+    one.write('json = "variant"\n')
+    one.once()
+    with delta_spark(tmp_path) as spark:
+        for number, (which, text) in enumerate(OBJECTS.items()):
+            document = json.loads(text)
+            chosen = [*document][:40] + [*document][-5:]
+            paths = ", ".join(
+                f"variant_get(v, '$[\"{name}\"]', 'int') AS c{n}"
+                for n, name in enumerate(chosen)
+                if '"' not in name
+            )
+            table = f"delta.`{one.target('t')}`"
+            [row] = spark.rows(
+                f"SELECT {paths}, to_json(v) AS text FROM {table} WHERE id = {number}"
+            )
+            assert json.loads(str(row["text"])) == document, which
+            found = {name: row[f"c{n}"] for n, name in enumerate(chosen) if '"' not in name}
+            assert found == {name: document[name] for name in found}, which

@@ -47,8 +47,12 @@ VALUES = (
     ),
     json.dumps({f"k{n}": "y" * n for n in range(300)}),
     json.dumps([*range(300)]),
+    json.dumps({**dict.fromkeys(map(str, range(29))), "🐘": 1, "\uff5e": 2}, ensure_ascii=False),
+    json.dumps({**dict.fromkeys(map(str, range(99))), "🐘": 1, "é": 2}, ensure_ascii=False),
     "[" * MAX_DEPTH + "]" * MAX_DEPTH,
 )
+HIGH = {"\U0001f418": 1, "\uff5e": 2}
+"""Keys whose order as UTF-16 is not that as UTF-8."""
 UNFIT_IN_JSONB = (
     "1" * 39,
     "1e38",
@@ -57,6 +61,7 @@ UNFIT_IN_JSONB = (
     "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1),
     "[" * 2000 + "]" * 2000,
     json.dumps("x" * SIZE_LIMIT),
+    json.dumps([{**HIGH, **dict.fromkeys(map(str, range(30)))}], ensure_ascii=False),
 )
 UNFIT_IN_JSON = (
     '{"a": 1, "b": 2, "a": 3}',

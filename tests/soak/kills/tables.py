@@ -28,6 +28,10 @@ MODES = {
     "without a key": "",
 }
 KEYLESS = "without a key"
+PARKED = (KEYLESS, "history")
+"""Modes in which a value that does not fit parks the table."""
+APPENDED = ("changelog", "history")
+"""Modes in which one task writes a batch, however large it is."""
 _DAYS = ("'infinity'", "'-infinity'", "'2024-05-05'", "NULL")
 
 
@@ -92,8 +96,8 @@ class Subject:
 
     @property
     def rejects(self) -> bool:
-        """Whether values that do not fit are rejects; without a key they would park the table."""
-        return self.mode != KEYLESS
+        """Whether values that do not fit are rejects, and do not park the table."""
+        return self.mode not in PARKED
 
     def create(self) -> None:
         """At the source, with rows."""
@@ -128,7 +132,8 @@ class Subject:
         else:
             for _ in program(rng, self.source, transactions):
                 pass
-            self.source.commit(f"UPDATE {t} SET day = {rng.choice(_DAYS)} WHERE {few}")
+            day = rng.choice(_DAYS if self.rejects else _DAYS[2:])
+            self.source.commit(f"UPDATE {t} SET day = {day} WHERE {few}")
         newest = 1000 + 10 * (self.number - 1)
         self.fill()
         # Rows that the target has: a merge finds them.

@@ -1,8 +1,8 @@
 """json and jsonb as VARIANT, as Delta stores it: a struct of two byte strings.
 
 Equal values of jsonb have equal bytes. A value that VARIANT does not hold exactly is unfit: a
-number of more than 38 digits or decimal places, a value that is nested too deeply or too large; of
-type json also equal keys, the escape ``\\u0000``, half of a surrogate pair, and an exponent of
+number of more than 38 digits or decimal places, a value that is nested too deeply or too large, an
+object with many keys whose order as UTF-8 is not that as UTF-16; of type json also equal keys, the escape ``\\u0000``, half of a surrogate pair, and an exponent of
 three digits: what jsonb refuses is among these.
 """
 
@@ -50,6 +50,9 @@ SIZE_LIMIT: Final = 16 * 2**20
 """In bytes. Spark 4.0 refuses a larger value, and a larger dictionary of names."""
 MAX_DEPTH: Final = 500
 """Arrays and objects inside each other; Python's limit of nested calls is 1000."""
+SEARCHED: Final = 32
+"""An object with as many keys is searched by halves. Its keys have the order of UTF-8; Spark expects
+that of UTF-16, and finds some keys of another order in none of the halves."""
 
 _MOST_TEXT: Final = 8 * SIZE_LIMIT
 """In characters: the text of a VARIANT that is small enough is shorter."""
@@ -220,9 +223,18 @@ class _Encoder:
         if kind is list:
             return _container(ARRAY, [], [*map(self._value, value, repeat(depth + 1))])
         names = sorted(value)
+        if len(names) >= SEARCHED and not _have_one_order(names):
+            raise _Unfit
         inner = map(value.__getitem__, names)
         parts = [*map(self._value, inner, repeat(depth + 1))]
         return _container(OBJECT, [self._ids[name] for name in names], parts)
+
+
+def _have_one_order(names: list[str]) -> bool:
+    """Whether sorted names are sorted as UTF-16, too."""
+    return "".join(names).isascii() or names == sorted(
+        names, key=lambda name: name.encode("utf-16-be")
+    )
 
 
 def _string(text: bytes) -> bytes:
