@@ -2,8 +2,9 @@
 
 Equal values of jsonb have equal bytes. A value that VARIANT does not hold exactly is unfit: a
 number of more than 38 digits or decimal places, a value that is nested too deeply or too large, an
-object with many keys whose order as UTF-8 is not that as UTF-16; of type json also equal keys, the escape ``\\u0000``, half of a surrogate pair, and an exponent of
-three digits: what jsonb refuses is among these.
+object with many keys whose order as UTF-8 is not that as UTF-16; of type json also equal keys, the
+escape ``\\u0000``, half of a surrogate pair, and an exponent of three digits: what jsonb refuses is
+among these.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ SIZE_LIMIT: Final = 16 * 2**20
 MAX_DEPTH: Final = 500
 """Arrays and objects inside each other; Python's limit of nested calls is 1000."""
 SEARCHED: Final = 32
-"""An object with as many keys is searched by halves. Its keys have the order of UTF-8; Spark expects
-that of UTF-16, and finds some keys of another order in none of the halves."""
+"""Spark searches an object with as many keys by halves, in their order as UTF-16. It would not find
+all keys where the order as UTF-8, in which they are written, differs."""
 
 _MOST_TEXT: Final = 8 * SIZE_LIMIT
 """In characters: the text of a VARIANT that is small enough is shorter."""
