@@ -40,27 +40,25 @@ class Place:
 
 
 _BEFORE, _COMMITTED, _RECORDED = (State.NOTHING,), (State.COMMITTED,), (State.RECORDED,)
-_ROWS = ("batch", "large", "copy", "first copy")
-_ALL = (*_ROWS, "alter", "rename")
 
 PLACES = {
     "store.sync": Place(("batch", "first copy"), _BEFORE, stores=False),
     "store.upload": Place(("batch", "first copy"), _BEFORE, stores=True),
     "store.put": Place(("batch", "first copy"), _BEFORE, stores=True),
-    "delta.written": Place(_ALL, _BEFORE),
-    "delta.before_commit": Place(_ALL, _BEFORE),
+    "delta.written": Place(("batch", "large", "copy"), _BEFORE),
+    "delta.before_commit": Place(("batch", "large", "copy", "alter", "rename"), _BEFORE),
     "delta.after_commit": Place(("batch", "large", "alter"), _COMMITTED),
     "delta.clean_up": Place(("batch",), _BEFORE, armed="delta.before_commit=eio"),
     "target.altered": Place(("alter",), (State.ALTERED,)),
     "batch.staged": Place(("large",), _BEFORE),
-    "batch.before_record": Place(("batch", "large", "alter"), _COMMITTED),
-    "rejects.writing": Place(_ROWS, _BEFORE, rejects=True),
-    "rejects.written": Place(_ROWS, _BEFORE, rejects=True),
-    "rejects.folding": Place(_ROWS, _COMMITTED, rejects=True),
-    "rejects.folded": Place(_ROWS, _COMMITTED, rejects=True),
-    "record.write": Place(("batch", "copy"), stores=False),
+    "batch.before_record": Place(("batch", "large"), _COMMITTED),
+    "rejects.writing": Place(("batch", "copy"), _BEFORE, rejects=True),
+    "rejects.written": Place(("batch", "large", "copy", "first copy"), _BEFORE, rejects=True),
+    "rejects.folding": Place(("batch", "copy"), _COMMITTED, rejects=True),
+    "rejects.folded": Place(("batch", "large", "copy", "first copy"), _COMMITTED, rejects=True),
+    "record.write": Place(("batch",), stores=False),
     "record.before_fsync": Place(("batch",), _COMMITTED, stores=False),
-    "record.before_newline": Place(("batch",), _COMMITTED, stores=False),
+    "record.before_newline": Place(("batch", "copy"), _COMMITTED, stores=False),
     "record.after_newline": Place(("batch", "copy"), _RECORDED, stores=False),
     "record.before_put": Place(("batch", "copy"), _COMMITTED, stores=True),
     "record.after_put": Place(("batch", "copy"), _RECORDED, stores=True),
