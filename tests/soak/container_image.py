@@ -49,7 +49,7 @@ def built(
     if options is None:
         pytest.skip(f"{program} starts no container here")
     if is_podman:
-        ways += ["--isolation", "chroot"]
+        ways += ["--isolation", "chroot", "--layers=false"]
         ways += [f"--env={name}" for name in os.environ if _ENVIRONMENT.match(name)]
     build = [program, "build", "--network", "host", *ways, "--build-arg", f"BASE={base}"]
     build += ["-q", "-f", str(containerfile), "-t", _IMAGE, "."]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from typing import NamedTuple
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
@@ -36,12 +37,14 @@ _PAUSE_S, _REMOTE_PAUSE_S = 1.0, 15.0
 ALL_TABLES = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """A retention pin: a subscription or table that still needs the changes after ``lsn``.
+
+    A tuple, since each reading of a status makes one for every table.
 
     Attributes:
         table: the relation's OID, or ALL_TABLES for the subscription's own position.
+        is_copied: the table is being copied; the copy can be restarted.
     """
 
     subscription: str
@@ -50,7 +53,6 @@ class Hold:
     is_parked: bool = False
     is_disabled: bool = False
     is_copied: bool = False
-    """The table is being copied; the copy can be restarted."""
 
     @property
     def is_droppable(self) -> bool:
