@@ -19,8 +19,10 @@ _LOCAL_RUN = """
 import sys
 import pytest
 from pgsluice.cli.app import run_command
+from pgsluice.system.freed_memory import keep_freed_memory
 from tests.support.local_spark import use_local_spark
 use_local_spark(pytest.MonkeyPatch())
+keep_freed_memory()  # as a worker does, since it does a worker's work
 sys.exit(run_command(sys.argv[1:]))
 """
 _MERGE = os.environ.get("PGSLUICE_SOAK_MERGE")
