@@ -51,6 +51,7 @@ def test_all_of_a_stream_is_removed(shop: Database, pgsluice: Command, tmp_path:
     assert 'stream "audit" of table public.t, read through' in outcome.out
     assert f"dropped the slot {shop.name}" in outcome.out
     assert "dropped the publication pgsluice_insert" in outcome.out
+    assert "looked again: the server has no slot" in outcome.out
     assert left(shop) == (0, 0)
     assert not spool.exists()
 

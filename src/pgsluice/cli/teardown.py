@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import typer
 
 from pgsluice.capture.source.slot import check_identity
@@ -23,7 +25,7 @@ from pgsluice.catalog import (
     slot_info,
 )
 from pgsluice.cli.output import say, say_block
-from pgsluice.config import Config
+from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import ConfigError, ExitCode, ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
@@ -173,15 +175,28 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
                 if not server.is_read_only:
                     for name in drop_publications(connection, source.publications):
                         say(f"dropped the publication {shown(name)}")
+            with source_errors("looking for what is left"):
+                is_clear = not left and _is_clear(connection, source)
     except SourceUnreachable as error:
         raise _left_there(error, place) from error
     if Spool.forget(place):
         say(f"removed the state in {place}")
+    if is_clear and not Spool.exists(place):
+        say(
+            f"looked again: the server has no slot {source.slot} and no publication of ours, and "
+            f"{place} has no spool"
+        )
     say("the target tables are kept: move them away before the next copy, or set adopt = true")
     if left:
         say("left on the server; as a superuser:")
         say_block(left)
     return 1 if left else 0
+
+
+def _is_clear(connection: psycopg.Connection[Any], source: SourceConfig) -> bool:
+    """Whether the server has neither our slot nor our publications."""
+    slot = slot_info(connection, source.slot)
+    return slot is None and not our_publications(connection, source.publications)
 
 
 def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> list[str]:
