@@ -124,7 +124,7 @@ SLOT = SlotInfo(
     is_synced=False,
 )  # fmt: skip
 PRIMARY = ServerInfo(
-    version_num=180004, version="18.4", system_id="1", database="d", user="u",
+    version_num=180004, version="18.4", database="d", user="u",
     wal_level="logical", max_replication_slots=10, used_replication_slots=1, max_wal_senders=10,
     used_wal_senders=1, max_slot_wal_keep_bytes=None, idle_slot_timeout_s=None,
     is_standby=False, has_replication=True, may_create=True, is_read_only=False,

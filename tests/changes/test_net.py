@@ -182,11 +182,6 @@ def test_what_a_batch_leaves(changes: list[Change], expected: dict[str, Any]) ->
     assert {name: result[name] for name in expected} == expected
 
 
-def test_changes_are_counted_before_they_are_netted() -> None:
-    counts = net(made(insert(1), insert(2), update(1), truncate, truncate)).counts
-    assert (counts.inserts, counts.updates, counts.truncates, counts.total) == (2, 1, 2, 5)
-
-
 def test_an_unsent_delete_leaves_a_row_for_an_insert_to_replace() -> None:
     result = net(made(insert(1), insert(2), delete(2)), is_complete=False)
     assert not result.only_new

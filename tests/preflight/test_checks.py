@@ -99,7 +99,6 @@ _YARN = '[spark]\n"spark.master" = "yarn"\n'
 _INFO = ServerInfo(
     version_num=180004,
     version="18.4",
-    system_id="1",
     database="shop",
     user="app",
     wal_level="logical",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.support.databases import Database
 
@@ -33,6 +33,11 @@ class Case(NamedTuple):
     later: tuple[str, ...] = ()
 
 
+def ranged(partitions: dict[str, str], *change: str, **more: Any) -> Case:
+    """A table that is partitioned by ranges of a whole number."""
+    return Case("k int", "RANGE (k)", partitions, "i", change, **more)
+
+
 INTS = {
     "{t}_0": "FROM (MINVALUE) TO (100)",
     "{t}_1": "FROM (100) TO (200)",
@@ -47,33 +52,30 @@ LEVEL = {
     "{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY RANGE (id)",
     "{t}_1 {t}_2": "FROM (0) TO (150)", "{t}_1 {t}_3": "FROM (150) TO (300)",
 }  # fmt: skip
+LISTS = {
+    "{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
+    "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT",
+}  # fmt: skip
 DROP = ("DROP TABLE {t}_1",)
 DETACH = ("ALTER TABLE {t} DETACH PARTITION {t}_1",)
 DETACH_SLOWLY = ("ALTER TABLE {t} DETACH PARTITION {t}_1 CONCURRENTLY",)
 CASES = {
-    "dropped": Case("k int", "RANGE (k)", INTS, "i", DROP),
+    "dropped": ranged(INTS, *DROP),
     "detached": Case("k bigint", "RANGE (k)", INTS, "i", DETACH),
-    "detached_slowly": Case("k int", "RANGE (k)", INTS, "i", DETACH_SLOWLY, since=14),
-    "made_again": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        (*DROP, "CREATE TABLE {t}_1 PARTITION OF {t} FOR VALUES FROM (120) TO (190)",
-         "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
-         "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
-    ),
-    "attached_again": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        (*DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0", "DELETE FROM {t}_1 WHERE k < 120",
-         "INSERT INTO {t}_1 VALUES (1000, 150, 'apart')",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (200)",
-         "UPDATE {t} SET id = id + 2000 WHERE k = 151"),
-    ),
-    "attached_at_once": Case(
-        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
-        (("BEGIN; CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL);"
-          "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i;"
-          "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400); COMMIT"),
-         "UPDATE {t} SET v = 'changed' WHERE k > 305"),
-    ),
+    "detached_slowly": ranged(INTS, *DETACH_SLOWLY, since=14),
+    "made_again": ranged(INTS, *DROP,
+        "CREATE TABLE {t}_1 PARTITION OF {t} FOR VALUES FROM (120) TO (190)",
+        "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
+        "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0", "DELETE FROM {t} WHERE k % 10 = 0"),
+    "attached_again": ranged(INTS, *DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0",
+        "DELETE FROM {t}_1 WHERE k < 120", "INSERT INTO {t}_1 VALUES (1000, 150, 'apart')",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (200)",
+        "UPDATE {t} SET id = id + 2000 WHERE k = 151"),
+    "attached_at_once": ranged({"{t}_0": "FROM (0) TO (300)"},
+        "BEGIN; CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL);"
+         "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i;"
+         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400); COMMIT",
+        "UPDATE {t} SET v = 'changed' WHERE k > 305"),
     "listed": Case(
         "k text", "LIST (k)", {"{t}_0": "IN ('a')", "{t}_1": "IN ('it''s', 'c')"},
         """('{a,"it''s",c}'::text[])[1 + i % 3]""", DROP,
@@ -93,61 +95,37 @@ CASES = {
         "i",
         (*DROP, "INSERT INTO {t} SELECT i, i, 'rest' FROM generate_series(150, 199, 7) i"),
     ),
-    "without_rest": Case(
-        "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i", DROP
-    ),
-    "with_levels": Case(
-        "k int", "RANGE (k)",
-        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
-         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
-        "i", ("DROP TABLE {t}_2", "UPDATE {t} SET v = 'changed' WHERE id < 130"),
-    ),
-    "with_level": Case(
-        "k int", "RANGE (k)",
-        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
-         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
-        "i", DROP,
-    ),
-    "level_attached_again": Case(
-        "k int", "RANGE (k)", LEVEL, "i",
-        (*DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0", "DROP TABLE {t}_2",
-         "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (0) TO (120)",
-         "INSERT INTO {t}_1 VALUES (110, 110, 'apart')",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (300)",
-         "UPDATE {t} SET v = 'later' WHERE k BETWEEN 150 AND 170"),
-    ),
-    "level_with_new_leaf": Case(
-        "k int", "RANGE (k)", LEVEL, "i",
-        (("BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
-          "INSERT INTO {t} SELECT i, 250, 'x' FROM generate_series(350, 360) i;"
-          "ALTER TABLE {t} DETACH PARTITION {t}_1; COMMIT"),),
-    ),
-    "level_without_leaves": Case(
-        "k int", "RANGE (k)",
+    "without_rest": ranged({"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, *DROP),
+    "with_levels": ranged(LISTS, "DROP TABLE {t}_2",
+        "UPDATE {t} SET v = 'changed' WHERE id < 130"),
+    "with_level": ranged(LISTS, *DROP),
+    "level_attached_again": ranged(LEVEL, *DETACH, "UPDATE {t}_1 SET v = 'apart' WHERE k % 2 = 0",
+        "DROP TABLE {t}_2", "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (0) TO (120)",
+        "INSERT INTO {t}_1 VALUES (110, 110, 'apart')",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (100) TO (300)",
+        "UPDATE {t} SET v = 'later' WHERE k BETWEEN 150 AND 170"),
+    "level_with_new_leaf": ranged(LEVEL,
+        "BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
+         "INSERT INTO {t} SELECT i, 250, 'x' FROM generate_series(350, 360) i;"
+         "ALTER TABLE {t} DETACH PARTITION {t}_1; COMMIT"),
+    "level_without_leaves": ranged(
         {"{t}_0": "FROM (0) TO (300)", "{t}_1": "FROM (300) TO (400) PARTITION BY RANGE (id)"},
-        "i",
-        (("BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
-          "INSERT INTO {t} SELECT i, 350, 'x' FROM generate_series(350, 360) i;"
-          "DROP TABLE {t}_1; COMMIT"),),
-    ),
-    "attached_elsewhere": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        ("DROP TABLE {t}_2", *DETACH, "DELETE FROM {t}_1 WHERE k < 150",
-         "UPDATE {t}_1 SET v = 'apart' WHERE k = 160",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (150) TO (400)",
-         "INSERT INTO {t} VALUES (350, 350, 'new')"),
-    ),
+        "BEGIN; CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES FROM (300) TO (400);"
+         "INSERT INTO {t} SELECT i, 350, 'x' FROM generate_series(350, 360) i;"
+         "DROP TABLE {t}_1; COMMIT"),
+    "attached_elsewhere": ranged(INTS, "DROP TABLE {t}_2", *DETACH,
+        "DELETE FROM {t}_1 WHERE k < 150", "UPDATE {t}_1 SET v = 'apart' WHERE k = 160",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (150) TO (400)",
+        "INSERT INTO {t} VALUES (350, 350, 'new')"),
     "listed_null": Case(
         "k text", "LIST (k)", {"{t}_1": "IN ('a', NULL)", "{t}_rest": "DEFAULT"},
         "('{a,b,c}'::text[])[1 + i % 3]",
         (*DROP, "INSERT INTO {t} SELECT i, 'a', 'again' FROM generate_series(150, 180) i"),
     ),
-    "with_hashes": Case(
-        "k int", "RANGE (k)",
+    "with_hashes": ranged(
         {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY HASH (id)",
          **{f"{{t}}_1 {{t}}_{n + 2}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}},
-        "i", ("ALTER TABLE {t}_1 DETACH PARTITION {t}_2", "UPDATE {t} SET v = 'x' WHERE k = 250"),
-    ),
+        "ALTER TABLE {t}_1 DETACH PARTITION {t}_2", "UPDATE {t} SET v = 'x' WHERE k = 250"),
     "hashed": Case(
         "k int", "HASH (k)",
         {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
@@ -180,51 +158,36 @@ def change(shop: Database, name: str, statements: tuple[str, ...]) -> None:
 
 AGAIN = "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i"
 BY_OWN_NAME = {
-    "truncated": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        ("TRUNCATE {t}_1", AGAIN, "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
-    ),
-    "truncated_level": Case("k int", "RANGE (k)", LEVEL, "i", ("TRUNCATE {t}_1", AGAIN)),
-    "truncated_below_level": Case("k int", "RANGE (k)", LEVEL, "i", ("TRUNCATE {t}_3",)),
+    "truncated": ranged(INTS, "TRUNCATE {t}_1", AGAIN,
+        "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
+    "truncated_level": ranged(LEVEL, "TRUNCATE {t}_1", AGAIN),
+    "truncated_below_level": ranged(LEVEL, "TRUNCATE {t}_3"),
     "truncated_twice": Case(
         "k date", "RANGE (k)", DATES, "date '2024-01-01' + i",
         ("TRUNCATE {t}_1", "INSERT INTO {t} SELECT i, '2024-03-09' FROM generate_series(1, 9) i",
          "TRUNCATE {t}_0, {t}_1",
          "INSERT INTO {t} SELECT i, '2024-03-09' FROM generate_series(3, 5) i"),
     ),
-    "truncated_inside": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        (("BEGIN; DELETE FROM {t} WHERE k IN (120, 150); UPDATE {t} SET id = 1000 WHERE k = 199;"
+    "truncated_inside": ranged(INTS,
+        "BEGIN; DELETE FROM {t} WHERE k IN (120, 150); UPDATE {t} SET id = 1000 WHERE k = 199;"
          "INSERT INTO {t} VALUES (120, 120, 'before'); TRUNCATE {t}_1; INSERT INTO {t}"
          " VALUES (120, 120, 'after'), (121, 121, 'after'); UPDATE {t} SET v = 'later', id = 122"
-         " WHERE k = 121; SAVEPOINT a; TRUNCATE {t}_0; ROLLBACK TO a; COMMIT"),),
-    ),
-    "truncated_whole": Case(
-        "k int", "RANGE (k)", INTS, "i", ("TRUNCATE {t}_0, {t}_1, {t}_2", AGAIN)
-    ),
-    "truncated_and_dropped": Case("k int", "RANGE (k)", INTS, "i", ("TRUNCATE {t}_1", *DROP)),
-    "truncated_rest": Case(
-        "k int", "RANGE (k)", {"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"}, "i",
-        ("TRUNCATE {t}_1", "CREATE TABLE {t}_2 PARTITION OF {t} FOR VALUES FROM (250) TO (270)",
-         "INSERT INTO {t} VALUES (255, 255, 'again')"), is_copied=True,
-    ),
+         " WHERE k = 121; SAVEPOINT a; TRUNCATE {t}_0; ROLLBACK TO a; COMMIT"),
+    "truncated_whole": ranged(INTS, "TRUNCATE {t}_0, {t}_1, {t}_2", AGAIN),
+    "truncated_and_dropped": ranged(INTS, "TRUNCATE {t}_1", *DROP),
+    "truncated_rest": ranged({"{t}_0": "FROM (100) TO (200)", "{t}_1": "DEFAULT"},
+        "TRUNCATE {t}_1", "CREATE TABLE {t}_2 PARTITION OF {t} FOR VALUES FROM (250) TO (270)",
+        "INSERT INTO {t} VALUES (255, 255, 'again')", is_copied=True),
     "truncated_null": Case(
         "k text", "LIST (k)", {"{t}_0": "IN ('b', 'c')", "{t}_1": "IN ('a', NULL)"},
         "('{a,b,c}'::text[])[1 + i % 3]", ("TRUNCATE {t}_1",),
     ),
-    "truncated_rest_below": Case(
-        "k int", "RANGE (k)",
-        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
-         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
-        "i",
-        ("TRUNCATE {t}_1", "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES IN (150, 151)", AGAIN),
-    ),
-    "truncated_hash_below": Case(
-        "k int", "RANGE (k)",
+    "truncated_rest_below": ranged(LISTS, "TRUNCATE {t}_1",
+        "CREATE TABLE {t}_4 PARTITION OF {t}_1 FOR VALUES IN (150, 151)", AGAIN),
+    "truncated_hash_below": ranged(
         {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY HASH (id)",
          **{f"{{t}}_1 {{t}}_{n + 2}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}},
-        "i", ("TRUNCATE {t}_2", "INSERT INTO {t} VALUES (1000, 160, 'again')"),
-    ),
+        "TRUNCATE {t}_2", "INSERT INTO {t} VALUES (1000, 160, 'again')"),
     "truncated_hash": Case(
         "k int", "HASH (k)",
         {f"{{t}}_{n}": f"WITH (MODULUS 2, REMAINDER {n})" for n in range(2)}, "i",
@@ -232,40 +195,26 @@ BY_OWN_NAME = {
     ),
 }  # fmt: skip
 VIA_ROOT = {
-    "truncated": Case(
-        "k int", "RANGE (k)", INTS, "i",
-        ("TRUNCATE {t}_1", "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
-         "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
-    ),
-    "truncated_level": Case(
-        "k int", "RANGE (k)",
-        {"{t}_0": "FROM (0) TO (100)", "{t}_1": "FROM (100) TO (300) PARTITION BY LIST (id)",
-         "{t}_1 {t}_2": "IN (110, 120)", "{t}_1 {t}_3": "DEFAULT"},
-        "i", ("TRUNCATE {t}_1",),
-    ),
+    "truncated": ranged(INTS, "TRUNCATE {t}_1",
+        "INSERT INTO {t} SELECT i, i, 'again' FROM generate_series(150, 180) i",
+        "UPDATE {t} SET v = 'changed' WHERE k % 3 = 0"),
+    "truncated_level": ranged(LISTS, "TRUNCATE {t}_1"),
     "attached_at_once": CASES["attached_at_once"],
-    "attached_later": Case(
-        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
-        ("CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
-         "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)",
-         "UPDATE {t} SET v = 'changed' WHERE k > 305"),
-    ),
-    "detached": Case(
-        "k int", "RANGE (k)", INTS, "i", ("UPDATE {t} SET v = 'sent' WHERE k = 150", *DETACH),
-        later=("INSERT INTO {t}_1 VALUES (1150, 150, 'apart')",),
-    ),
+    "attached_later": ranged({"{t}_0": "FROM (0) TO (300)"},
+        "CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
+        "INSERT INTO {t}_1 SELECT i, i, 'late' FROM generate_series(300, 309) i",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)",
+        "UPDATE {t} SET v = 'changed' WHERE k > 305"),
+    "detached": ranged(INTS, "UPDATE {t} SET v = 'sent' WHERE k = 150", *DETACH,
+        later=("INSERT INTO {t}_1 VALUES (1150, 150, 'apart')",)),
 }  # fmt: skip
 
 EMPTIED = {
-    "attached_emptied": Case(
-        "k int", "RANGE (k)", {"{t}_0": "FROM (0) TO (300)"}, "i",
-        ("CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
-         "INSERT INTO {t}_1 SELECT i, i, 'gone' FROM generate_series(300, 309) i",
-         "TRUNCATE {t}_1",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)"),
-        later=("INSERT INTO {t} SELECT i, i, 'sent' FROM generate_series(300, 309) i",),
-    ),
+    "attached_emptied": ranged({"{t}_0": "FROM (0) TO (300)"},
+        "CREATE TABLE {t}_1 (LIKE {t} INCLUDING ALL)",
+        "INSERT INTO {t}_1 SELECT i, i, 'gone' FROM generate_series(300, 309) i", "TRUNCATE {t}_1",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_1 FOR VALUES FROM (300) TO (400)",
+        later=("INSERT INTO {t} SELECT i, i, 'sent' FROM generate_series(300, 309) i",)),
 }  # fmt: skip
 """Alone: a partition that is loaded would have the stream connect again for this one, too."""
 
@@ -284,89 +233,52 @@ _LEVELS = {
     "{t}_0": "FROM (0) TO (300)", "{t}_1": "FROM (300) TO (900) PARTITION BY RANGE (k)",
 }  # fmt: skip
 UNSEEN = {
-    "dropped": Case("k int", "RANGE (k)", _LOW, "i", _MADE, later=("DROP TABLE {t}_9",)),
-    "detached": Case(
-        "k int", "RANGE (k)", _LOW, "i", _MADE,
-        later=(*_APART, "INSERT INTO {t}_9 VALUES (999, 460, 'apart')"),
-    ),
-    "made_again": Case(
-        "k int", "RANGE (k)", _LOW, "i", _MADE,
-        later=("DROP TABLE {t}_9",
-               "CREATE TABLE {t}_9 PARTITION OF {t} FOR VALUES FROM (420) TO (600)",
-               "INSERT INTO {t} VALUES (430, 430, 'again'), (500, 500, 'again')"),
-    ),
-    "attached_again": Case(
-        "k int", "RANGE (k)", _LOW, "i", _MADE,
-        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)"),
-    ),
-    "moved": Case(
-        "k int", "RANGE (k)", _LOW, "i", _MADE,
-        later=(*_APART, "DELETE FROM {t}_9 WHERE k < 420",
-               "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (420) TO (700)",
-               "INSERT INTO {t} VALUES (650, 650, 'after')"),
-    ),
-    "truncated": Case(
-        "k int", "RANGE (k)", _LOW, "i", (*_MADE, "TRUNCATE {t}_9", _FILL),
-        later=("DROP TABLE {t}_9",), is_copied=True,
-    ),
-    "attached": Case(
-        "k int", "RANGE (k)", _LOW, "i", _ATTACHED, later=("DROP TABLE {t}_9",), is_copied=True
-    ),
-    "attached_twice": Case(
-        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
-        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (480)"),
-    ),
-    "emptied": Case(
-        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
-        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)"),
-    ),
-    "emptied_elsewhere": Case(
-        "k int", "RANGE (k)", _LOW, "i", _ATTACHED,
+    "dropped": ranged(_LOW, *_MADE, later=("DROP TABLE {t}_9",)),
+    "detached": ranged(_LOW, *_MADE,
+        later=(*_APART, "INSERT INTO {t}_9 VALUES (999, 460, 'apart')")),
+    "made_again": ranged(_LOW, *_MADE, later=("DROP TABLE {t}_9",
+         "CREATE TABLE {t}_9 PARTITION OF {t} FOR VALUES FROM (420) TO (600)",
+         "INSERT INTO {t} VALUES (430, 430, 'again'), (500, 500, 'again')")),
+    "attached_again": ranged(_LOW, *_MADE,
+        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)")),
+    "moved": ranged(_LOW, *_MADE, later=(*_APART, "DELETE FROM {t}_9 WHERE k < 420",
+         "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (420) TO (700)",
+         "INSERT INTO {t} VALUES (650, 650, 'after')")),
+    "truncated": ranged(_LOW, *_MADE, "TRUNCATE {t}_9", _FILL, later=("DROP TABLE {t}_9",),
+        is_copied=True),
+    "attached": ranged(_LOW, *_ATTACHED, later=("DROP TABLE {t}_9",), is_copied=True),
+    "attached_twice": ranged(_LOW, *_ATTACHED,
+        later=(*_APART, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (480)")),
+    "emptied": ranged(_LOW, *_ATTACHED,
+        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)")),
+    "emptied_elsewhere": ranged(_LOW, *_ATTACHED,
         later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (600) TO (700)",
-               "INSERT INTO {t} VALUES (650, 650, 'after')"),
-    ),
-    "known_elsewhere": Case(
-        "k int", "RANGE (k)", {**_LOW, "{t}_9": "FROM (300) TO (400)"}, "i",
-        ("ALTER TABLE {t} DETACH PARTITION {t}_9",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)", _FILL),
-        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (600) TO (700)"),
-    ),
-    "emptied_below": Case(
-        "k int", "RANGE (k)", _LOW, "i",
-        ("CREATE TABLE {t}_8 (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (k)",
-         "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (500)",
-         "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)", _FILL),
+         "INSERT INTO {t} VALUES (650, 650, 'after')")),
+    "known_elsewhere": ranged({**_LOW, "{t}_9": "FROM (300) TO (400)"},
+        "ALTER TABLE {t} DETACH PARTITION {t}_9",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (400) TO (500)", _FILL,
+        later=(*_EMPTIED, "ALTER TABLE {t} ATTACH PARTITION {t}_9 FOR VALUES FROM (600) TO (700)")),
+    "emptied_below": ranged(_LOW,
+        "CREATE TABLE {t}_8 (LIKE {t} INCLUDING ALL) PARTITION BY RANGE (k)",
+        "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (500)",
+        "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)", _FILL,
         later=("ALTER TABLE {t} DETACH PARTITION {t}_8", "DELETE FROM {t}_8",
-               "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)"),
-    ),
-    "level": Case(
-        "k int", "RANGE (k)", _LOW, "i",
-        ("CREATE TABLE {t}_8 PARTITION OF {t} FOR VALUES FROM (400) TO (500) PARTITION BY RANGE(k)",
-         "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (490)", _FILL, *_OTHERS),
-        later=("DROP TABLE {t}_8",),
-    ),
-    "below_level": Case(
-        "k int", "RANGE (k)", _LEVELS, "i",
-        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS),
-        later=("DROP TABLE {t}_9",),
-    ),
-    "to_another_level": Case(
-        "k int", "RANGE (k)", {**_LEVELS, "{t}_2": "FROM (900) TO (999) PARTITION BY RANGE (k)"},
-        "i",
-        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS),
+         "ALTER TABLE {t} ATTACH PARTITION {t}_8 FOR VALUES FROM (400) TO (500)")),
+    "level": ranged(_LOW,
+        "CREATE TABLE {t}_8 PARTITION OF {t} FOR VALUES FROM (400) TO (500) PARTITION BY RANGE(k)",
+        "CREATE TABLE {t}_9 PARTITION OF {t}_8 FOR VALUES FROM (400) TO (490)", _FILL, *_OTHERS,
+        later=("DROP TABLE {t}_8",)),
+    "below_level": ranged(_LEVELS,
+        "CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS,
+        later=("DROP TABLE {t}_9",)),
+    "to_another_level": ranged({**_LEVELS, "{t}_2": "FROM (900) TO (999) PARTITION BY RANGE (k)"},
+        "CREATE TABLE {t}_9 PARTITION OF {t}_1 FOR VALUES FROM (400) TO (500)", _FILL, *_OTHERS,
         later=("ALTER TABLE {t}_1 DETACH PARTITION {t}_9", "UPDATE {t}_9 SET k = k + 500",
-               "ALTER TABLE {t}_2 ATTACH PARTITION {t}_9 FOR VALUES FROM (900) TO (999)"),
-    ),
-    "rest": Case(
-        "k int", "RANGE (k)", _LOW, "i",
-        ("CREATE TABLE {t}_9 PARTITION OF {t} DEFAULT", _FILL, *_OTHERS),
-        later=("DROP TABLE {t}_9",), is_copied=True,
-    ),
-    "rest_below": Case(
-        "k int", "RANGE (k)", _LEVELS, "i",
-        ("CREATE TABLE {t}_9 PARTITION OF {t}_1 DEFAULT", _FILL, *_OTHERS),
-        later=("DROP TABLE {t}_9",),
-    ),
+         "ALTER TABLE {t}_2 ATTACH PARTITION {t}_9 FOR VALUES FROM (900) TO (999)")),
+    "rest": ranged(_LOW, "CREATE TABLE {t}_9 PARTITION OF {t} DEFAULT", _FILL, *_OTHERS,
+        later=("DROP TABLE {t}_9",), is_copied=True),
+    "rest_below": ranged(_LEVELS, "CREATE TABLE {t}_9 PARTITION OF {t}_1 DEFAULT", _FILL, *_OTHERS,
+        later=("DROP TABLE {t}_9",)),
 }  # fmt: skip
 """Partitions that come and get rows with ``change``, and are gone or others with ``later``: no look
 at the catalog comes in between."""

@@ -30,7 +30,6 @@ def test_a_bound_filter_has_its_types_and_columns() -> None:
     bound = bind_row_filter("a > 5 AND c = 'NSW'", COLUMNS)
     assert bound.sql == "((a > 5) AND (c = 'NSW'::text))"
     assert bound.columns == {"a", "c"}
-    assert bound.source == "a > 5 AND c = 'NSW'"
     assert isinstance(bound.expression, n.Bool)
     more, equal = bound.expression.arguments
     assert isinstance(more, n.OperatorCall)
