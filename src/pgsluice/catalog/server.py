@@ -24,8 +24,6 @@ class ServerInfo:
     Attributes:
         version_num: 180004, 100023.
         version: as the server prints it, ``18.4``.
-        system_id: the cluster's identifier; None when the role may not read it (the
-            replication connection's IDENTIFY_SYSTEM always returns it).
         max_slot_wal_keep_bytes: how much WAL slots may retain; None: no limit.
         idle_slot_timeout_s: a slot that nobody uses for longer is lost; None: it is not.
         has_replication: our role may replicate: as a superuser, by its REPLICATION attribute, or
@@ -37,7 +35,6 @@ class ServerInfo:
 
     version_num: int
     version: str
-    system_id: str | None
     database: str
     user: str
     wal_level: str
@@ -88,21 +85,8 @@ def server_info(connection: Connection) -> ServerInfo:
     return ServerInfo(
         connection.info.server_version,
         row[0].partition(" ")[0],
-        _system_id(connection),
         *row[1:],  # in the order of the fields
     )
-
-
-def _system_id(connection: Connection) -> str | None:
-    allowed = (
-        "SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')"
-    )
-    row = connection.execute(allowed).fetchone()
-    if row is None or not row[0]:
-        return None
-    query = "SELECT system_identifier::text FROM pg_catalog.pg_control_system()"
-    row = connection.execute(query).fetchone()
-    return None if row is None else str(row[0])
 
 
 _FLUSH_LSN = """CASE WHEN pg_catalog.pg_is_in_recovery()

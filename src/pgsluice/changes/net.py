@@ -37,36 +37,10 @@ from pgsluice.columnar.changes import (
     INSERT,
     TRUNCATE,
     UPDATE,
-    Bytes,
     Int64s,
     Mask,
     RelationChanges,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
-    """The number of changes of each kind in a batch, before netting."""
-
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    truncates: int = 0
-
-    @classmethod
-    def of(cls, actions: Bytes) -> ChangeCounts:
-        """Count actions."""
-        count = np.bincount(actions, minlength=256)
-        return cls(
-            inserts=int(count[INSERT]),
-            updates=int(count[UPDATE]),
-            deletes=int(count[DELETE]),
-            truncates=int(count[TRUNCATE]),
-        )
-
-    @property
-    def total(self) -> int:
-        return self.inserts + self.updates + self.deletes + self.truncates
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +95,6 @@ class NetChanges:
     deletes: pa.Table
     expected_deletes: int
     only_new: bool
-    counts: ChangeCounts
     skipped: int
     unproved: UnprovedKeys | None = None
     marked: Mask | None = None
@@ -156,7 +129,6 @@ def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
         deletes=keys,
         expected_deletes=0,
         only_new=False,
-        counts=ChangeCounts(inserts=len(rows)),
         skipped=0,
     )
 
@@ -171,7 +143,7 @@ def delete_rows(keys: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetC
     """
     columns = [pa.nulls(0, field.type) for field in schema]
     nothing = put_rows(pa.RecordBatch.from_arrays(columns, schema=schema), key)
-    return replace(nothing, deletes=keys, counts=ChangeCounts(deletes=len(keys)))
+    return replace(nothing, deletes=keys)
 
 
 def net_changes(
@@ -212,7 +184,6 @@ def net_changes(
         begins = first_places(changes, missing)
     added = {name: (value, begins.get(name)) for name, value in missing.items()}
     events = join_runs(changes, schema, key, added, truncates)
-    counts = ChangeCounts.of(events.actions)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))
     if truncated:
@@ -221,7 +192,7 @@ def net_changes(
         whole = None
         if ((events.actions == UPDATE) | (events.actions == DELETE)).any():
             whole = WholeRows.of(events, whole_columns(changes[0], schema))
-        return _without_key(events, schema, truncated, counts, table, whole)
+        return _without_key(events, schema, truncated, table, whole)
     keys = number_keys(events, key)
     unproved = None
     if not is_key_proved:
@@ -260,7 +231,6 @@ def net_changes(
         deletes=keys.take(np.flatnonzero(is_deleted)),
         expected_deletes=int(np.count_nonzero(is_deleted[ends.certain_origins])),
         only_new=not had_row.any(),
-        counts=counts,
         skipped=ends.skipped,
         unproved=None if truncated else unproved,
     )
@@ -270,7 +240,6 @@ def _without_key(
     events: Events,
     schema: pa.Schema,
     truncated: bool,
-    counts: ChangeCounts,
     table: str,
     whole: WholeRows | None,
 ) -> NetChanges:
@@ -300,7 +269,6 @@ def _without_key(
         deletes=nothing,
         expected_deletes=0,
         only_new=True,
-        counts=counts,
         skipped=skipped,
         whole_rows=None if truncated else whole,
     )

@@ -44,12 +44,12 @@ class Balance:
     skipped: int
 
     @classmethod
-    def of(cls, copies: Int64s, inserts: int, deletes: int, skipped: int) -> Balance:
+    def of(cls, copies: Int64s, inserts: int, skipped: int) -> Balance:
         """The effect of changes.
 
         Args:
             copies: for each distinct row, how many copies more (or fewer) there are.
-            inserts, deletes: how many changes are an INSERT and a DELETE, without skipped ones.
+            inserts: how many changes are an INSERT, without skipped ones.
         """
         added, taken = np.maximum(copies, 0), np.maximum(-copies, 0)
         inserted = min(int(added.sum()), inserts)
@@ -114,12 +114,7 @@ class WholeRows:
             skipped = int(np.count_nonzero(~kept))
         written, gone = self.after[kept & ~deletes], self.before[kept & ~inserts]
         copies = np.bincount(written, minlength=count) - np.bincount(gone, minlength=count)
-        return Balance.of(
-            copies,
-            int(np.count_nonzero(inserts)),
-            int(np.count_nonzero(kept & deletes)),
-            skipped,
-        )
+        return Balance.of(copies, int(np.count_nonzero(inserts)), skipped)
 
     @property
     def most(self) -> Int64s:

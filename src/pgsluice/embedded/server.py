@@ -107,11 +107,6 @@ class EmbeddedServer:
         return self.directory / "server.log"
 
     @property
-    def bin_dir(self) -> Path:
-        """The folder with the programs."""
-        return self.programs.bin_dir
-
-    @property
     def version(self) -> str:
         """The full version, such as ``18.4``."""
         return self.programs.version

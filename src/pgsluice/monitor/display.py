@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -56,12 +55,7 @@ class Display(ABC):
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

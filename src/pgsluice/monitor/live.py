@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import TracebackType
 from typing import assert_never
 
 from rich.console import Console, RenderableType
@@ -111,13 +110,8 @@ class LiveView(Display):
         self._progress_at: dict[str, float] = {}
         """When the last line about the progress of a copy, or of all, was printed."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         with self._lock:
             for name in self._pending:
                 self._flush(name)

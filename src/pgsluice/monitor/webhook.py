@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from http.client import HTTPException
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -151,12 +150,7 @@ class Webhook:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(_END_S)
 

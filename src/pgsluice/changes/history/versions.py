@@ -21,7 +21,7 @@ from pgsluice.changes.carried import filled_rows
 from pgsluice.changes.events import Events, commit_times, first_places, join_runs
 from pgsluice.changes.history.columns import TIME, Closings, HistoryColumns
 from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
-from pgsluice.changes.net import ChangeCounts, NetChanges, delete_rows
+from pgsluice.changes.net import NetChanges, delete_rows
 from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import INSERT, TRUNCATE, UPDATE, Int64s, Mask, RelationChanges
 
@@ -132,7 +132,6 @@ class _Part:
             inserted=inserted[made],
             absent=absent,
             only_new=is_empty or (is_complete and not had_row.any()),
-            counts=ChangeCounts.of(events.actions),
             skipped=int(np.count_nonzero(~is_there & (events.actions == UPDATE))),
             closings=Closings(
                 self._history,

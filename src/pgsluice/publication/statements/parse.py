@@ -33,11 +33,10 @@ _VERBS = ("create", "alter", "drop")
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A statement and its place in the text: its first character, and the first one after it."""
+    """A statement, and the place of its first character in the text."""
 
     statement: Statement
     start: int
-    end: int
 
 
 def parse_statements(text: str) -> list[Located]:
@@ -66,7 +65,7 @@ class _Parser(ObjectListParser):
             statement = self._statement()
             if not self.is_at_end() and not self.token.is_punctuation(";"):
                 raise self.error()
-            statements.append(Located(statement, start, self.tokens[self.index - 1].end))
+            statements.append(Located(statement, start))
 
     def _statement(self) -> Statement:
         verb = self.token

@@ -34,17 +34,15 @@ class BoundFilter:
     """A filter that PostgreSQL accepts.
 
     Attributes:
-        expression: bound, boolean; its locations count in ``source``.
+        expression: bound, boolean; its locations count in the text that it was bound from.
         sql: as pg_get_expr() prints it.
         columns: the names of the columns that it reads.
-        source: the text that it was bound from.
         text_rules: the database's rules of texts.
     """
 
     expression: n.Node
     sql: str
     columns: frozenset[str]
-    source: str
     text_rules: TextRules
 
 
@@ -103,7 +101,7 @@ def _bound(
         if is_deeper_than(expression, _MOST_LEVELS):
             raise RecursionError
         printed = deparse(expression, catalog)
-        return BoundFilter(expression, printed, columns_of(expression), text, text_rules)
+        return BoundFilter(expression, printed, columns_of(expression), text_rules)
 
 
 def _check_encoding(text: str, text_rules: TextRules) -> None:

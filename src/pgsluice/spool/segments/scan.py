@@ -60,11 +60,6 @@ class RawMessages:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of all messages."""
-        return int((self.ends - self.starts).sum())
-
     def first(self, count: int) -> RawMessages:
         """Only the first messages."""
         return RawMessages(self.data, self.starts[:count], self.ends[:count], self.lsns[:count])
@@ -242,11 +237,6 @@ class RelationCounts:
     deletes: int = 0
     truncates: int = 0
     size_bytes: int = 0
-
-    @property
-    def changes(self) -> int:
-        """Changes of every kind."""
-        return self.inserts + self.updates + self.deletes + self.truncates
 
     def add(self, more: RelationCounts) -> None:
         """Add another count to this one."""

@@ -33,7 +33,7 @@ from pgsluice.spool.layout import (
     PartName,
 )
 from pgsluice.spool.lock import writer_lock
-from pgsluice.spool.segments.block import FACTS_TAG, InForce, MessageBlock, relations_of
+from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, relations_of
 from pgsluice.spool.segments.chain import ChainEnd, Written
 from pgsluice.spool.segments.header import SegmentHeader
 from pgsluice.spool.segments.parts_writer import PartsWriter
@@ -98,11 +98,6 @@ class SpoolWriter:
     def epoch(self) -> int:
         """This writer's number, which is higher than those of all earlier writers."""
         return self._chain.epoch
-
-    @property
-    def in_force(self) -> InForce:
-        """The relations as the connection has announced them."""
-        return self._chain.in_force
 
     @property
     def position(self) -> Lsn:

@@ -44,28 +44,24 @@ def run_works(
         return []
     spark = context()
     with described(spark, _description(works)):
-        return _run(spark, task, works)
+        is_shared = tasks_at_once(spark) > 1
+        batches = [SharedBatch.of(task, work) for work in works] if is_shared else []
+        shared = [batch for batch in batches if batch is not None]
+        large = [batch.work for batch in shared]
+        outcomes = _run_each(spark, task, [work for work in works if work not in large])
+        left: list[TableWork] = []
+        for batch in shared:
+            result = batch.run(spark)
+            if result is None:
+                left.append(batch.work)
+            else:
+                outcomes.append((batch.work, result))
+        return outcomes + _run_each(spark, task, left)
 
 
 def _description(works: Sequence[TableWork]) -> str:
     start, end = min(work.after for work in works), max(work.through for work in works)
     return f"pgsluice: apply {names_of([work.title for work in works])} in ({start}, {end}]"
-
-
-def _run(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
-    most_tasks = tasks_at_once(spark)
-    batches = [SharedBatch.of(task, work) for work in works] if most_tasks > 1 else []
-    shared = [batch for batch in batches if batch is not None]
-    large = [batch.work for batch in shared]
-    outcomes = _run_each(spark, task, [work for work in works if work not in large])
-    left: list[TableWork] = []
-    for batch in shared:
-        result = batch.run(spark)
-        if result is None:
-            left.append(batch.work)
-        else:
-            outcomes.append((batch.work, result))
-    return outcomes + _run_each(spark, task, left)
 
 
 def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:
