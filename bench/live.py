@@ -13,15 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import psutil
+from tests.monitor.test_http_server import free_port
 
 from bench.positions import Floats, committed, latencies
 from bench.report import Line
 from bench.stage import Bucket, Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
+from pgsluice.monitor.metrics.recent import EVERY_S
 from pgsluice.spool import SpoolReader, TableState, find_record
 
 TRANSACTIONS_PER_S = 500
@@ -53,6 +56,11 @@ def measure(stage: Stage, *, ten: bool, idle: bool, latency: bool, weight: bool)
                 lines += _latency(stage, one, "one table")
             if idle:
                 lines.append(_idle(config, process))
+    if idle:
+        port = free_port()
+        monitor = f'[monitor]\nlisten = "127.0.0.1:{port}"\ntables = true'
+        with running(stage, tables=TABLES, rows=FEW_ROWS, more=monitor) as (_, config, process):
+            lines.append(_idle(config, process, port))
     if weight:
         with running(stage, tables=1, rows=FEW_ROWS) as (shop, config, _):
             few = load(stage, shop, config, tables=1, rows=FEW_ROWS)
@@ -104,20 +112,25 @@ def _ten(many: Floats, one: Floats) -> list[Line]:
 
 @contextmanager
 def running(
-    stage: Stage, tables: int, rows: int | None = None, bucket: Bucket | None = None
+    stage: Stage,
+    tables: int,
+    rows: int | None = None,
+    bucket: Bucket | None = None,
+    more: str = "",
 ) -> Iterator[tuple[Shop, Config, subprocess.Popen[bytes]]]:
     """A run whose tables are copied and ready.
 
     Args:
         rows: of all tables together; None: the stage's.
         bucket: where the targets lie, without a pause between batches; None: on the disk.
+        more: lines at the end of the configuration.
     """
     rows = stage.rows if rows is None else rows
     with stage.shop() as shop:
         for number in range(1, tables + 1):
             shop.make_table(f"orders{number}", rows // tables)
         shop.execute(f"CREATE SEQUENCE orders_id START {rows + 1}")
-        options = "apply_interval_s = 0" if bucket is not None else ""
+        options = f"apply_interval_s = 0\n{more}" if bucket is not None else more
         config = stage.config(shop, "live", options=options, bucket=bucket)
         with started(config) as process:
             wait_for(lambda: _is_ready(config, process, tables), "the run is ready", 0.1)
@@ -205,17 +218,26 @@ def _wait_applied(stage: Stage, shop: Shop, config: Config, tables: int) -> None
     wait_for(applied, "all changes applied", 0.1)
 
 
-def _idle(config: Config, process: subprocess.Popen[bytes]) -> Line:
-    """The whole run's CPU with nothing to do: Spark's, its workers' and capture's."""
+def _idle(config: Config, process: subprocess.Popen[bytes], port: int | None = None) -> Line:
+    """The whole run's CPU with nothing to do: Spark's, its workers' and capture's.
+
+    Args:
+        port: of the monitor, which is scraped each five seconds; None: it is off.
+    """
     time.sleep(IDLE_S / 2)  # the last batch's echo
     before = cpu_s(process)
-    time.sleep(IDLE_S)
+    for _ in range(round(IDLE_S / EVERY_S)):
+        time.sleep(EVERY_S)
+        if port is not None:
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                answer.read()
     after = cpu_s(process)
     used = sum(after[pid] - before.get(pid, 0.0) for pid in after)
+    watched = "" if port is None else f", {TABLES} tables, monitor scraped each {EVERY_S:.0f} s"
     return Line(
         f"{100 * used / IDLE_S:.1f} %",
         "< 3 %",
-        "idle, of one core",
+        f"idle, of one core{watched}",
         f"{used:.2f} CPU s in {IDLE_S} s",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from deltalake import DeltaTable
+from tests.monitor.test_http_server import ask, free_port
 from tests.soak.container_image import built
 from tests.soak.empty_root import build, container, debian_root
 from tests.soak.prometheus import RULES, prometheus_program
@@ -19,6 +21,7 @@ from tests.soak.report import ROOT
 from tests.soak.systemd_root import Systemd, systemd
 from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
+from tests.support.pipeline import MakePipeline
 from tests.support.waiting import await_that
 
 from pgsluice.config import parse_config
@@ -124,6 +127,56 @@ def test_systemd_restarts_a_run_while_capture_lives_on(machine: Systemd) -> None
     assert machine.show(capture, "MainPID") == captures, "capture has lived on"
     assert machine.run("systemctl", "stop", unit).returncode == 0
     assert machine.show(unit, "ActiveState") == "inactive", "exit code 143 is a clean stop"
+
+
+def test_the_units_of_a_second_database(tmp_path: Path) -> None:
+    """They are made as the page says, and share neither a name nor a folder with the first."""
+    analyze = _need("systemd-analyze")
+    page = (ROOT / "docs" / "deployments.md").read_text()
+    _, _, rest = page.partition("## Two databases on one machine")
+    script = rest.split("```")[1].replace("/etc/systemd/system", str(tmp_path))
+    subprocess.run(["sh", "-ec", script], cwd=ROOT, check=True)
+    made = sorted(tmp_path.iterdir())
+    assert [unit.stem for unit in made] == ["pgsluice-crm-capture", "pgsluice-crm-run"]
+    for unit in made:
+        text = unit.read_text()
+        assert "/etc/pgsluice/crm.toml" in text
+        assert "StateDirectory=pgsluice-crm\nStateDirectoryMode" in text
+        assert "WorkingDirectory=/var/lib/pgsluice-crm\n" in text
+        assert "User=pgsluice\nGroup=pgsluice\n" in text
+        assert "pgsluice-capture" not in text
+        unit.write_text(text.replace("/opt/pgsluice/bin/pgsluice", sys.executable))
+    said = _run(analyze, "verify", "--man=no", *made)
+    assert "pgsluice-crm" not in said, said
+
+
+def test_two_databases_on_one_machine(database: MakeDatabase, pipeline: MakePipeline) -> None:
+    both = [pipeline(database()), pipeline(database())]
+    ports = [free_port(), free_port()]
+    for one, port in zip(both, ports, strict=True):
+        one.database.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, v text)",
+            f"INSERT INTO t SELECT i, '{one.database.name}' FROM generate_series(1, 1000) i",
+        )
+        one.spark["spark.master"] = "local[1]"
+        one.write(f'[monitor]\nlisten = "127.0.0.1:{port}"\n')
+        one.start()
+    for one in both:
+        one.wait_until(one.spool.exists, why="the run works")
+        one.database.execute("UPDATE t SET v = 'new' WHERE id % 2 = 0")
+        one.wait_applied()
+        one.assert_equal("t")
+    slots = [json.loads(ask(port, "/status.json")[1])["source"]["slot"] for port in ports]
+    assert slots == [one.database.name for one in both]
+    third = pipeline(both[1].database)
+    text = f'[monitor]\nlisten = "127.0.0.1:{ports[0]}"\n'
+    third.write(text)
+    checked = third.command("check", str(third.path)).stdout
+    assert "in use" in checked
+    assert "another pgsluice uses it" in checked
+    assert third.command("run", str(third.path), "--once").returncode == 2
+    for one in both:
+        one.stop()
 
 
 def test_a_validator_accepts_the_manifests() -> None:
