@@ -20,6 +20,7 @@ from pgsluice.errors import TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions, column_type, target_table
 from pgsluice.snapshots import WHOLE, Snapshot, TableQuery, table_reader, temporary_snapshot
+from pgsluice.snapshots.reader import fitting_batch
 from pgsluice.types import TypeOptions
 
 pytestmark = pytest.mark.pg(">= 14")
@@ -128,5 +129,5 @@ def read(
     )
     (portion,) = WHOLE
     with table_reader(dsn, snapshot, query, WHOLE) as reader:
-        rows = list(reader.batches(portion, target.schema))
+        rows = [fitting_batch(each, target.schema) for each in reader.rows(portion)]
     return pa.Table.from_batches(rows, target.schema).sort_by("id")

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import feather
+from tests.support.arrow_rows import ArrowRows
 from tests.support.databases import MakeDatabase
 from tests.support.delta_spark import EXCLUDED, PACKAGE
 from tests.support.oracle import assert_equal
@@ -27,7 +28,6 @@ from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import SCHEMA, batches, identity, net, row
-from pgsluice.verification import ArrowRows
 
 pytestmark = pytest.mark.usefixtures("spark")
 

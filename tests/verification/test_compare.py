@@ -17,13 +17,14 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from psycopg import sql
+from tests.support.arrow_rows import ArrowRows
 from tests.support.examples import examples
 from tests.support.oracle import assert_equal, compare_exact
 
 import pgsluice.verification
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification import ArrowRows, ComparedTable, Extent, compare
+from pgsluice.verification import ComparedTable, Extent, compare
 from pgsluice.verification.page_ranges import page_ranges
 
 # Generated columns, and floats in their shortest form; the oldest server has its own test.

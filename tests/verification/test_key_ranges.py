@@ -7,10 +7,11 @@ from importlib import import_module
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.arrow_rows import ArrowRows
 from tests.support.databases import Database, MakeDatabase
 
 from pgsluice.replication import connect_sql
-from pgsluice.verification import ArrowRows, KeyRanges, compare
+from pgsluice.verification import KeyRanges, compare
 
 MODULE = import_module("pgsluice.verification.compare")
 ROWS = 20_000

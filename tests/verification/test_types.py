@@ -12,12 +12,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.support.arrow_rows import ArrowRows
 from tests.support.databases import MakeDatabase
 from tests.support.typed_tables import fill, slot_of
 
 from pgsluice.columnar import RelationChanges
 from pgsluice.types import TypeOptions
-from pgsluice.verification import ArrowRows, ComparedTable, DeltaRows, TargetRows, compare
+from pgsluice.verification import ComparedTable, DeltaRows, TargetRows, compare
 
 Connection = psycopg.Connection[Any]
 pytestmark = pytest.mark.pg(">= 14")

@@ -8,13 +8,3 @@ from pgsluice.capture.child import CaptureElsewhere, CaptureProcess
 from pgsluice.capture.health import read_health
 from pgsluice.capture.process import run_capture
 from pgsluice.capture.source.first_start import PreparedSource, await_spool, prepare_source
-
-__all__ = [
-    "CaptureElsewhere",
-    "CaptureProcess",
-    "PreparedSource",
-    "await_spool",
-    "prepare_source",
-    "read_health",
-    "run_capture",
-]

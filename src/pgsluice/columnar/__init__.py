@@ -3,5 +3,3 @@
 from pgsluice.columnar.changes import RelationChanges, Tuples
 from pgsluice.columnar.definitions import Definition
 from pgsluice.columnar.segment import decode_segment
-
-__all__ = ["Definition", "RelationChanges", "Tuples", "decode_segment"]

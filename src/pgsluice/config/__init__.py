@@ -1,8 +1,7 @@
 """The configuration: a TOML file, validated as a whole before anything starts.
 
 :func:`load_config` reads it; :class:`Config` and its sections are frozen. All errors are reported
-together, each as a sentence. Settings that this version does not support are refused
-(:mod:`pgsluice.config.unsupported`). No message has a password (:func:`mask_dsn`).
+together, each as a sentence. No message has a password (:func:`mask_dsn`).
 """
 
 from pgsluice.config.load import load_config, parse_config
@@ -18,20 +17,3 @@ from pgsluice.config.section import Seconds, TargetPath
 from pgsluice.config.sink import SinkConfig, parse_sink
 from pgsluice.config.template import render_config
 from pgsluice.config.values.dsn import mask_dsn
-
-__all__ = [
-    "Config",
-    "MonitorConfig",
-    "PublicationsConfig",
-    "Seconds",
-    "SinkConfig",
-    "SourceConfig",
-    "SpoolConfig",
-    "SubscriptionConfig",
-    "TargetPath",
-    "load_config",
-    "mask_dsn",
-    "parse_config",
-    "parse_sink",
-    "render_config",
-]

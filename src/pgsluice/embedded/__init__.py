@@ -9,5 +9,3 @@ The object store (:mod:`pgsluice.embedded.object_store`) comes from PyPI at its 
 
 from pgsluice.embedded.programs import WHEEL_VERSIONS, find_programs
 from pgsluice.embedded.server import EmbeddedServer
-
-__all__ = ["WHEEL_VERSIONS", "EmbeddedServer", "find_programs"]

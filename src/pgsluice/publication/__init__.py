@@ -34,27 +34,3 @@ from pgsluice.publication.statements.load import (
 )
 from pgsluice.publication.statements.lookup import find_table
 from pgsluice.publication.statements.object_list import read_relation_name
-
-__all__ = [
-    "ACTIONS",
-    "Action",
-    "OwnedPublication",
-    "Publication",
-    "PublicationTable",
-    "Publications",
-    "Publisher",
-    "ReplicaIdentity",
-    "Resolution",
-    "Statements",
-    "Unfiltered",
-    "bind_filter",
-    "check_replica_identity",
-    "find_table",
-    "fingerprint",
-    "load_configured",
-    "load_publications",
-    "publish_all",
-    "read_relation_name",
-    "resolve",
-    "subscribed",
-]

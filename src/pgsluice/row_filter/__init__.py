@@ -13,14 +13,3 @@ from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.catalog import Type as FilterType
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.evaluate import FilterEvaluator, plan_filters
-
-__all__ = [
-    "BoundFilter",
-    "FilterColumn",
-    "FilterEvaluator",
-    "FilterNotExact",
-    "FilterType",
-    "bind_row_filter",
-    "check_syntax",
-    "plan_filters",
-]

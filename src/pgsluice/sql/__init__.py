@@ -14,16 +14,3 @@ from pgsluice.sql.quoting import (
     quote_literal,
     quote_title,
 )
-
-__all__ = [
-    "SqlRefused",
-    "Token",
-    "TokenCursor",
-    "TokenKind",
-    "any_of",
-    "parenthesised",
-    "quote_identifier",
-    "quote_literal",
-    "quote_title",
-    "tokenize",
-]

@@ -12,21 +12,4 @@ from pgsluice.verification.digest import Digest
 from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.source import ComparedColumn, ComparedTable, one_snapshot
-from pgsluice.verification.target import ArrowRows, DeltaRows, TargetRows, UndeletedRows
-
-__all__ = [
-    "EVERYTHING",
-    "ArrowRows",
-    "ComparedColumn",
-    "ComparedTable",
-    "Comparison",
-    "DeltaRows",
-    "Digest",
-    "Extent",
-    "KeyRanges",
-    "LogRows",
-    "TargetRows",
-    "UndeletedRows",
-    "compare",
-    "one_snapshot",
-]
+from pgsluice.verification.target import DeltaRows, TargetRows, UndeletedRows

@@ -61,15 +61,14 @@ class LogRows:
         is_later = pc.not_equal(log[kind_name], "update_preimage").to_numpy()
         order = np.lexsort((is_later, log[ordinal].to_numpy(), log[version].to_numpy()))
         log = log.take(pa.array(order)).combine_chunks()
-        is_begin = pc.is_in(log[kind_name], pa.array(["snapshot", "truncate"])).to_numpy()
-        begins = np.flatnonzero(is_begin)
+        begins = np.flatnonzero(_of_kinds(log[kind_name], "snapshot", "truncate"))
         log = log.slice(int(begins[-1]) + 1 if len(begins) else 0).combine_chunks()
-        kinds = _Kinds(log[kind_name])
-        changes = np.flatnonzero(~kinds.of("add_column"))
+        kinds = log[kind_name]
+        changes = np.flatnonzero(~_of_kinds(kinds, "add_column"))
         if self.key:
             lives = _lives(_numbers(log.select(self.key)), kinds, changes)
         else:
-            added = np.flatnonzero(kinds.of("add_column"))
+            added = np.flatnonzero(_of_kinds(kinds, "add_column"))
             lives = _Lives(changes, np.arange(len(log)), changes, added)
         absent = _absent(log[absent_name])
         taken = []
@@ -80,7 +79,11 @@ class LogRows:
             taken.append(log[name].take(index))
         schema = pa.schema([log.schema.field(name) for name in columns])
         rows = pa.Table.from_arrays(taken, schema=schema)
-        return rows if self.key else _counted(rows, kinds.of("insert", "update_postimage")[changes])
+        return (
+            rows
+            if self.key
+            else _counted(rows, _of_kinds(kinds, "insert", "update_postimage")[changes])
+        )
 
 
 def _counted(rows: pa.Table, is_added: Mask) -> pa.Table:
@@ -111,16 +114,10 @@ def _as_text(column: pa.ChunkedArray) -> pa.Array:
     return postgres_text(column.combine_chunks())
 
 
-class _Kinds:
-    """The kinds of the log's rows."""
-
-    def __init__(self, kinds: pa.ChunkedArray) -> None:
-        self._kinds = kinds
-
-    def of(self, *names: str) -> Mask:
-        """The rows of some kinds."""
-        mask: Mask = pc.is_in(self._kinds, pa.array(names)).to_numpy()
-        return mask
+def _of_kinds(kinds: pa.ChunkedArray, *names: str) -> Mask:
+    """The rows of some kinds."""
+    mask: Mask = pc.is_in(kinds, pa.array(names)).to_numpy()
+    return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +152,16 @@ class _Lives:
         return sources
 
 
-def _lives(numbers: Int64s, kinds: _Kinds, changes: Int64s) -> _Lives:
+def _lives(numbers: Int64s, kinds: pa.ChunkedArray, changes: Int64s) -> _Lives:
     """Follow the rows of the table.
 
     Args:
         numbers: the key of each row of the log.
         changes: the log's rows with a key, ascending.
     """
-    before = np.flatnonzero(kinds.of("update_preimage"))
+    before = np.flatnonzero(_of_kinds(kinds, "update_preimage"))
     moved = before[numbers[before] != numbers[before + 1]]
-    begins = kinds.of("insert")
+    begins = _of_kinds(kinds, "insert")
     begins[moved + 1] = True
     by_key = changes[np.argsort(numbers[changes], kind="stable")]
     places = np.arange(len(by_key))
@@ -177,10 +174,10 @@ def _lives(numbers: Int64s, kinds: _Kinds, changes: Int64s) -> _Lives:
     for place in moved.tolist():  # ascending: the row's earlier beginnings are settled
         root[place + 1] = root[life[place]]
     ends = by_key[np.append(is_first[1:], True)[: len(by_key)]]
-    is_there = kinds.of("insert", "update_postimage")
+    is_there = _of_kinds(kinds, "insert", "update_postimage")
     roots = root[life]
     return _Lives(
-        changes, roots, roots[ends[is_there[ends]]], np.flatnonzero(kinds.of("add_column"))
+        changes, roots, roots[ends[is_there[ends]]], np.flatnonzero(_of_kinds(kinds, "add_column"))
     )
 
 

@@ -62,22 +62,28 @@ def multiranges(lists: pa.Array, elements: pa.Array) -> pa.Array:
     Args:
         elements: the text of all ranges.
     """
+    return in_braces(lists, elements, ",")
+
+
+def in_braces(lists: pa.Array, elements: pa.Array, delimiter: str) -> pa.Array:
+    """The text of lists, from those of all elements."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     texts = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements)
-    return _where_valid(lists, _joined("{", pc.binary_join(texts, pa.scalar(",", _TEXT)), "}"))
+    joined = pc.binary_join(texts, pa.scalar(delimiter, _TEXT))
+    return _where_valid(lists, _joined("{", joined, "}"))
 
 
 def hstores(maps: pa.MapArray) -> pa.Array:
     """hstore: ``"a"=>"1", "b"=>NULL``, in the order of the map."""
-    keys, values = (_escaped(part.cast(_TEXT)) for part in (maps.keys, maps.items))
+    keys, values = (escaped(part.cast(_TEXT)) for part in (maps.keys, maps.items))
     pairs = _joined(keys, "=>", values.fill_null("NULL"))
     offsets = pa.array(maps.offsets.to_numpy().astype(np.int64))
     lists = pa.LargeListArray.from_arrays(offsets, pairs)
     return _where_valid(maps, pc.binary_join(lists, pa.scalar(", ", _TEXT)))
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def escaped(texts: pa.Array) -> pa.Array:
     """Texts in quotes, with a backslash before quotes and backslashes."""
     return _joined('"', pc.replace_substring_regex(texts, r'(["\\])', r"\\\1"), '"')
 

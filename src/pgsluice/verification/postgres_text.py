@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.json_text import is_variant, variants
-from pgsluice.verification.nested_text import hstores, is_range, multiranges, ranges, records
+from pgsluice.verification.nested_text import (
+    escaped,
+    hstores,
+    in_braces,
+    is_range,
+    multiranges,
+    ranges,
+    records,
+)
 
 _TEXT = pa.large_string()
 _DAY_US = 86_400_000_000
@@ -260,18 +268,8 @@ def _arrays(array: pa.Array, form: TextForm) -> pa.Array:
     if form.delimiter in ",;:":
         special += f"|{form.delimiter}"
     needs = pc.match_substring_regex(elements, special)
-    escaped = pc.replace_substring_regex(elements, r'(["\\])', r"\\\1")
-    quote, nothing = pa.scalar('"', _TEXT), pa.scalar("", _TEXT)
-    quoted = pc.binary_join_element_wise(quote, escaped, quote, nothing)
-    elements = pc.if_else(needs, quoted, elements).fill_null("NULL")
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements)
-    joined = pc.binary_join(lists, pa.scalar(form.delimiter, _TEXT))
-    whole = pc.binary_join_element_wise(
-        pa.scalar("{", _TEXT), joined, pa.scalar("}", _TEXT), nothing
-    )
-    return pc.if_else(array.is_valid(), whole, pa.scalar(None, _TEXT))
+    elements = pc.if_else(needs, escaped(elements), elements).fill_null("NULL")
+    return in_braces(array, elements, form.delimiter)
 
 
 def _mask(booleans: pa.Array) -> npt.NDArray[np.bool_]:

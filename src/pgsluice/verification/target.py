@@ -79,22 +79,6 @@ class DeltaRows:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowRows:
-    """Rows that are in memory."""
-
-    table: pa.Table
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        return self.table.schema
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns."""
-        yield from self.table.select(list(columns)).to_batches()
-
-
-@dataclass(frozen=True, slots=True)
 class UndeletedRows:
     """The rows of a target that keeps rows from before, without these.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.arrow_rows import ArrowRows
 from tests.support.databases import MakeDatabase
 from tests.support.threads import beside
 from tests.support.waiting import HANGS_S, await_that
@@ -25,7 +26,6 @@ from pgsluice.subscription.base.barrier import (
 )
 from pgsluice.subscription.base.comparing import compare_standing
 from pgsluice.subscription.verifying.standing import standing
-from pgsluice.verification import ArrowRows
 
 
 @pytest.mark.parametrize(

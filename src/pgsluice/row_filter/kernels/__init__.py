@@ -1,6 +1,6 @@
 """The functions of PostgreSQL that a row filter can use, a module for each family."""
 
-from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its functions
+from pgsluice.row_filter.kernels import (
     arithmetic,
     bits,
     collections,
@@ -13,7 +13,5 @@ from pgsluice.row_filter.kernels import (  # noqa: F401 - each registers its fun
     ranges,
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
-from pgsluice.row_filter.kernels.texts import functions, patterns  # noqa: F401
-from pgsluice.row_filter.kernels.times import date_parts, datetimes, moments, time_zones  # noqa: F401
-
-__all__ = ["KERNELS"]
+from pgsluice.row_filter.kernels.texts import functions, patterns
+from pgsluice.row_filter.kernels.times import date_parts, datetimes, moments, time_zones

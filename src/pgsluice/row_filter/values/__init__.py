@@ -21,14 +21,18 @@ from pgsluice.row_filter.values.value_type import (
 )
 from pgsluice.types.registry import ENTRIES
 
-RANGES: Final = {
-    "int4range": "int4",
-    "int8range": "int8",
-    "numrange": "numeric",
-    "daterange": "date",
-    "tsrange": "timestamp",
-    "tstzrange": "timestamptz",
+NAMES: Final = {
+    **{entry.oid: entry.name for entry in ENTRIES},
+    **{entry.array_oid: f"_{entry.name}" for entry in ENTRIES},
 }
+"""pg_type.typname by OID."""
+
+SUBTYPES: Final = {
+    entry.oid: entry.subtype_oid
+    for entry in ENTRIES
+    if entry.subtype_oid and not entry.name.endswith("multirange")
+}
+"""The subtype of each range type."""
 
 
 def _by_oid() -> dict[int, ValueType]:
@@ -36,8 +40,8 @@ def _by_oid() -> dict[int, ValueType]:
         value_type.name: value_type
         for value_type in (*NUMBERS, *STRINGS, *DATETIMES, *NETWORKS, *JSON_TYPES, *JSON_PATHS)
     }
-    for name, subtype in RANGES.items():
-        by_name[name] = range_type(name, by_name[subtype])
+    for oid, subtype in SUBTYPES.items():
+        by_name[NAMES[oid]] = range_type(NAMES[oid], by_name[NAMES[subtype]])
     by_oid: dict[int, ValueType] = {}
     for entry in ENTRIES:
         if entry.name in by_name:
@@ -53,30 +57,3 @@ ELEMENTS: Final = {
     entry.array_oid: entry.oid for entry in ENTRIES if entry.array_oid in VALUE_TYPES
 }
 """The element type of each array type."""
-
-SUBTYPES: Final = {
-    entry.oid: other.oid
-    for entry in ENTRIES
-    for other in ENTRIES
-    if RANGES.get(entry.name) == other.name
-}
-"""The subtype of each range type."""
-
-NAMES: Final = {
-    **{entry.oid: entry.name for entry in ENTRIES},
-    **{entry.array_oid: f"_{entry.name}" for entry in ENTRIES},
-}
-"""pg_type.typname by OID."""
-
-__all__ = [
-    "ELEMENTS",
-    "NAMES",
-    "RANGES",
-    "SUBTYPES",
-    "VALUE_TYPES",
-    "CannotKnow",
-    "NotReadable",
-    "SqlError",
-    "Value",
-    "ValueType",
-]

@@ -11,5 +11,3 @@ writes, and :class:`NoTextForm` for a nested type whose text does not follow fro
 """
 
 from pgsluice.types.binary_to_text.cursor import Misshapen, NoTextForm, Printer
-
-__all__ = ["Misshapen", "NoTextForm", "Printer"]
