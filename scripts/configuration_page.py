@@ -24,7 +24,6 @@ from pgsluice.config.model import (
     VerifyConfig,
 )
 from pgsluice.config.section import Section
-from pgsluice.config.unsupported import UNSUPPORTED
 from pgsluice.sinks.delta.config import DeltaSinkConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -100,16 +99,7 @@ def descriptions(model: type[Section]) -> dict[str, str]:
         for names, what in found
         for name in names.split(", ")
     }
-    return {
-        name: what[:1].upper() + what[1:] + _refused(model, name) for name, what in words.items()
-    }
-
-
-def _refused(model: type[Section], name: str) -> str:
-    key = model.model_fields[name].alias or name if name in model.model_fields else name
-    return "".join(
-        f" This version: {why}." for refused, _, why in UNSUPPORTED.get(model, ()) if refused == key
-    )
+    return {name: what[:1].upper() + what[1:] for name, what in words.items()}
 
 
 def _type(field: FieldInfo) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgsluice.config import Config, load_config, parse_config
+from pgsluice.config import Config, load_config, mask_dsn, parse_config
 from pgsluice.errors import ConfigError
 
 _FILE = Path("/etc/pgsluice/shop.toml")
@@ -333,7 +333,7 @@ def test_unsupported_sinks_are_refused(sink: str, named: str) -> None:
 def test_no_password_is_shown() -> None:
     config = _parse(_SOURCE + _SPOOL)
     assert "secret" not in repr(config)
-    assert config.source.shown_dsn == "postgresql://app:***@db/shop"
+    assert mask_dsn(config.source.dsn) == "postgresql://app:***@db/shop"
     (mistake,) = _mistakes(_SOURCE.replace("postgresql://", "postgresql//") + _SPOOL)
     assert mistake.startswith('[source]: "dsn" is not a libpq connection string')
 

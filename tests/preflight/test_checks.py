@@ -423,8 +423,8 @@ def test_publications_that_others_own() -> None:
 def _sent(*lists: tuple[str, ...] | None) -> SourceFacts:
     """A table whose publications have these column lists; g and v are generated."""
     columns = (
-        SourceColumn("a", 1, 23),
-        SourceColumn("g", 2, 23, generated="s"),
+        SourceColumn("a", 23),
+        SourceColumn("g", 23, generated="s"),
     )
     by = tuple(PublishedBy(f"p{n}", frozenset(), names, None) for n, names in enumerate(lists))
     return replace(

@@ -23,7 +23,6 @@ from pgsluice.config.model import (
 )
 from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.section import Section
-from pgsluice.config.unsupported import unsupported_settings
 from pgsluice.config.validation_errors import nearest, sentences
 from pgsluice.config.values.path_words import are_entangled
 from pgsluice.errors import ConfigError
@@ -136,14 +135,12 @@ class _Reader:
             self.mistakes.append(f"{place} has to be a section with keys below it")
             return None
         try:
-            section = model.model_validate(
+            return model.model_validate(
                 _tuples(raw), context={"base_dir": self.path.parent}, by_name=False, by_alias=True
             )
         except ValidationError as error:
             self.mistakes += sentences(error, model, place)
             return None
-        self.mistakes += (f"{place}: {problem}" for problem in unsupported_settings(section))
-        return section
 
     def _subscriptions(self, raw: Any) -> list[SubscriptionConfig]:
         if not isinstance(raw, list | tuple):

@@ -8,7 +8,7 @@ is a pydantic error whose message continues a sentence that begins with the key;
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,17 +19,15 @@ from pydantic import model_validator as _model_validator
 from pgsluice.config.monitor import MonitorConfig
 from pgsluice.config.section import Seconds, Section, Size, StoreOptions, base_folder, home_expanded
 from pgsluice.config.sink import AnySink, TablePath
-from pgsluice.config.values.dsn import has_password, join_conninfo, mask_dsn, why_no_dsn
+from pgsluice.config.values.dsn import has_password, join_conninfo, why_no_dsn
 from pgsluice.config.values.path_words import URL, why_no_path
-from pgsluice.config.values.secrets import checked_secret
+from pgsluice.config.values.secrets import why_no_secret
 from pgsluice.config.values.target_names import TargetNames, why_no_names
 from pgsluice.errors import ConfigError
 from pgsluice.stores.addresses import cloud_of, why_no_address
 from pgsluice.stores.spool_place import SpoolPlace
 
-_SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
-_FOLDER = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
-_DECIMAL = re.compile(r"\Adecimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)\Z")
+_TYPE = re.compile(r"\A(?:string|double|decimal\(\d+, ?\d+\)|struct|map|variant)\Z")
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
@@ -61,36 +59,9 @@ def _spool_path(value: Any, info: ValidationInfo) -> Any:
     return Path(_path(value, info))
 
 
-def _slot(value: str) -> str:
-    if _SLOT.match(value) is None:
-        raise ValueError("has to be a slot's name: 1 to 63 characters of a-z, 0-9 and _")
-    return value
-
-
 def _identifier(value: str) -> str:
     if not 1 <= len(value.encode()) <= 63 or "\0" in value:
         raise ValueError("has to hold names of 1 to 63 bytes")
-    return value
-
-
-def _folder(value: str) -> str:
-    if _FOLDER.match(value) is None:
-        raise ValueError(
-            "becomes a folder's name: at most 100 letters, digits, _, - and ., not - or . first"
-        )
-    return value
-
-
-def _dsn(value: str) -> str:
-    why = why_no_dsn(value)
-    if why is not None:
-        raise ValueError(why)
-    return value
-
-
-def _numeric(value: str) -> str:
-    if value not in ("string", "double") and _DECIMAL.match(value) is None:
-        raise ValueError('can be "string", "double" or "decimal(38,s)" with s from 0 to 38')
     return value
 
 
@@ -104,13 +75,41 @@ def _qualified(parts: int, example: str) -> Any:
     return After(check)
 
 
-def _names(rename: dict[str, str]) -> dict[str, str]:
-    if why := why_no_names(rename):
-        raise ValueError(why)
-    return rename
+def _refused(why: Callable[[Any], str | None]) -> Any:
+    """Refuse a value for which ``why`` has the rest of a sentence about the key."""
+
+    def check(value: Any) -> Any:
+        if reason := why(value):
+            raise ValueError(reason)
+        return value
+
+    return After(check)
 
 
-Dsn = Annotated[str, After(_dsn)]
+def _matching(pattern: str, reason: str) -> Any:
+    form = re.compile(rf"\A(?:{pattern})\Z")
+    return _refused(lambda value: None if form.match(value) else reason)
+
+
+Dsn = Annotated[str, _refused(why_no_dsn)]
+Slot = Annotated[
+    str,
+    _matching(r"[a-z0-9_]{1,63}", "has to be a slot's name: 1 to 63 characters of a-z, 0-9 and _"),
+]
+FolderName = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}",
+        "becomes a folder's name: at most 100 letters, digits, _, - and ., not - or . first",
+    ),
+]
+NumericType = Annotated[
+    str,
+    _matching(
+        r"string|double|decimal\(38, ?(?:[0-9]|[12][0-9]|3[0-8])\)",
+        'can be "string", "double" or "decimal(38,s)" with s from 0 to 38',
+    ),
+]
 SpoolPath = Annotated[Path | str, PlainValidator(_spool_path), PlainSerializer(str)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Identifier = Annotated[str, After(_identifier)]
@@ -144,7 +143,7 @@ class SourceConfig(Section):
 
     dsn: Dsn = Field(repr=False)
     password_command: str | None = Field(default=None, min_length=1)
-    slot: Annotated[str, After(_slot)] = "pgsluice"
+    slot: Slot = "pgsluice"
     publications: tuple[Identifier, ...] = Field(default=("pgsluice",), min_length=1)
     proto_version: int | None = Field(default=None, ge=1, le=4)
     streaming: Literal["off", "on", "parallel"] | None = None
@@ -165,11 +164,6 @@ class SourceConfig(Section):
     def conninfo(self) -> str:
         """The connection string, with the command that prints its password if there is one."""
         return join_conninfo(self.dsn, self.password_command)
-
-    @property
-    def shown_dsn(self) -> str:
-        """The connection string without its secrets."""
-        return mask_dsn(self.dsn)
 
     @_model_validator(mode="after")
     def _keys_fit_each_other(self) -> SourceConfig:
@@ -332,7 +326,7 @@ class SubscriptionConfig(Section):
             "20MiB" }``, and repair those that differ; default: only if the source gives a reason.
     """
 
-    name: Annotated[str, After(_folder)]
+    name: FolderName
     publications: tuple[Identifier, ...] | None = Field(default=None, min_length=1)
     mode: Literal["current", "changelog", "history"] = "current"
     enabled: bool = True
@@ -355,9 +349,9 @@ class SubscriptionConfig(Section):
     mask: Annotated[dict[str, Literal["null", "hash", "last4"]], _qualified(3, "public.t.c")] = (
         Field(default_factory=dict)
     )
-    mask_key: Annotated[str, After(checked_secret)] | None = None
-    rename: Annotated[dict[str, str], After(_names)] = Field(default_factory=dict)
-    numeric: Annotated[str, After(_numeric)] = "string"
+    mask_key: Annotated[str, _refused(why_no_secret)] | None = None
+    rename: Annotated[dict[str, str], _refused(why_no_names)] = Field(default_factory=dict)
+    numeric: NumericType = "string"
     json_as: Literal["string", "variant"] = Field(default="string", alias="json")
     on_unrepresentable: Literal["reject", "fail"] = "reject"
     rejects: TablePath | None = None
@@ -397,6 +391,11 @@ class SubscriptionConfig(Section):
             raise ValueError('"rejects" needs a sink of the type "delta"')
         if self.adopt and self.deleted_column:
             raise ValueError('"adopt" has no effect with "deleted_column"')
+        if not all(map(_TYPE.match, self.types.values())):
+            raise ValueError(
+                '"types": only "string", "struct", "map", "variant", "double", "decimal(p,s)" are '
+                "supported yet"
+            )
         return self
 
     @property

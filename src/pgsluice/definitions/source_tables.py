@@ -34,7 +34,6 @@ class SourceColumn:
     """
 
     name: str
-    attnum: int
     type_oid: int
     typmod: int = -1
     collation: int = 0

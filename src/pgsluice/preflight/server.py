@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgsluice.capture.source.slot import pgoutput_options
+from pgsluice.config import mask_dsn
 from pgsluice.errors import SourceRefused
 from pgsluice.monitor.wording import format_bytes, format_seconds
 from pgsluice.preflight.facts import SourceFacts
@@ -21,7 +22,7 @@ the catalog, to create a slot."""
 
 def check_connection(facts: SourceFacts) -> Iterator[Finding]:
     """Whether the server itself answers, and not a connection pooler."""
-    yield ok("source", f"connected as {facts.server.user}: {facts.config.source.shown_dsn}")
+    yield ok("source", f"connected as {facts.server.user}: {mask_dsn(facts.config.source.dsn)}")
     if facts.is_behind_pooler:
         yield warning(
             "connection",

@@ -49,8 +49,7 @@ class CopiedRejects:
     def batches(
         self, reader: TableReader, portion: Portion, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Read a chunk of a table, as :meth:`pgsluice.snapshots.TableReader.batches` does, but
-        values that do not fit are NULL."""
+        """Read a chunk of a table in the target's schema; values that do not fit are NULL."""
         from pgsluice.snapshots.reader import fitting_batch
 
         accepted = frozenset[str]()

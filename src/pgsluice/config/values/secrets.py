@@ -58,14 +58,3 @@ def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) ->
             hint="make a longer secret: openssl rand -hex 32",
         )
     return value
-
-
-def checked_secret(value: str) -> str:
-    """The name of a secret.
-
-    Raises:
-        ValueError: it cannot be one.
-    """
-    if why := why_no_secret(value):
-        raise ValueError(why)
-    return value
