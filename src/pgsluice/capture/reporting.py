@@ -72,15 +72,9 @@ class CaptureReporter(ReceiverReports):
         self.report(self._health.phase, sentence)
 
     def report_held(self, seconds: float) -> None:
-        """Report that the stream is held because the catalog does not show a transaction.
-
-        Args:
-            seconds: how long it has been held; 0: it is no longer held.
-        """
         self._held = _HELD if seconds >= _HELD_S else None
 
     def count_received(self, size_bytes: int) -> None:
-        """Count bytes of the replication stream."""
         self._stream_bytes += size_bytes
 
     def count_connection(self, outcome: str) -> None:
@@ -102,14 +96,6 @@ class CaptureReporter(ReceiverReports):
         retained: RetentionState | None,
         largest: Unfinished | None = None,
     ) -> None:
-        """Report that changes are received, or that the spool has no room for them.
-
-        Args:
-            server_end: the end of the server's WAL, as last reported.
-            retained: what the spool contains; None before it was measured.
-            largest: the largest transaction in the spool whose end was not received.
-            acknowledged: the flush LSN that was reported to the server last.
-        """
         self._server_end, self._acknowledged = server_end, acknowledged
         if retained is not None:
             self._health = replace(self._health, spool_bytes=retained.size_bytes)

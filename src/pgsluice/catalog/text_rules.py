@@ -9,7 +9,7 @@ Source: pg_database, pg_collation; src/backend/utils/adt/pg_locale.c, formatting
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -42,14 +42,8 @@ WHERE c.oid = ANY (%s)
 """
 
 
-@dataclass(slots=True)
-class _Asked:
-    """The characters that this process has queried, with the versions that they depend on."""
-
-    answers: dict[tuple[object, ...], Characters] = field(default_factory=dict)
-
-
-_ASKED: Final = _Asked()
+_ASKED: Final[dict[tuple[object, ...], Characters]] = {}
+"""The characters that this process has queried, with the versions that they depend on."""
 
 
 def text_rules(
@@ -132,9 +126,9 @@ def _characters(
 ) -> Characters:
     info = connection.info
     key = (info.host, info.port, info.dbname, info.server_version, encoding, name, collation)
-    if key not in _ASKED.answers:
-        _ASKED.answers[key] = _ask(connection, encoding, name, collation.contextual)
-    return _ASKED.answers[key]
+    if key not in _ASKED:
+        _ASKED[key] = _ask(connection, encoding, name, collation.contextual)
+    return _ASKED[key]
 
 
 _CODES_OF_UTF8 = """(SELECT i, i - row_number() OVER (ORDER BY i) AS range

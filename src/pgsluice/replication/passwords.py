@@ -16,18 +16,9 @@ from pgsluice.system.processes import Part, start
 _TIMEOUT_S = 30.0
 
 
-class _Known:
-    """The passwords of this process, by their commands."""
-
-    passwords: dict[str, str]
-    lock: threading.Lock
-
-    def __init__(self) -> None:
-        self.passwords = {}
-        self.lock = threading.Lock()
-
-
-_KNOWN = _Known()
+_PASSWORDS: dict[str, str] = {}
+"""Those of this process, by their commands."""
+_LOCK = threading.Lock()
 
 
 def password_of(command: str, *, refused: str | None = None) -> str:
@@ -40,10 +31,10 @@ def password_of(command: str, *, refused: str | None = None) -> str:
     Raises:
         SourceUnreachable: the command failed. It may work later.
     """
-    with _KNOWN.lock:
-        known = _KNOWN.passwords.get(command)
+    with _LOCK:
+        known = _PASSWORDS.get(command)
         if known is None or known == refused:
-            known = _KNOWN.passwords[command] = _called(command)
+            known = _PASSWORDS[command] = _called(command)
         return known
 
 

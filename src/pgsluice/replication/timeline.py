@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 
-_LINE = re.compile(r"\s*([0-9]{1,10})\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(|\s.*)", re.DOTALL)
+_LINE = re.compile(r"\s*([0-9]{1,10})\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?:|\s.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSwitch:
-    """The end of one timeline.
-
-    Attributes:
-        reason: the server's words (``no recovery target specified``).
-    """
+    """The end of one timeline."""
 
     timeline: int
     lsn: Lsn
-    reason: str = ""
 
 
 def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
@@ -46,7 +41,7 @@ def parse_history(text: str, timeline: int) -> tuple[TimelineSwitch, ...]:
         found = _LINE.fullmatch(line)
         if found is None:
             raise _unreadable(timeline, number, "no timeline with an LSN")
-        switch = TimelineSwitch(int(found[1]), Lsn.parse(found[2]), found[3].strip())
+        switch = TimelineSwitch(int(found[1]), Lsn.parse(found[2]))
         before = switches[-1] if switches else TimelineSwitch(0, Lsn(0))
         if not before.timeline < switch.timeline < timeline:
             raise _unreadable(timeline, number, f"timeline {switch.timeline} is out of order")

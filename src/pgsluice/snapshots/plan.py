@@ -7,11 +7,7 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
-    finds_pages,
-    key_ranges,
-    leaf_sizes,
-)
+from pgsluice.catalog import finds_pages, key_ranges, leaf_sizes
 from pgsluice.catalog.rights import table_rights
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts

@@ -209,18 +209,6 @@ class TableReader:
                     # A map keeps no block.
                     yield from map(partial(_decoded, query=self.query), blocks)
 
-    def batches(self, portion: Portion, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Read a chunk in batches of the target's schema.
-
-        Args:
-            schema: the target's schema, its fields in the order of ``query.columns``.
-
-        Raises:
-            SourceUnreachable: as :meth:`rows`.
-            TableError: the table has a value that its column cannot hold.
-        """
-        return map(partial(fitting_batch, schema=schema), self.rows(portion))
-
 
 @contextmanager
 def table_reader(

@@ -121,7 +121,6 @@ class Receiver:
     ) -> None:
         self._connection = connection
         self._store = store
-        self._facts = facts
         self._options = options
         self._stop = stop
         self._until = options.until

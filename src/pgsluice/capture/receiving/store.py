@@ -35,6 +35,10 @@ class Store:
         retention: deletes segments that nobody needs; None: delete nothing.
 
     Attributes:
+        durable: the durable received-through LSN, which may be acknowledged.
+        submitted: the number of the last command handed over.
+        done: the number of the last command that is durable.
+        retained: the last result of retention; None before its first step.
         guard: called before a command is accepted; raises if the command must not be stored.
     """
 
@@ -44,11 +48,11 @@ class Store:
         self._commands: deque[Command] = deque()
         self._changed = threading.Condition()
         self._is_closing = False
-        self._submitted = 0
-        self._done = 0
+        self.submitted = 0
+        self.done = 0
         self._error: PgsluiceError | None = None
-        self._durable = writer.frontier
-        self._retained: RetentionState | None = None
+        self.durable = writer.frontier
+        self.retained: RetentionState | None = None
         self.guard: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="pgsluice store", daemon=True)
 
@@ -63,29 +67,9 @@ class Store:
         self._thread.join()
 
     @property
-    def durable(self) -> Lsn:
-        """The durable received-through LSN, which may be acknowledged."""
-        return self._durable
-
-    @property
-    def submitted(self) -> int:
-        """The number of the last command handed over."""
-        return self._submitted
-
-    @property
-    def done(self) -> int:
-        """The number of the last command that is durable."""
-        return self._done
-
-    @property
-    def retained(self) -> RetentionState | None:
-        """The last result of retention; None before its first step."""
-        return self._retained
-
-    @property
     def is_full(self) -> bool:
         """Whether the spool has no room for more."""
-        return self._retained is not None and self._retained.is_full
+        return self.retained is not None and self.retained.is_full
 
     def raise_error(self) -> None:
         """Raise the error that stopped the thread, if there is one."""
@@ -111,7 +95,7 @@ class Store:
             if len(self._commands) >= _DEPTH:
                 return False
             self._commands.append(command)
-            self._submitted += 1
+            self.submitted += 1
             self._changed.notify_all()
             return True
 
@@ -123,7 +107,7 @@ class Store:
         """
         with self._changed:
             done = self._changed.wait_for(
-                lambda: self._done == self._submitted or self._error is not None, timeout_s
+                lambda: self.done == self.submitted or self._error is not None, timeout_s
             )
             self.raise_error()
             return done
@@ -142,7 +126,7 @@ class Store:
         """
         self.drain()
         self._writer.lower_frontier(lsn)
-        self._durable = self._writer.frontier
+        self.durable = self._writer.frontier
 
     def remembered(self) -> Remembered | None:
         """The last commits in the spool; call it between connections only."""
@@ -183,14 +167,14 @@ class Store:
                     commands += 1
                     with self._changed:
                         self._commands.popleft()
-                        self._done += 1
-                        self._durable = self._writer.frontier
+                        self.done += 1
+                        self.durable = self._writer.frontier
                         self._changed.notify_all()
                 if retention is None:
                     continue
                 is_often = commands >= _RETENTION_COMMANDS and retention.pause_s <= _WAKES_S
                 if is_often or time.monotonic() >= due_at:
-                    self._retained = retention.step()
+                    self.retained = retention.step()
                     due_at, commands = time.monotonic() + retention.pause_s, 0
         except PgsluiceError as error:
             self._stop(error)

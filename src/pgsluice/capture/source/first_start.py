@@ -24,10 +24,23 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
+from pgsluice.capture.source.slot import (
+    EARLIER_ENDS_S,
+    STALE_WALSENDER_TIMEOUT_S,
+    check_identity,
+    check_slot_kind,
+    generated_columns,
+    in_use,
+    options_in_force,
+    other_slot,
+    pgoutput_options,
+    refuse_other_owner,
+    session_with_retry,
+)
 from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import (
@@ -47,22 +60,6 @@ from pgsluice.replication import (
 )
 from pgsluice.spool import Spool, SpoolIdentity
 from pgsluice.spool.lock import writer_lock
-
-if TYPE_CHECKING:  # a run loads this module before it loads numpy
-    pass
-from pgsluice.capture.source.slot import (
-    EARLIER_ENDS_S,
-    STALE_WALSENDER_TIMEOUT_S,
-    check_identity,
-    check_slot_kind,
-    generated_columns,
-    in_use,
-    options_in_force,
-    other_slot,
-    pgoutput_options,
-    refuse_other_owner,
-    session_with_retry,
-)
 
 _ADOPTED = Lsn(2**63 - 1)
 """The LSN in the intent for a slot that pgsluice did not create, so that it is never dropped."""

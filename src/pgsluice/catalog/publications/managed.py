@@ -64,11 +64,7 @@ class PublicationReport:
     Attributes:
         names: the publications that START_REPLICATION should name.
         created: the publications that were created.
-        used_as_is: the user's publications.
         missing: the user's publications that do not exist now.
-        added, removed: (publication, schema.table) added to or dropped from ours; a table
-            whose replica identity changed is in both.
-        insert_only: tables without a replica identity, whose updates and deletes are not published.
         left: statements that our publications still need, but that our role lacks the privilege to
             run, or that did not get a lock in time.
         position: the flush LSN after the changes: later commits are published by the new
@@ -77,11 +73,7 @@ class PublicationReport:
 
     names: tuple[str, ...]
     created: tuple[str, ...]
-    used_as_is: tuple[str, ...]
     missing: tuple[str, ...]
-    added: tuple[tuple[str, str], ...]
-    removed: tuple[tuple[str, str], ...]
-    insert_only: tuple[str, ...]
     left: tuple[str, ...]
     position: Lsn
 
@@ -108,11 +100,7 @@ class _Plan:
 
     names: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
-    used_as_is: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    added: list[tuple[str, str]] = field(default_factory=list)
-    removed: list[tuple[str, str]] = field(default_factory=list)
-    insert_only: set[str] = field(default_factory=set)
     left: list[sql.Composed] = field(default_factory=list)
     statements: list[sql.Composed] = field(default_factory=list)
     sends_generated: bool = False
@@ -161,7 +149,7 @@ def ensure_publications(
             if plan.created:
                 raise _refuse(connection, plan, error) from error
             plan.left += plan.statements
-            plan.added, plan.removed, plan.statements = [], [], []
+            plan.statements = []
             return _report(connection, plan)
     raise AssertionError("unreachable")
 
@@ -232,7 +220,6 @@ def _plan(
             continue  # handled with its first publication
         plan.names.append(name)
         if first is not None and (is_second or not first.is_ours):
-            plan.used_as_is.append(name)
             continue
         if not is_ours(name):
             plan.missing.append(name)
@@ -265,14 +252,12 @@ def _plan_pair(
         tables = [table for table in tables if table.root in only]
     full = [table for table in tables if table.has_identity]
     insert_only = [table for table in tables if not table.has_identity]
-    plan.insert_only.update(_display(table) for table in insert_only)
     version = connection.info.server_version
     both = zip((name, name + INSERT_SUFFIX), pair, (full, insert_only), strict=True)
     adds: list[tuple[str, list[UserTable]]] = []
     for publication, info, members in both:
         if info is None:
             plan.created.append(publication)
-            plan.added += [(publication, _display(table)) for table in members]
             actions = None if publication == name else insert_actions(version)
             options = publication_options(actions, sends_generated=plan.sends_generated)
             plan.statements += create_statements(publication, members, options, only)
@@ -281,20 +266,15 @@ def _plan_pair(
             plan.statements.append(set_options(publication, SENDS_GENERATED))
         there = _members(connection, info.oid)
         wanted = {table.oid: table for table in members}
-        for oid, (display, member) in there.items():
+        for oid, member in there.items():
             if oid not in wanted:
-                plan.removed.append((publication, display))
                 plan.statements.append(alter_tables(publication, "DROP", [member]))
         adds.append((publication, [table for oid, table in wanted.items() if oid not in there]))
     for publication, missing in adds:
         plan.new += [table.oid for table in missing]
         for table in missing:
             statement = alter_tables(publication, "ADD", [table_name(table)])
-            if table.may_publish:
-                plan.added.append((publication, _display(table)))
-                plan.statements.append(statement)
-            else:
-                plan.left.append(statement)
+            (plan.statements if table.may_publish else plan.left).append(statement)
 
 
 def _publishable(connection: Connection) -> list[UserTable]:
@@ -315,12 +295,9 @@ WHERE r.prpubid = %s
 """
 
 
-def _members(connection: Connection, publication_oid: int) -> dict[int, tuple[str, sql.Composed]]:
+def _members(connection: Connection, publication_oid: int) -> dict[int, sql.Composed]:
     rows = connection.execute(_MEMBERS, [publication_oid]).fetchall()
-    return {
-        int(oid): (f"{namespace}.{name}", qualified_name(namespace, name, kind))
-        for oid, namespace, name, kind in rows
-    }
+    return {int(oid): qualified_name(*names) for oid, *names in rows}
 
 
 _STORED_COLUMNS = """
@@ -342,10 +319,6 @@ def _sends_generated(connection: Connection, columns: Collection[str] | None) ->
     return bool(is_needed)
 
 
-def _display(table: UserTable) -> str:
-    return f"{table.namespace}.{table.name}"
-
-
 def _carry_out(connection: Connection, plan: _Plan) -> None:
     if not plan.statements:
         return
@@ -361,11 +334,7 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
     return PublicationReport(
         names=tuple(plan.names),
         created=tuple(plan.created),
-        used_as_is=tuple(plan.used_as_is),
         missing=tuple(plan.missing),
-        added=tuple(plan.added),
-        removed=tuple(plan.removed),
-        insert_only=tuple(sorted(plan.insert_only)),
         left=_as_text(connection, plan.left),
         position=flush_lsn(connection),
     )

@@ -29,11 +29,11 @@ WHERE c.relpersistence <> 't' AND n.nspname <> 'pg_toast'
 """
 
 _COLUMNS = """
-SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attcollation::bigint,
+SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attcollation::bigint,
        a.attnotnull, {generated}, a.attidentity::text,
        pg_catalog.format_type(a.atttypid, a.atttypmod),
-       CASE WHEN a.attcollation <> t.typcollation THEN o.collname END,
-       {default}
+       coalesce(CASE WHEN a.attcollation <> t.typcollation THEN o.collname END, ''),
+       coalesce({default}, '')
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S')
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -90,10 +90,8 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
     generated = "a.attgenerated::text" if version >= 120000 else "''"
     default = "pg_catalog.pg_get_expr(d.adbin, d.adrelid, true)" if with_defaults else "NULL"
     query = _COLUMNS.format(generated=generated, default=default)
-    for row in connection.execute(query.encode()):
-        known = (row[1], row[2], int(row[3]), row[4], row[5], row[6], row[7], row[8])
-        shown = (row[9], row[10] or "", row[11] or "")
-        columns.setdefault(int(row[0]), []).append(SourceColumn(*known, *shown))
+    for oid, *facts in connection.execute(query.encode()):
+        columns.setdefault(int(oid), []).append(SourceColumn(*facts))  # in the order of the fields
     types = _types(connection)
     parents, children = _inheritance(connection)
     relations = connection.execute(_RELATIONS.format(keys=keys_cte(version)).encode()).fetchall()
