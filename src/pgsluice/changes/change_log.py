@@ -23,7 +23,7 @@ So an unsent value is only taken from the change's own old tuple.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -38,6 +38,7 @@ from pgsluice.changes.change_rows import (
     ChangeRows,
     RowValues,
     change_columns,
+    refuse_names,
     rows_of,
     same_list,
     values_of,
@@ -46,8 +47,6 @@ from pgsluice.changes.events import are_before, as_type, refuse_unfit
 from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import INSERT, WHOLE_ROW, Int64s, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
-from pgsluice.errors import ParkReason, TableError
-from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import raise_unless_possible, reconcile_target
 
@@ -92,22 +91,8 @@ class LogColumns:
         Raises:
             TableError: a column of the table has the name of a change column.
         """
-        self._refuse_names(schema.names, table)
+        refuse_names(self.names, schema.names, table, "each change")
         return pa.schema([*(field.with_nullable(True) for field in schema), *self.fields])
-
-    def _refuse_names(self, names: Iterable[str], table: str) -> None:
-        taken = {name.casefold() for name in self.names}
-        for name in names:
-            if name.casefold() in taken:
-                raise TableError(
-                    f"table {table} has the column {name!r}, but pgsluice adds a column with this "
-                    "name to each change",
-                    hint="set change_column_prefix in the subscription to another prefix, or "
-                    f"rename the column in PostgreSQL; then copy the table: {copy_again(table)}",
-                    table=table,
-                    column=name,
-                    reason=ParkReason.COLUMNS,
-                )
 
     def rows(
         self,
@@ -140,7 +125,7 @@ class LogColumns:
         schema: pa.Schema,
         added: Mapping[str, tuple[pa.Scalar, Place | None]],
     ) -> pa.Table:
-        self._refuse_names(run.schema.names, run.table_title)
+        refuse_names(self.names, run.schema.names, run.table_title, "each change")
         sent = pa.schema([field for field in run.schema if field.name in schema.names])
         verdict = reconcile_target(run.table_title, schema, sent, key=())
         raise_unless_possible(verdict, run.table_title)

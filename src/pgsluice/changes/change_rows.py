@@ -8,7 +8,7 @@ a row without values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,11 +24,38 @@ from pgsluice.columnar.changes import (
     RelationChanges,
 )
 from pgsluice.columnar.row_pool import RowPool
+from pgsluice.errors import ParkReason, TableError
+from pgsluice.hints import copy_again
 
 NAMES = pa.list_(pa.field("element", pa.string()))
 """Spark's array<string>."""
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
+
+
+def refuse_names(own: Iterable[str], names: Iterable[str], table: str, what: str) -> None:
+    """Refuse a table with a column that has the name of one that pgsluice adds.
+
+    Args:
+        own: the names of the added columns.
+        names: those of the table's columns.
+        what: what has the added columns, for the message.
+
+    Raises:
+        TableError: there is one.
+    """
+    taken = {name.casefold() for name in own}
+    for name in names:
+        if name.casefold() in taken:
+            raise TableError(
+                f"table {table} has the column {name!r}, but pgsluice adds a column with this "
+                f"name to {what}",
+                hint="set change_column_prefix in the subscription to another prefix, or "
+                f"rename the column in PostgreSQL; then copy the table: {copy_again(table)}",
+                table=table,
+                column=name,
+                reason=ParkReason.COLUMNS,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ def join_runs(
     """
     for run in runs:
         _check_truncates(run, truncates)
-    identity = key or (whole_columns(runs[0], schema) if any(map(_has_old, runs)) else ())
+    has_old = any((run.old_index >= 0).any() for run in runs)
+    identity = key or (whole_columns(runs[0], schema) if has_old else ())
     parts = [_Part.of(run, schema, key, identity, added) for run in runs]
     rows = pa.Table.from_arrays(
         [_chunked([part.columns[i] for part in parts], field) for i, field in enumerate(schema)],
@@ -284,10 +285,6 @@ def whole_columns(run: RelationChanges, schema: pa.Schema) -> tuple[str, ...]:
     """The columns by which the rows of a relation are compared, in a table without a key."""
     sent = {*run.schema.names}
     return tuple(name for name in schema.names if name in sent)
-
-
-def _has_old(run: RelationChanges) -> bool:
-    return bool((run.old_index >= 0).any())
 
 
 def _old_values(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import TableError
-from pgsluice.types.buffers import entries_of, offsets_of
+from pgsluice.types.buffers import content_of, entries_of, offsets_of
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -95,8 +95,8 @@ def _of_column(column: pa.ChunkedArray | pa.Array, name: str) -> KeyNumbers:
     if pa.types.is_map(kind):
         return _with_nulls(_of_lists(entries_of(column), name), column, are_exact=False)
     if any(is_kind(kind) for is_kind in _BYTES):
-        large = column.cast(pa.large_binary())
-        return _with_nulls(_of_bytes(*_bytes_of(large)), column, are_exact=False)
+        offsets, data = content_of(column.cast(pa.large_binary()))
+        return _with_nulls(_of_bytes(data, offsets), column, are_exact=False)
     raise TableError(f"column {name!r} of type {kind} cannot be part of a key", column=name)
 
 
@@ -142,14 +142,6 @@ def _fixed_words(column: pa.Array) -> Numbers:
     padded = np.zeros((len(column), -(-width // 8) * 8), np.uint8)
     padded[:, :width] = data.reshape(len(column), width)
     return padded.view(np.uint64)
-
-
-def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of large binary values, and where each starts and ends."""
-    _, offsets, data = column.buffers()
-    starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return content, starts
 
 
 def _of_lists(column: pa.Array, name: str) -> Numbers:

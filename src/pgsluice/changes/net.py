@@ -28,7 +28,7 @@ import pyarrow as pa
 from pgsluice.changes.carried import filled_rows, no_source, taken
 from pgsluice.changes.events import Events, commit_times, first_places, join_runs, whole_columns
 from pgsluice.changes.history.columns import Closings
-from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
+from pgsluice.changes.lineage import Lineages, Target, follow, number_keys
 from pgsluice.changes.truncates import Place
 from pgsluice.changes.unique import UnprovedKeys, follow_unproved
 from pgsluice.changes.whole_rows import WholeRows
@@ -115,15 +115,20 @@ def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
         rows: rows with distinct keys.
         key: names of the key columns.
     """
-    none, keys = np.empty(0, np.int64), rows.schema.empty_table().select(list(key))
+    return _new_rows(pa.Table.from_batches([rows]), rows.schema, key)
+
+
+def _new_rows(rows: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetChanges:
+    """Net changes of rows that need nothing of the target's rows."""
+    keys = schema.empty_table().select(list(key))
     return NetChanges(
-        schema=rows.schema,
+        schema=schema,
         key=key,
         truncated=False,
-        rows=pa.Table.from_batches([rows]),
+        rows=rows,
         inserted=np.ones(len(rows), np.bool_),
         absent={},
-        rekeyed=none,
+        rekeyed=np.empty(0, np.int64),
         source_keys=keys,
         takes_ended_key=np.empty(0, np.bool_),
         deletes=keys,
@@ -141,9 +146,7 @@ def delete_rows(keys: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetC
         schema: the table's columns.
         key: names of the key columns.
     """
-    columns = [pa.nulls(0, field.type) for field in schema]
-    nothing = put_rows(pa.RecordBatch.from_arrays(columns, schema=schema), key)
-    return replace(nothing, deletes=keys)
+    return replace(_new_rows(schema.empty_table(), schema, key), deletes=keys)
 
 
 def net_changes(
@@ -204,12 +207,13 @@ def net_changes(
         unproved = follow_unproved(keys, positions, key, title, is_complete=is_complete)
     lineages = follow(events, keys, table, Target(truncated, not is_complete))
     ends = _Ends.of(events, lineages)
-    sources = _Sources(events, keys, lineages, ends.final, table)
-    rows, absent = sources.fill(schema)
-    rekeyed, source_keys = sources.rekeyed(ends.inserted)
+    rows, absent = filled_rows(events, lineages, ends.final, schema, table)
+    final_keys = keys.after[ends.final]
+    # Rows that exist only if the target has a row with another key, and that key.
+    origin = lineages.origin[lineages.of_change[ends.final]]
+    rekeyed = np.flatnonzero(~ends.inserted & (origin != final_keys))
     had_row = np.zeros(keys.count, np.bool_)
     had_row[ends.origins] = True
-    final_keys = keys.after[ends.final]
     is_deleted = had_row.copy()
     is_deleted[final_keys] = False
     if times is not None:
@@ -226,7 +230,7 @@ def net_changes(
         inserted=ends.inserted,
         absent=absent,
         rekeyed=rekeyed,
-        source_keys=keys.take(source_keys),
+        source_keys=keys.take(origin[rekeyed]),
         takes_ended_key=had_row[final_keys[rekeyed]],
         deletes=keys.take(np.flatnonzero(is_deleted)),
         expected_deletes=int(np.count_nonzero(is_deleted[ends.certain_origins])),
@@ -255,19 +259,9 @@ def _without_key(
     else:
         balance = whole.balance(np.zeros_like(whole.needed) if truncated else None)
         rows, skipped = whole.added(balance), balance.skipped
-    nothing = pa.schema([]).empty_table()
-    return NetChanges(
-        schema=schema,
-        key=(),
+    return replace(
+        _new_rows(rows, schema, ()),
         truncated=truncated,
-        rows=rows,
-        inserted=np.ones(len(rows), np.bool_),
-        absent={},
-        rekeyed=np.empty(0, np.int64),
-        source_keys=nothing,
-        takes_ended_key=np.empty(0, np.bool_),
-        deletes=nothing,
-        expected_deletes=0,
         only_new=True,
         skipped=skipped,
         whole_rows=None if truncated else whole,
@@ -310,24 +304,3 @@ class _Ends:
             origins=origin[origin >= 0],
             certain_origins=origin[(origin >= 0) & ~begins_inserted],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    """Finds the sources of the final rows' values; ``final`` has the rows' last changes."""
-
-    events: Events
-    keys: Keys
-    lineages: Lineages
-    final: Int64s
-    table: str
-
-    def fill(self, schema: pa.Schema) -> tuple[pa.Table, dict[str, Mask]]:
-        """The final rows, with masks of the values that have to come from the target."""
-        return filled_rows(self.events, self.lineages, self.final, schema, self.table)
-
-    def rekeyed(self, inserted: Mask) -> tuple[Int64s, Int64s]:
-        """The final rows that exist only if the target has a row with another key, and that key."""
-        origin = self.lineages.origin[self.lineages.of_change[self.final]]
-        rekeyed = np.flatnonzero(~inserted & (origin != self.keys.after[self.final]))
-        return rekeyed, origin[rekeyed]

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from pgsluice.columnar.ragged import Bytes, Int64s, Ragged, little_endian, spread
 from pgsluice.errors import TableError
-from pgsluice.types.buffers import Mask, offsets_of
+from pgsluice.types.buffers import Mask, content_of, null_mask, offsets_of
 from pgsluice.types.nested import variant_format as form
 
 TYPE = pa.struct(
@@ -180,7 +180,7 @@ def encode_values(array: pa.Array, name: str) -> Ragged:
     Raises:
         TableError: the type has no VARIANT form.
     """
-    valid = ~_null_mask(array)
+    valid = ~null_mask(array)
     kind = array.type
     if pt.is_null(kind):
         return _with_nulls(np.zeros((len(array), 1), np.uint8), valid)
@@ -248,8 +248,8 @@ def _with_nulls(rows: Bytes, valid: Mask) -> Ragged:
 
 def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
     """Encode strings and binaries: a head that has the length, then the unchanged bytes."""
-    source_starts, content, source = _large_content(array)
-    content = np.where(valid, content, 0)
+    bounds, source = content_of(array)
+    content = np.where(valid, np.diff(bounds), 0)
     short = valid & (content <= form.LONGEST_SHORT_STRING) if is_text else np.zeros_like(valid)
     long = valid & ~short
     head = np.where(long, 5, 1).astype(np.int64)
@@ -260,18 +260,8 @@ def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
     data[starts[long]] = (form.LONG_STRING if is_text else form.BINARY) << 2 | form.PRIMITIVE
     sizes = little_endian(content[long], 4)
     data[starts[long][:, None] + np.arange(1, 5)] = sizes
-    Ragged(source, source_starts, content).write(data, starts + head)
+    Ragged(source, bounds[:-1], content).write(data, starts + head)
     return Ragged(data, starts, lengths)
-
-
-def _large_content(array: pa.Array) -> tuple[Int64s, Int64s, Bytes]:
-    """Starts, lengths and bytes of a large_binary or large_string array."""
-    _, offset_buffer, data_buffer = array.buffers()
-    if not len(array):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
-    offsets = np.frombuffer(offset_buffer, np.int64, len(array) + 1, array.offset * 8)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.zeros(0, np.uint8)
-    return offsets[:-1], np.diff(offsets), data
 
 
 def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
@@ -299,13 +289,6 @@ def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
     element_starts = (starts + head)[owner_of_element] + inner[:-1]
     elements.write(data, element_starts - inner[first[owner_of_element]])
     return Ragged(data, starts, lengths)
-
-
-def _null_mask(array: pa.Array) -> Mask:
-    if not array.null_count:
-        return np.zeros(len(array), np.bool_)
-    mask: Mask = pc.is_null(array).to_numpy(zero_copy_only=False)
-    return mask
 
 
 def _variant_array(data: Bytes, offsets: Int64s, metadata: bytes, rows: Mask) -> pa.Array:

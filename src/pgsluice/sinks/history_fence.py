@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pgsluice.changes.change_rows import refuse_names
 from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import ParkReason, PgsluiceError, Remedy, TableError
@@ -145,7 +146,7 @@ def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
         TableError: it has a column with the name of one of the history's, or no key that the source
             proves.
     """
-    columns.refuse_names(table.schema.names, table.title)
+    refuse_names(columns.names, table.schema.names, table.title, "the table's history")
     if not table.key or not table.is_key_proved:
         raise TableError(
             f"table {table.title} has no key with a unique index, which a history needs",

@@ -133,6 +133,15 @@ def large_binary(data: Bytes, offsets: Int64s, null: Mask | None) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
+def content_of(values: pa.Array) -> tuple[Int64s, Bytes]:
+    """The n + 1 offsets and the bytes of a LargeBinary or large_string array."""
+    _, offsets, data = values.buffers()
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    if not len(values):
+        return np.zeros(1, np.int64), content
+    return np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8), content
+
+
 def entries_of(maps: pa.MapArray) -> pa.ListArray:
     """Maps as lists of structs of a key and a value."""
     entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])

@@ -15,7 +15,6 @@ replaced within its own transaction, is no version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,8 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.columnar.changes import Int64s
-from pgsluice.errors import ParkReason, TableError
-from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -73,25 +70,6 @@ class HistoryColumns:
     def of_table(self, schema: pa.Schema) -> pa.Schema:
         """The columns of the history of a table with these columns."""
         return pa.schema([*self.without(schema), *self.fields])
-
-    def refuse_names(self, names: Iterable[str], table: str) -> None:
-        """Refuse a table with a column that has the name of one of these.
-
-        Raises:
-            TableError: there is one.
-        """
-        taken = {name.casefold() for name in self.names}
-        for name in names:
-            if name.casefold() in taken:
-                raise TableError(
-                    f"table {table} has the column {name!r}, but pgsluice adds a column with this "
-                    "name to the table's history",
-                    hint="set change_column_prefix in the subscription to another prefix, or "
-                    f"rename the column in PostgreSQL; then copy the table: {copy_again(table)}",
-                    table=table,
-                    column=name,
-                    reason=ParkReason.COLUMNS,
-                )
 
     def values(
         self, valid_from: Int64s, from_times: pa.Array, valid_to: pa.Array, to_times: pa.Array
