@@ -29,12 +29,8 @@ class ColumnState(NamedTuple):  # a tuple, because a look makes tens of thousand
     is_sent: bool = True
 
 
-def _by_number(raw: Mapping[str, int]) -> dict[int, int]:
+def _by_number(raw: Mapping[str, Any]) -> dict[int, Any]:
     return {int(number): value for number, value in raw.items()}
-
-
-def _bounds(raw: Mapping[str, str]) -> dict[int, str]:
-    return {int(number): condition for number, condition in raw.items()}
 
 
 def _rows(raw: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
@@ -45,17 +41,11 @@ def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
     return {int(number): ColumnState(*state) for number, state in raw.items()}
 
 
-def _names(raw: Mapping[str, str]) -> dict[int, str]:
-    return {int(number): name for number, name in raw.items()}
-
-
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
-    "filenodes": _by_number,
-    "attachments": _by_number,
-    "toast_tables": _by_number,
-    "parents": _by_number,
-    "emptied": _by_number,
-    "bounds": _bounds,
+    **dict.fromkeys(
+        ("filenodes", "attachments", "toast_tables", "parents", "emptied", "bounds", "gone"),
+        _by_number,
+    ),
     "of_partitions": _rows,
     "columns": _columns,
     "key": tuple,
@@ -64,7 +54,6 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
         frozenset,
     ),
     **dict.fromkeys(("kept_logged", "open_numbers", "fixed"), frozenset),
-    "gone": _names,
 }
 """Decoders of the fields that have no JSON type; None stays None."""
 

@@ -67,7 +67,7 @@ CLUSTER, or a TRUNCATE that is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from pgsluice.schema_rules.known import ColumnState, added_columns
 from pgsluice.schema_rules.look import (
@@ -111,10 +111,6 @@ def _rewritable_leaves(look: Look) -> set[int]:
     }
 
 
-def _has_new_file(look: Look) -> bool:
-    return bool(renewed_leaves(look.before, look.now))
-
-
 def _sent_columns(look: Look) -> Iterator[tuple[ColumnState, ColumnState]]:
     """Each sent column that existed before, then and now."""
     for number in look.before.columns.keys() & look.now.columns.keys():
@@ -147,19 +143,11 @@ def _perhaps_truncated(look: Look) -> set[int]:
     return renewed - (look.before.truncates & look.now.truncates)
 
 
-def _may_be_truncated(look: Look) -> bool:
-    return bool(_perhaps_truncated(look))
-
-
 def _perhaps_unlogged(look: Look) -> set[int]:
     """Leaf partitions with a new relfilenode whose changes may not have been logged for a while."""
     if look.before.kept_logged is None or look.now.kept_logged is None:
         return set()
     return _rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged)
-
-
-def _may_be_unlogged(look: Look) -> bool:
-    return bool(_perhaps_unlogged(look))
 
 
 def _has_written_publications(look: Look) -> bool:
@@ -213,7 +201,7 @@ def _values_of_older_rows(look: Look, column: str) -> set[str | None]:
 
 def _has_filled_columns(look: Look) -> bool:
     return any(
-        _has_new_file(look) or len(_values_of_older_rows(look, name)) > 1
+        renewed_leaves(look.before, look.now) or len(_values_of_older_rows(look, name)) > 1
         for name in _new_columns(look)
     )
 
@@ -272,18 +260,6 @@ def _has_lost_listings(look: Look) -> bool:
     return bool(lost - _gone_with_partitions(look))
 
 
-def _has_resumed_leaves(look: Look) -> bool:
-    return bool(resumed_leaves(look))
-
-
-def _has_lost_partitions(look: Look) -> bool:
-    return bool(lost_partitions(look))
-
-
-def _has_attached_leaves(look: Look) -> bool:
-    return bool(attached_anew(look))
-
-
 def _has_filled_partitions(look: Look) -> bool:
     added = added_partitions(look.before, look.now)
     return bool(added - {*look.came_empty, *look.perhaps_empty})
@@ -297,9 +273,10 @@ def _has_leaves_of_unknown_rows(look: Look) -> bool:
     return look.has_some_leaves and bool(added_leaves(look.before, look.now))
 
 
+_Condition = Callable[[Look], bool | Collection[int]]
 _ANEW = "has a partition that was attached, and perhaps detached before"
 
-RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
+RULES: tuple[tuple[_Condition, str], ...] = (
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
     (_has_renamed_column, "has a column that was renamed, or dropped and recreated"),
     (_has_reused_name, "has a new column of the name of a dropped one"),
@@ -312,18 +289,19 @@ RULES: tuple[tuple[Callable[[Look], bool], str], ...] = (
     (_has_other_publication_rules, "has another row filter, column list or mask"),
     (_has_other_names, "has another name at the target, or a column of it has"),
     (_has_lost_listings, "was out of a publication for a while"),
-    (_has_resumed_leaves, "has a partition that was not sent for a while"),
-    (_has_lost_partitions, "lost a partition"),
-    (_has_attached_leaves, "is a partition that was detached for a while, or has one"),
+    (resumed_leaves, "has a partition that was not sent for a while"),
+    (lost_partitions, "lost a partition"),
+    (attached_anew, "is a partition that was detached for a while, or has one"),
     (_has_filled_partitions, "got a partition that has rows"),
     (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
 )
-"""A condition, and the text that describes it for a table."""
+"""A condition, which is met if its result is not empty, and the text that describes it for a
+table."""
 
-SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
-    (_may_be_truncated, "has a new file, which may be that of a TRUNCATE"),
+SUSPICIONS: tuple[tuple[_Condition, str], ...] = (
+    (_perhaps_truncated, "has a new file, which may be that of a TRUNCATE"),
     (_may_be_rewritten, "has a new file, which may be that of an ALTER TABLE"),
-    (_may_be_unlogged, "has a new file, and may have been unlogged for a while"),
+    (_perhaps_unlogged, "has a new file, and may have been unlogged for a while"),
     (_has_written_publications, "is in a publication that was altered"),
     (_may_have_filled_partitions, "got a partition, which may have had rows before"),
     (_has_written_row_types, "may have been in another schema for a while"),
@@ -333,14 +311,14 @@ SUSPICIONS: tuple[tuple[Callable[[Look], bool], str], ...] = (
 
 _OF_PARTITIONS = frozenset(
     {
-        _has_resumed_leaves,
-        _has_lost_partitions,
-        _has_attached_leaves,
+        resumed_leaves,
+        lost_partitions,
+        attached_anew,
         _has_filled_partitions,
         _may_have_filled_partitions,
     }
 )
-_OF_NEW_FILES = frozenset({_may_be_truncated, _may_be_unlogged})
+_OF_NEW_FILES = frozenset({_perhaps_truncated, _perhaps_unlogged})
 
 
 def _partitions_to_replace(look: Look) -> ReplacePartitions | None:

@@ -65,6 +65,7 @@ class Entry:
         printer: prints the text of a value from its binary form, for values inside others; None
             when that cannot be done.
         delimiter: pg_type.typdelim.
+        subtype_oid: of a range its bounds' type, of a multirange its ranges'; else 0.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Entry:
     make_type: TypeFactory
     printer: Printer | None
     delimiter: str = ","
+    subtype_oid: int = 0
 
 
 def _always(column_type: ColumnType) -> TypeFactory:
@@ -84,19 +86,24 @@ def _text(name: str, oid: int, array_oid: int) -> Entry:
 
 
 def _printed(
-    name: str, oid: int, array_oid: int, printer: Printer | None, delimiter: str = ","
+    name: str,
+    oid: int,
+    array_oid: int,
+    printer: Printer | None,
+    delimiter: str = ",",
+    subtype_oid: int = 0,
 ) -> Entry:
     factory = _always(PrintedType(name, printer=printer))
-    return Entry(name, oid, array_oid, factory, printer, delimiter)
+    return Entry(name, oid, array_oid, factory, printer, delimiter, subtype_oid)
 
 
 def _ranges(
-    of: str, bound: Printer, oids: tuple[int, int], multi_oids: tuple[int, int]
+    of: str, subtype_oid: int, bound: Printer, oids: tuple[int, int], multi_oids: tuple[int, int]
 ) -> tuple[Entry, Entry]:
-    printer = RangePrinter(bound)
+    printer, many = RangePrinter(bound), f"{of}multirange"
     return (
-        _printed(f"{of}range", *oids, printer),
-        _printed(f"{of}multirange", *multi_oids, MultirangePrinter(printer)),
+        _printed(f"{of}range", *oids, printer, subtype_oid=subtype_oid),
+        _printed(many, *multi_oids, MultirangePrinter(printer), subtype_oid=oids[0]),
     )
 
 
@@ -151,12 +158,12 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("polygon", 604, 1027, geometry.print_polygon),
     _printed("line", 628, 629, geometry.print_line),
     _printed("circle", 718, 719, geometry.print_circle),
-    *_ranges("int4", scalars.print_int4, (3904, 3905), (4451, 6150)),
-    *_ranges("num", scalars.print_numeric, (3906, 3907), (4532, 6151)),
-    *_ranges("ts", datetimes.print_timestamp, (3908, 3909), (4533, 6152)),
-    *_ranges("tstz", datetimes.print_timestamptz, (3910, 3911), (4534, 6153)),
-    *_ranges("date", datetimes.print_date, (3912, 3913), (4535, 6155)),
-    *_ranges("int8", scalars.print_int8, (3926, 3927), (4536, 6157)),
+    *_ranges("int4", 23, scalars.print_int4, (3904, 3905), (4451, 6150)),
+    *_ranges("num", 1700, scalars.print_numeric, (3906, 3907), (4532, 6151)),
+    *_ranges("ts", 1114, datetimes.print_timestamp, (3908, 3909), (4533, 6152)),
+    *_ranges("tstz", 1184, datetimes.print_timestamptz, (3910, 3911), (4534, 6153)),
+    *_ranges("date", 1082, datetimes.print_date, (3912, 3913), (4535, 6155)),
+    *_ranges("int8", 20, scalars.print_int8, (3926, 3927), (4536, 6157)),
     _printed("pg_lsn", 3220, 3221, scalars.print_lsn),
     _printed("xid", 28, 1011, scalars.print_unsigned4),
     _printed("cid", 29, 1012, scalars.print_unsigned4),
@@ -182,25 +189,19 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _printed("regcollation", 4191, 4192, None),
 )
 
-_BUILT_IN_RANGES: Final = {
-    oid: TypeDefinition(oid, "pg_catalog", name, kind, subtype_oid=of)
-    for name, kind, oid, of in (
-        ("int4range", "r", 3904, 23),
-        ("numrange", "r", 3906, 1700),
-        ("tsrange", "r", 3908, 1114),
-        ("tstzrange", "r", 3910, 1184),
-        ("daterange", "r", 3912, 1082),
-        ("int8range", "r", 3926, 20),
-        ("int4multirange", "m", 4451, 3904),
-        ("nummultirange", "m", 4532, 3906),
-        ("tsmultirange", "m", 4533, 3908),
-        ("tstzmultirange", "m", 4534, 3910),
-        ("datemultirange", "m", 4535, 3912),
-        ("int8multirange", "m", 4536, 3926),
-    )
-}
 _BY_OID: Final = {entry.oid: entry for entry in ENTRIES}
 _BY_ARRAY_OID: Final = {entry.array_oid: entry for entry in ENTRIES if entry.array_oid}
+_BUILT_IN_RANGES: Final = {
+    entry.oid: TypeDefinition(
+        entry.oid,
+        "pg_catalog",
+        entry.name,
+        "m" if entry.name.endswith("multirange") else "r",
+        subtype_oid=entry.subtype_oid,
+    )
+    for entry in ENTRIES
+    if entry.subtype_oid
+}
 
 
 def resolve_type(

@@ -29,7 +29,7 @@ def test_an_unpickled_evaluator_is_the_one_that_the_process_has() -> None:
 
 
 def test_partitions_share_the_plan_of_their_root() -> None:
-    columns = (SourceColumn("a", 1, INT4),)
+    columns = (SourceColumn("a", INT4),)
     catalog = SourceCatalog.of(
         (
             SourceTable(

@@ -17,7 +17,7 @@ from pgsluice.row_filter.kernels.kernel import (
     register_all,
     sited,
 )
-from pgsluice.row_filter.values import RANGES, SUBTYPES, VALUE_TYPES, SqlError, Value
+from pgsluice.row_filter.values import NAMES, SUBTYPES, VALUE_TYPES, SqlError, Value
 from pgsluice.row_filter.values.ranges import Range, lower_key, make_range, upper_key
 
 Key = Callable[[Value], Any]
@@ -134,7 +134,7 @@ def _constructor(site: Site) -> Compute:
     return run
 
 
-for _name, _subtype in RANGES.items():
+for _name, _subtype in ((NAMES[oid], NAMES[of]) for oid, of in SUBTYPES.items()):
     sited(
         f"{_name}({_subtype},{_subtype})", f"{_name}({_subtype},{_subtype},text)", is_strict=False
     )(_constructor)
