@@ -15,16 +15,14 @@ def on_demand(package: str, modules: Sequence[str]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package.
 
     Args:
-        modules: the modules that define the names of the package's ``__all__``.
+        modules: the modules that define the exported names; they are asked in this order.
     """
 
     def getattribute(name: str) -> Any:
-        own = vars(sys.modules[package])
-        if name not in own["__all__"]:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        for module in modules:
+        for module in () if name.startswith("_") else modules:
             found = vars(importlib.import_module(f"{package}.{module}"))
-            own.update({each: found[each] for each in own["__all__"] if each in found})
-        return own[name]
+            if name in found:
+                return vars(sys.modules[package]).setdefault(name, found[name])
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return getattribute

@@ -20,6 +20,4 @@ if TYPE_CHECKING:
     from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
     from pgsluice.copy.renamed import CopyRenamed
 
-__all__ = ["CopyRenamed", "CopyResult", "CopyTables", "CopyWork"]
-
 __getattr__ = on_demand(__name__, ("job", "renamed"))

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from pgsluice.replication.slots import takes_failover
     from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
-__all__ = [
-    "PgoutputOptions",
-    "ReplicationConnection",
-    "SystemIdentity",
-    "TimelineSwitch",
-    "connect_sql",
-    "newest_proto_version",
-    "parse_history",
-    "server_message",
-    "source_errors",
-    "table_errors",
-    "takes_failover",
-]
-
 __getattr__ = on_demand(
     __name__, ("commands", "connection", "options", "refusals", "session", "slots", "timeline")
 )

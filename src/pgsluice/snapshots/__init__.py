@@ -38,29 +38,4 @@ if TYPE_CHECKING:
         temporary_snapshot,
     )
 
-__all__ = [
-    "PORTION_BYTES",
-    "WHOLE",
-    "Portion",
-    "PublishedContent",
-    "Read",
-    "ReadRows",
-    "ReadSession",
-    "Snapshot",
-    "SnapshotFile",
-    "SnapshotGone",
-    "StartedKeeper",
-    "TableLocked",
-    "TableQuery",
-    "TableReader",
-    "TableRewritten",
-    "export_again",
-    "import_snapshot",
-    "keep_for_readers",
-    "plan_portions",
-    "published_content",
-    "table_reader",
-    "temporary_snapshot",
-]
-
 __getattr__ = on_demand(__name__, ("keeper", "plan", "content", "ranges", "reader", "snapshot"))

@@ -54,46 +54,6 @@ if TYPE_CHECKING:
     from pgsluice.spool.segments.writer import SpoolWriter
     from pgsluice.spool.spool import Spool
 
-__all__ = [
-    "FACTS_TAG",
-    "AddedColumns",
-    "Claim",
-    "Copied",
-    "Counts",
-    "Cut",
-    "FormerTarget",
-    "OldTarget",
-    "Origin",
-    "Owner",
-    "PartHeader",
-    "PartReference",
-    "Partitions",
-    "Pending",
-    "PreparedHeader",
-    "RawMessages",
-    "RecordStore",
-    "ReferenceHeader",
-    "RelationCounts",
-    "RelationInForce",
-    "SegmentHeader",
-    "SegmentInfo",
-    "SegmentView",
-    "SourceView",
-    "Spool",
-    "SpoolIdentity",
-    "SpoolReader",
-    "SpoolWriter",
-    "SubscriptionRecord",
-    "TableRecord",
-    "TableState",
-    "TargetName",
-    "UnseenLeaf",
-    "find_record",
-    "part_block",
-    "plain_block",
-    "relations_after",
-]
-
 __getattr__ = on_demand(
     __name__,
     (

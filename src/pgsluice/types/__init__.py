@@ -19,15 +19,4 @@ if TYPE_CHECKING:
     from pgsluice.types.options import TypeOptions
     from pgsluice.types.registry import ENTRIES, Entry, printed_type, resolve_type
 
-__all__ = [
-    "ENTRIES",
-    "ColumnType",
-    "Decoded",
-    "Entry",
-    "TypeDefinition",
-    "TypeOptions",
-    "printed_type",
-    "resolve_type",
-]
-
 __getattr__ = on_demand(__name__, ("codec", "definition", "options", "registry"))
