@@ -11,14 +11,13 @@ rejects, whatever has been folded since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pgsluice.rejects.events import Event, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A row of the rejects table.
+class Reject(NamedTuple):
+    """A row of the rejects table, in the order of its columns.
 
     Attributes:
         relation: OID of the table, or of the partition root.
@@ -105,8 +104,7 @@ class TableRejects:
             if have is not None:
                 # Later events, which are folded already, may have resolved it.
                 is_later = have.resolved_position is not None and have.resolved_position > last
-                made = replace(
-                    made,
+                made = made._replace(
                     namespace=have.namespace,
                     name=have.name,
                     time=have.time,
@@ -133,7 +131,7 @@ class _State:
         self._copy: Event | None = None
         for each in stored:
             if _is_open_at(each, after):
-                opened = replace(each, resolved_position=None, resolved_at=None)
+                opened = each._replace(resolved_position=None, resolved_at=None)
                 self._open.setdefault(each.key, {})[each.column] = opened
 
     def apply(self, event: Event, of_table: tuple[int, str, str]) -> None:
@@ -186,7 +184,7 @@ class _State:
         of_row = self._open.get(key, {})
         for name in [column] if column else list(of_row):
             if (have := of_row.pop(name, None)) is not None:
-                resolved = replace(have, resolved_position=event.position, resolved_at=event.time)
+                resolved = have._replace(resolved_position=event.position, resolved_at=event.time)
                 self.touched[have.identity] = resolved
 
 

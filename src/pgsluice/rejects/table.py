@@ -44,19 +44,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _KEY: Final = ("relation", "column_name", "key", "position", "ordinal")
-_ORDER: Final = (
-    "relation",
-    "namespace",
-    "name",
-    "column",
-    "key",
-    "position",
-    "ordinal",
-    "text",
-    "time",
-    "resolved_position",
-    "resolved_at",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +146,7 @@ class RejectsTable:
         Raises:
             PgsluiceError: the table cannot be written.
         """
-        rows = [tuple(getattr(each, name) for name in _ORDER) for each in rejects]
+        rows = list(rejects)
         if not rows:
             return
         columns = [
@@ -194,6 +181,4 @@ def _rejects(batch: pa.RecordBatch) -> Sequence[Reject]:
         column.cast(pa.int64()).to_pylist() if column.type == _TIME else column.to_pylist()
         for column in batch.columns
     ]
-    return [
-        Reject(**dict(zip(_ORDER, values, strict=True))) for values in zip(*columns, strict=True)
-    ]
+    return list(map(Reject._make, zip(*columns, strict=True)))
