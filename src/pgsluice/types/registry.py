@@ -65,7 +65,7 @@ class Entry:
         printer: prints the text of a value from its binary form, for values inside others; None
             when that cannot be done.
         delimiter: pg_type.typdelim.
-        subtype_oid: of a range its bounds' type, of a multirange its ranges'; else 0.
+        subtype_oid: for a range the type of its bounds, for a multirange its range, else 0.
     """
 
     name: str
