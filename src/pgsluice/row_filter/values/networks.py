@@ -6,6 +6,7 @@ Source: src/backend/utils/adt/network.c (``network_cmp_internal``).
 from __future__ import annotations
 
 import ipaddress
+from functools import total_ordering
 from typing import Final, NamedTuple
 
 from pgsluice.row_filter.values.value_type import NotReadable, ValueType
@@ -58,6 +59,7 @@ def inet_key(inet: Inet) -> tuple[int, _Prefix]:
     return inet.family, _Prefix(inet)
 
 
+@total_ordering
 class _Prefix:
     """The order of two addresses of one family."""
 
@@ -72,15 +74,6 @@ class _Prefix:
 
     def __lt__(self, other: _Prefix) -> bool:
         return self._key(other) < other._key(self)
-
-    def __le__(self, other: _Prefix) -> bool:
-        return self._key(other) <= other._key(self)
-
-    def __gt__(self, other: _Prefix) -> bool:
-        return self._key(other) > other._key(self)
-
-    def __ge__(self, other: _Prefix) -> bool:
-        return self._key(other) >= other._key(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Prefix) and self.inet == other.inet

@@ -7,6 +7,7 @@ Text is str: its order by code points is the order of UTF-8's bytes, which is th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from pgsluice.row_filter.values.value_type import NotReadable, ValueType
@@ -58,25 +59,20 @@ def parse_lsn(text: str) -> int:
         raise NotReadable("pg_lsn") from None
 
 
-def parse_bits(text: str) -> str:
-    """Parse zeros and ones."""
-    if text.strip("01"):
-        raise NotReadable("bit")
-    return text
+def _of_form(name: str, form: str) -> Callable[[str], str]:
+    """Parse a type whose values stay as they are printed."""
+    pattern = re.compile(form)
+
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise NotReadable(name)
+        return text
+
+    return parse
 
 
-def parse_uuid(text: str) -> str:
-    """Parse a uuid to its canonical form: lower case with hyphens."""
-    if not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text):
-        raise NotReadable("uuid")
-    return text
-
-
-def parse_macaddr(text: str) -> str:
-    """Parse a macaddr to its canonical form: lower case with colons."""
-    if not re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5,7}", text):
-        raise NotReadable("macaddr")
-    return text
+_parse_bits: Final = _of_form("bit", "[01]*")
+_parse_macaddr: Final = _of_form("macaddr", "[0-9a-f]{2}(:[0-9a-f]{2}){5,7}")
 
 
 def without_blanks(text: str) -> str:
@@ -93,10 +89,10 @@ STRINGS: Final = (
     ValueType("xml", _same, None),
     ValueType("char", parse_char),
     ValueType("bytea", parse_bytea),
-    ValueType("uuid", parse_uuid),
-    ValueType("macaddr", parse_macaddr),
-    ValueType("macaddr8", parse_macaddr),
+    ValueType("uuid", _of_form("uuid", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")),
+    ValueType("macaddr", _parse_macaddr),
+    ValueType("macaddr8", _parse_macaddr),
     ValueType("pg_lsn", parse_lsn),
-    ValueType("bit", parse_bits),
-    ValueType("varbit", parse_bits),
+    ValueType("bit", _parse_bits),
+    ValueType("varbit", _parse_bits),
 )
