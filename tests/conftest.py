@@ -54,12 +54,7 @@ if _CLASSES.exists() and _CLASSES.stat().st_size:
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.clusters import CopiedServer, share_templates  # noqa: E402
-from tests.support.databases import (  # noqa: E402
-    Database,
-    MakeDatabase,
-    Servers,
-    fresh_database,
-)
+from tests.support.databases import Database, MakeDatabase, Servers, fresh_database  # noqa: E402
 from tests.support.examples import examples  # noqa: E402
 from tests.support.object_stores import ObjectStore, StoreUnavailable, ministack  # noqa: E402
 

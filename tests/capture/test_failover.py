@@ -17,15 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.support.capturing import (
-    configure,
-    insert,
-    inserted,
-    killed,
-    numbers,
-    phase,
-    running,
-)
+from tests.support.capturing import configure, insert, inserted, killed, numbers, phase, running
 from tests.support.children import CHILDREN
 from tests.support.clusters import CopiedServer
 from tests.support.databases import Database

@@ -44,12 +44,7 @@ from pgsluice.catalog import fetch_relation_facts
 from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter
-from pgsluice.wire import (
-    Prepare,
-    StreamAbort,
-    StreamStart,
-    StreamStop,
-)
+from pgsluice.wire import Prepare, StreamAbort, StreamStart, StreamStop
 
 
 @settings(

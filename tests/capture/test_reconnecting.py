@@ -11,14 +11,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from tests.support.capturing import (
-    configure,
-    insert,
-    inserted,
-    numbers,
-    phase,
-    running,
-)
+from tests.support.capturing import configure, insert, inserted, numbers, phase, running
 from tests.support.databases import Database
 from tests.support.scripted_server import NoFacts, Played
 from tests.support.threads import beside

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pgsluice.catalog import (
-    fetch_many,
-    fetch_relation_facts,
-    leaf_filenodes,
-    user_tables,
-)
+from pgsluice.catalog import fetch_many, fetch_relation_facts, leaf_filenodes, user_tables
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql

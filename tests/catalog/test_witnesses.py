@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pgsluice.catalog import (
-    CatalogWitnesses,
-    fetch_witnesses,
-    missing_values,
-)
+from pgsluice.catalog import CatalogWitnesses, fetch_witnesses, missing_values
 from pgsluice.catalog.tables.witnesses import TableWitnesses
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from pgsluice.capture.source.timeline import History, Received
-from pgsluice.catalog import (
-    ServerInfo,
-    SlotInfo,
-)
+from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.catalog.rights import TableRights
 from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.definitions.published import PublishedBy, PublishedRelation

@@ -10,12 +10,7 @@ from pgsluice.catalog import server_publications
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication import (
-    Publication,
-    PublicationTable,
-    load_publications,
-    resolve,
-)
+from pgsluice.publication import Publication, PublicationTable, load_publications, resolve
 from pgsluice.replication import connect_sql
 from pgsluice.sql import SqlRefused
 

@@ -13,13 +13,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.support.filter_cases import OIDS, CaseMaker, Expression, FilterCatalog, make_table
-from tests.support.filter_oracle import (
-    Oracle,
-    Outcome,
-    Verdict,
-    compare_truth,
-    compare_values,
-)
+from tests.support.filter_oracle import Oracle, Outcome, Verdict, compare_truth, compare_values
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import EvaluationError

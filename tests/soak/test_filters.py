@@ -14,13 +14,7 @@ import pytest
 from tests.soak.filter_texts import TextMaker
 from tests.soak.report import Report
 from tests.support.filter_cases import CaseMaker, FilterCatalog, make_table
-from tests.support.filter_oracle import (
-    Oracle,
-    Outcome,
-    Verdict,
-    compare_truth,
-    compare_values,
-)
+from tests.support.filter_oracle import Oracle, Outcome, Verdict, compare_truth, compare_values
 from tests.support.filter_table import TABLE, FilterTable, insert_rows
 
 from pgsluice.embedded import EmbeddedServer

@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from tests.pipeline.test_changelog import (
-    BIG,
-    CHANGELOG,
-    History,
-    assert_rebuilt,
-    log_of,
-    program,
-)
+from tests.pipeline.test_changelog import BIG, CHANGELOG, History, assert_rebuilt, log_of, program
 from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.pipeline.test_keyless import run_random
 from tests.pipeline.test_rejects import assert_verified, rejects_of

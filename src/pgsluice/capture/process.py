@@ -15,11 +15,7 @@ from functools import partial
 from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.source.first_start import prepare_source
-from pgsluice.capture.source.slot import (
-    EARLIER_ENDS_S,
-    STALE_WALSENDER_TIMEOUT_S,
-    await_free_slot,
-)
+from pgsluice.capture.source.slot import EARLIER_ENDS_S, STALE_WALSENDER_TIMEOUT_S, await_free_slot
 from pgsluice.capture.streaming import SlotStream
 from pgsluice.config import Config
 from pgsluice.errors import (

@@ -38,14 +38,7 @@ from pgsluice.cli.signals import end_on_signals
 from pgsluice.cli.usage import Command
 from pgsluice.errors import ExitCode, PgsluiceError
 from pgsluice.hints import CONFIG, name_config, with_config
-from pgsluice.log_lines import (
-    Level,
-    LogFormat,
-    LogLine,
-    chosen_format,
-    format_line,
-    log_to_stderr,
-)
+from pgsluice.log_lines import Level, LogFormat, LogLine, chosen_format, format_line, log_to_stderr
 from pgsluice.shown import shown_lines
 
 app = typer.Typer(

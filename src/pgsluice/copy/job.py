@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pgsluice.copy.partition_rows import (
-    StagedPartitionRows,
-    deletes_of_rows,
-    stage_partition_rows,
-)
+from pgsluice.copy.partition_rows import StagedPartitionRows, deletes_of_rows, stage_partition_rows
 from pgsluice.copy.priority import stand_back
 from pgsluice.errors import Failure, ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.facts import RelationFacts

@@ -36,13 +36,7 @@ from pgsluice.hints import with_config
 from pgsluice.log_lines import Level, LogLine
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
-from pgsluice.monitor.live_picture import (
-    RunView,
-    TableName,
-    TableView,
-    lag_of,
-    picture,
-)
+from pgsluice.monitor.live_picture import RunView, TableName, TableView, lag_of, picture
 from pgsluice.monitor.wording import (
     STATES,
     WAITS,

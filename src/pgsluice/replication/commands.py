@@ -21,12 +21,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from pgsluice.config.values.dsn import join_conninfo, split_conninfo
-from pgsluice.errors import (
-    PgsluiceError,
-    SlotLost,
-    SourceRefused,
-    SourceUnreachable,
-)
+from pgsluice.errors import PgsluiceError, SlotLost, SourceRefused, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication.answers import no_answer, odd_answer, only_row, rows_of, status_name
 from pgsluice.replication.options import quote_identifier

@@ -30,14 +30,7 @@ import pyarrow as pa
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import (
-    FORMAT,
-    checksum,
-    damaged,
-    decode_file,
-    decode_json,
-    encode_json,
-)
+from pgsluice.spool.formats import FORMAT, checksum, damaged, decode_file, decode_json, encode_json
 from pgsluice.spool.layout import (
     SNAPSHOT_ATTEMPT,
     SNAPSHOT_COMPLETE,

@@ -16,14 +16,7 @@ from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError, SpoolTaken
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import (
-    FORMAT,
-    RESTORE_STATE,
-    damaged,
-    decode_file,
-    encode_json,
-    missing,
-)
+from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json, missing
 from pgsluice.spool.identity import SpoolIdentity, read_identity
 from pgsluice.spool.layout import (
     EPOCH,

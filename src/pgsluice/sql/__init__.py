@@ -7,10 +7,4 @@ message and the position in the text that the server reports.
 from pgsluice.sql.cursor import TokenCursor
 from pgsluice.sql.errors import SqlRefused
 from pgsluice.sql.lexer import Token, TokenKind, tokenize
-from pgsluice.sql.quoting import (
-    any_of,
-    parenthesised,
-    quote_identifier,
-    quote_literal,
-    quote_title,
-)
+from pgsluice.sql.quoting import any_of, parenthesised, quote_identifier, quote_literal, quote_title

@@ -11,15 +11,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink
 from pgsluice.sinks.fence import TableWriter, read_content
-from pgsluice.testing.sink_tests import (
-    TABLE,
-    SinkTests,
-    batches,
-    changes,
-    identity,
-    net,
-    row,
-)
+from pgsluice.testing.sink_tests import TABLE, SinkTests, batches, changes, identity, net, row
 
 
 class CopiesContract(SinkTests):

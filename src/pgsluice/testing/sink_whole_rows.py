@@ -14,14 +14,7 @@ from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.testing.changes import ChangesBuilder
-from pgsluice.testing.sink_tests import (
-    KEYLESS,
-    SCHEMA,
-    SinkTests,
-    batches,
-    identity,
-    row,
-)
+from pgsluice.testing.sink_tests import KEYLESS, SCHEMA, SinkTests, batches, identity, row
 from pgsluice.wire import ReplicaIdentity
 
 

@@ -20,13 +20,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
 )
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    StringType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, VariantType
 from tests.support.spools import (
     INT4,
     OID,

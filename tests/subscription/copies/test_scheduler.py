@@ -9,12 +9,7 @@ from tests.support.local_spark import LocalSession, context_of
 from tests.support.waiting import HANGS_S
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.subscription.copies.scheduler import (
-    CopyLease,
-    CopyRate,
-    CopyScheduler,
-    CopySlots,
-)
+from pgsluice.subscription.copies.scheduler import CopyLease, CopyRate, CopyScheduler, CopySlots
 
 
 @dataclass

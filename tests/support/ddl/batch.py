@@ -14,11 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.support.databases import Database
 from tests.support.ddl.execute import execute
-from tests.support.ddl.held_copies import (
-    HeldCopies,
-    StatementsBesideCopies,
-    held_copies,
-)
+from tests.support.ddl.held_copies import HeldCopies, StatementsBesideCopies, held_copies
 from tests.support.ddl.page import judge
 from tests.support.ddl.promotion import FailoverDatabase
 from tests.support.ddl.row import FIRST_COPIES, UNDONE, Moment, Publisher, Row

@@ -43,12 +43,7 @@ from pgsluice.capture.source.slot import (
 )
 from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
 from pgsluice.config import Config, SourceConfig
-from pgsluice.errors import (
-    ForeignSource,
-    PgsluiceError,
-    SourceRefused,
-    SpoolBusy,
-)
+from pgsluice.errors import ForeignSource, PgsluiceError, SourceRefused, SpoolBusy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.replication import (

@@ -12,18 +12,8 @@ import psycopg
 
 from pgsluice.catalog import SlotInfo, slot_info
 from pgsluice.config import Config, SourceConfig
-from pgsluice.errors import (
-    ForeignSource,
-    SlotInUse,
-    SourceRefused,
-    SourceUnreachable,
-)
-from pgsluice.replication import (
-    PgoutputOptions,
-    SystemIdentity,
-    connect_sql,
-    source_errors,
-)
+from pgsluice.errors import ForeignSource, SlotInUse, SourceRefused, SourceUnreachable
+from pgsluice.replication import PgoutputOptions, SystemIdentity, connect_sql, source_errors
 from pgsluice.spool import SpoolIdentity
 
 if TYPE_CHECKING:  # a run loads this module before it loads numpy

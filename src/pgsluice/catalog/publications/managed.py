@@ -28,11 +28,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from pgsluice.catalog.publications.publications import (
-    PublicationInfo,
-    TableName,
-    publications_of,
-)
+from pgsluice.catalog.publications.publications import PublicationInfo, TableName, publications_of
 from pgsluice.catalog.publications.statements import (
     SENDS_GENERATED,
     alter_tables,

@@ -11,11 +11,7 @@ from typing import Any
 
 from pgsluice.config import Config, parse_sink
 from pgsluice.errors import PgsluiceError
-from pgsluice.preflight.gathering.local import (
-    folder_problem,
-    nearest_existing,
-    version_of,
-)
+from pgsluice.preflight.gathering.local import folder_problem, nearest_existing, version_of
 from pgsluice.stores.probe import why_unfit
 from pgsluice.stores.spool_place import SpoolPlace
 

@@ -17,13 +17,7 @@ from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.literals.bad_literals import BadLiteral
 from pgsluice.row_filter.literals.canonical import canonical
 from pgsluice.row_filter.nodes import CallForm
-from pgsluice.row_filter.tree import (
-    collation_of,
-    disallowed,
-    refused_at,
-    type_of,
-    typmod_of,
-)
+from pgsluice.row_filter.tree import collation_of, disallowed, refused_at, type_of, typmod_of
 
 
 class Context(IntEnum):

@@ -10,12 +10,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Final
 
-from pgsluice.row_filter.kernels.arithmetic import (
-    division_by_zero,
-    integer,
-    out_of_range,
-    rounded,
-)
+from pgsluice.row_filter.kernels.arithmetic import division_by_zero, integer, out_of_range, rounded
 from pgsluice.row_filter.kernels.kernel import kernel, register, register_all
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.numbers import (

@@ -34,14 +34,7 @@ from pgsluice.row_filter.plan.plans import (
     runner,
 )
 from pgsluice.row_filter.tree import columns_of, type_of
-from pgsluice.row_filter.values import (
-    ELEMENTS,
-    NAMES,
-    VALUE_TYPES,
-    CannotKnow,
-    NotReadable,
-    Value,
-)
+from pgsluice.row_filter.values import ELEMENTS, NAMES, VALUE_TYPES, CannotKnow, NotReadable, Value
 from pgsluice.row_filter.values.collections import PgArray
 
 _BOOL = 16

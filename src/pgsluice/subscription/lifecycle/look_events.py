@@ -7,11 +7,7 @@ from typing import ClassVar
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import AddedColumns, Claim, OldTarget, SourceView, TableRecord, TargetName
-from pgsluice.subscription.lifecycle.table_events import (
-    SimpleEvent,
-    to_verify,
-    with_pending,
-)
+from pgsluice.subscription.lifecycle.table_events import SimpleEvent, to_verify, with_pending
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
 _NOWHERE = Lsn(0)

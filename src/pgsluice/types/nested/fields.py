@@ -16,13 +16,7 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.buffers import Bytes, Int64s, Mask, blank, first_row, spans
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    RawValues,
-    binary_not_supported,
-    malformed,
-)
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supported, malformed
 
 _COMMA, _QUOTE, _BACKSLASH = b',"\\'
 _TEXT: Final = pa.large_string()

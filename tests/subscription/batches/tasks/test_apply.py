@@ -10,16 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from tests.subscription.applying import FactsMessage, apply_tables
-from tests.support.spools import (
-    INT4,
-    OID,
-    ORDERS,
-    START,
-    TEXT,
-    SpoolMaker,
-    orders,
-    transactions,
-)
+from tests.support.spools import INT4, OID, ORDERS, START, TEXT, SpoolMaker, orders, transactions
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts

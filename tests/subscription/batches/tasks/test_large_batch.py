@@ -34,16 +34,7 @@ from pgsluice.subscription.base.work import TableWork, TaskResult
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
 from pgsluice.subscription.batches.work import run_works
-from pgsluice.wire import (
-    UNCHANGED,
-    Delete,
-    Insert,
-    Message,
-    OldKey,
-    Truncate,
-    TupleData,
-    Update,
-)
+from pgsluice.wire import UNCHANGED, Delete, Insert, Message, OldKey, Truncate, TupleData, Update
 
 ORDERS = relation(OID, "orders", [("id", INT4), ("quantity", INT4), ("note", TEXT)])
 FACTS = RelationFacts(

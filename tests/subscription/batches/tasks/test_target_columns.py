@@ -11,16 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.subscription.applying import FactsMessage, apply_tables
-from tests.support.spools import (
-    INT4,
-    NUMERIC,
-    OID,
-    START,
-    TEXT,
-    SpoolMaker,
-    configured,
-    relation,
-)
+from tests.support.spools import INT4, NUMERIC, OID, START, TEXT, SpoolMaker, configured, relation
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts

@@ -16,11 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.lsn import Lsn
-from pgsluice.spark.source.api import (
-    HAS_READ_LIMITS,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
+from pgsluice.spark.source.api import HAS_READ_LIMITS, ReadLimit, SupportsTriggerAvailableNow
 from pgsluice.spark.source.lookup import warn_of_unknown_exclusions
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.reading import ChangePartition, RowReader, plan

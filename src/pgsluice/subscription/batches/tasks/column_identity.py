@@ -21,13 +21,7 @@ from dataclasses import dataclass, replace
 from pgsluice.columnar import Definition
 from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import RelationFacts
-from pgsluice.schema_rules import (
-    KnownColumns,
-    LookFirst,
-    Slot,
-    alignments,
-    raise_unless_possible,
-)
+from pgsluice.schema_rules import KnownColumns, LookFirst, Slot, alignments, raise_unless_possible
 from pgsluice.wire import Relation
 
 
