@@ -101,12 +101,18 @@ def join_runs(
     identity = key or (whole_columns(runs[0], schema) if has_old else ())
     parts = [_Part.of(run, schema, key, identity, added) for run in runs]
     rows = pa.Table.from_arrays(
-        [_chunked([part.columns[i] for part in parts], field) for i, field in enumerate(schema)],
-        schema=_nullable(schema),
+        [
+            pa.chunked_array([part.columns[i] for part in parts], f.type)
+            for i, f in enumerate(schema)
+        ],
+        schema=pa.schema([field.with_nullable(True) for field in schema]),  # absent ones are NULL
     )
     key_fields = [schema.field(name) for name in identity]
     old_keys = pa.Table.from_arrays(
-        [_chunked([part.old_keys[i] for part in parts], f) for i, f in enumerate(key_fields)],
+        [
+            pa.chunked_array([part.old_keys[i] for part in parts], f.type)
+            for i, f in enumerate(key_fields)
+        ],
         schema=pa.schema(key_fields),
     )
     order = _order(runs)
@@ -329,15 +335,6 @@ def are_before(run: RelationChanges, place: Place) -> Mask:
 def as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
     """The values in another type that can hold them."""
     return values if values.type.equals(type_) else values.cast(type_)
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema before netting, with all columns nullable, because absent values are NULL."""
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def _chunked(arrays: list[pa.Array], field: pa.Field) -> pa.ChunkedArray:
-    return pa.chunked_array(arrays, type=field.type)
 
 
 def _count(index: Int64s) -> int:

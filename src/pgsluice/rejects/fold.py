@@ -130,7 +130,8 @@ class _State:
         self._unrepeated: set[tuple[str, str]] = set()
         self._copy: Event | None = None
         for each in stored:
-            if _is_open_at(each, after):
+            # The events of a copy follow everything before it.
+            if each.is_open if after is None else each.is_open_at(after):
                 opened = each._replace(resolved_position=None, resolved_at=None)
                 self._open.setdefault(each.key, {})[each.column] = opened
 
@@ -186,8 +187,3 @@ class _State:
             if (have := of_row.pop(name, None)) is not None:
                 resolved = have._replace(resolved_position=event.position, resolved_at=event.time)
                 self.touched[have.identity] = resolved
-
-
-def _is_open_at(reject: Reject, after: int | None) -> bool:
-    """Whether it was open before the events; those of a copy follow everything before it."""
-    return reject.is_open if after is None else reject.is_open_at(after)

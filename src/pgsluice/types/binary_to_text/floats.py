@@ -46,7 +46,7 @@ def format_float8(number: float) -> str:
     special = _special(number)
     if special is not None:
         return special
-    digits = _inside(repr(number), number, _next_double)
+    digits = _inside(repr(number), number, math.nextafter)
     return _lay_out(digits, _DOUBLE_DIGITS)
 
 
@@ -69,10 +69,6 @@ def _special(number: float) -> str | None:
     return None
 
 
-def _next_double(number: float, towards: float) -> float:
-    return math.nextafter(number, towards)
-
-
 def _next_single(number: float, towards: float) -> float:
     with np.errstate(over="ignore"):  # the neighbour of the largest value is infinity
         return float(np.nextafter(np.float32(number), np.float32(towards)))
@@ -86,17 +82,14 @@ def _inside(shortest: str, number: float, neighbour: Neighbour) -> str:
         return shortest
     other = neighbour(number, math.inf if written > exact else -math.inf)
     # The upper neighbour of the largest finite value is computed as if exponents had no limit.
-    gap = Fraction(other) - exact if math.isfinite(other) else _gap_above(number, neighbour)
+    is_last = math.isinf(other)
+    gap = exact - Fraction(neighbour(number, 0.0)) if is_last else Fraction(other) - exact
     if abs(written - exact) * 2 != abs(gap):
         return shortest
     longer = len(Decimal(shortest).as_tuple().digits)
     while abs(Fraction(f"{number:.{longer}e}") - exact) * 2 >= abs(gap):
         longer += 1
     return f"{number:.{longer}e}"
-
-
-def _gap_above(number: float, neighbour: Neighbour) -> Fraction:
-    return Fraction(number) - Fraction(neighbour(number, 0.0))
 
 
 def _lay_out(shortest: str, most: int) -> str:
