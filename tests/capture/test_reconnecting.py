@@ -144,8 +144,13 @@ def test_a_connection_that_broke_unseen_is_replaced(db, tmp_path):
     config = configure(db, tmp_path / "spool")
     source = config.source.model_copy(update={"silence_timeout_s": 1.0})
     config = config.model_copy(update={"source": source})
-    seen: list[CaptureState] = []
-    with beside(lambda stop: run_capture(config, report=seen.append, stop=stop)):
+    seen: list[str] = []
+
+    def report(event: object) -> None:
+        if isinstance(event, CaptureState):
+            seen.append(event.message or "")
+
+    with beside(lambda stop: run_capture(config, report=report, stop=stop)):
         await_that(lambda: phase(config) == "streaming")
         db.execute(insert(2, 2))
         await_that(lambda: inserted(config) == numbers(2, 2))
@@ -161,7 +166,7 @@ def test_a_connection_that_broke_unseen_is_replaced(db, tmp_path):
         os.kill(walsenders[0], signal.SIGSTOP)
         try:
             db.execute(insert(3, 3))
-            await_that(lambda: any("nothing for 1 s" in (one.message or "") for one in seen))
+            await_that(lambda: any("nothing for 1 s" in message for message in seen))
         finally:
             os.kill(walsenders[0], signal.SIGCONT)
         await_that(lambda: inserted(config) == numbers(2, 3))
