@@ -57,7 +57,7 @@ sink = {{ type = "delta", path = "{path}/{{schema}}/{{table}}", storage_options 
 [monitor]
 listen = "127.0.0.1:{port}"
 max_lag_s = 10
-max_slot_bytes = "80 MiB"
+max_slot_bytes = "100 MiB"
 tables = true
 """
 
@@ -200,7 +200,7 @@ class Stage:
             writer.execute("BEGIN")
             writer.execute("INSERT INTO unsent VALUES ('x')")
             beside.execute(
-                "INSERT INTO unsent SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
+                "INSERT INTO unsent SELECT repeat('x', 1000) FROM generate_series(1, 150000)"
             )
             yield
             writer.execute("ROLLBACK")
