@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -152,6 +154,13 @@ def test_a_connection_that_does_not_end(
                 os.kill(pid, signal.SIGCONT)
 
 
+def subscribe(one: Pipeline, *publications: str) -> None:
+    """Request the server's own publications."""
+    text, own = one.path.read_text(), f'publications = ["{one.database.name}"]'
+    assert own in text
+    one.path.write_text(text.replace(own, f"publications = {json.dumps(publications)}"))
+
+
 DROPPED_AND_MADE = "BEGIN; DROP PUBLICATION more; CREATE PUBLICATION more FOR TABLE {t}; COMMIT"
 ADDED = "ALTER PUBLICATION more ADD TABLE {t}"
 
@@ -179,10 +188,7 @@ def test_publications_that_change_beside_open_transactions(
         "CREATE PUBLICATION more FOR TABLE t",
     )
     one = pipeline(shop)
-    text = one.path.read_text()
-    own = f'publications = ["{shop.name}"]'
-    assert own in text
-    one.path.write_text(text.replace(own, 'publications = ["first", "more"]'))
+    subscribe(one, "first", "more")
 
     def is_copied() -> bool:
         found = [each for each in one.record().tables.values() if each.name == table]
@@ -203,3 +209,36 @@ def test_publications_that_change_beside_open_transactions(
         shop.execute(f"INSERT INTO {table} VALUES (3)")
         one.wait_applied()
     one.assert_equal("a", table)
+
+
+def test_a_publication_that_changes_there_and_back_beside_an_open_transaction(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The table is equal then, and is not copied; the server goes on with the actions between."""
+    use_local_spark(monkeypatch)
+    caplog.set_level(logging.INFO)
+    shop = database(servers(12))
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, 'copied')",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    one = pipeline(shop)
+    subscribe(one, "p")
+    with one.live():
+        one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+        one.wait_until(lambda: any(table.is_active for table in one.record().tables.values()))
+        with shop.connect() as writer:
+            shop.execute("ALTER PUBLICATION p SET (publish = 'insert')")
+            writer.execute("BEGIN; INSERT INTO t VALUES (2, 'inserted')")
+            shop.execute("ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')")
+            writer.execute("COMMIT")
+        one.wait_until(says(caplog, "publication that was altered: it is verified"))
+        one.wait_until(lambda: not one.table("t").pending.verification, why="it is verified")
+        shop.execute("UPDATE t SET v = 'updated' WHERE id = 1", "DELETE FROM t WHERE id = 2")
+        one.wait_applied()
+    one.assert_equal("t")

@@ -50,9 +50,9 @@ sink = {{ type = "delta", path = {target} }}
 # copy_rate = "50 MiB"       # a second, that copies read from the source (default: no limit)
 # max_rows_per_batch = 1_000_000
 # max_bytes_per_batch = "256 MiB"
-# cut_retention_s = 600      # seconds that readers may use the version of a cut. For how long any
-#                            # version can be read, add history_retention = "24h" to the sink
-# For batches that rewrite no file, add merge = "on_read" to the sink (docs/delta.md: who reads it)
+# cut_retention_s = 600      # seconds that readers may use consistent checkpoints. To read any
+#                            # version of a day, add history_retention = "24h" to the sink
+# If a reader cannot read deletion vectors, add merge = "on_write" to the sink (docs/delta.md)
 # apply_interval_s = 0       # seconds between two writes to a table, at least; 10 in object stores
 # numeric = "string"         # numeric without precision: "string", "double", "decimal(38,10)"
 # verify = {{ every = "24h", rate = "20 MiB" }}   # compare tables on a schedule, repair them

@@ -79,7 +79,7 @@ class DeltaSinkConfig(SinkConfig):
     Attributes:
         type: ``delta``.
         path: a folder or URL with ``{table}`` and perhaps ``{schema}``.
-        history_retention: seconds that readers may go back; 0: only to the versions of cuts.
+        history_retention: seconds that readers may go back; 0: only to consistent checkpoints.
         merge: how changes get into a table: ``on_write`` rewrites the files of changed rows,
             ``on_read`` marks these rows as dead by deletion vectors, ``auto`` decides it by the
             table's size when the table is made.

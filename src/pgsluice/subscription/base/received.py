@@ -7,6 +7,7 @@ at its start; pgsluice then restarts it until it has received the requested posi
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import psycopg
 
 from pgsluice.capture import CaptureProcess
-from pgsluice.catalog import slot_info
+from pgsluice.catalog import insert_lsn, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable, SpoolFull
 from pgsluice.events import CapturePhase
@@ -23,6 +24,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.segments.retention import limit_words
+
+logger = logging.getLogger(__name__)
 
 IsStopping = Callable[[], bool]
 
@@ -61,6 +64,30 @@ class Received(Protocol):
         Raises:
             SourceUnreachable, SourceRefused: the old connection could not be ended.
         """
+
+
+def connect_behind_changes(dsn: str, received: Received, is_stopping: IsStopping) -> bool:
+    """Make capture receive what was committed until now, and then connect again.
+
+    Returns:
+        False: the run is stopping.
+
+    Raises:
+        SourceUnreachable, SourceRefused, SpoolFull: see :class:`Received`.
+    """
+    with (
+        connect_sql(dsn, application="changes before copies") as connection,
+        source_errors("asking for the server's position"),
+    ):
+        end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
+    if not received.come_to(end, is_stopping) or is_stopping():
+        return False
+    logger.info(
+        "capture gets a new connection: this version of PostgreSQL does not notice in a "
+        "connection that partitions or publications change"
+    )
+    received.connect_again(is_stopping)
+    return True
 
 
 class ReceivedLive:

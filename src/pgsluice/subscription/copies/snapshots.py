@@ -12,7 +12,6 @@ connection did not send are in the snapshot.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,15 +19,13 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog import insert_lsn, notices_partitions, notices_publications
+from pgsluice.catalog import notices_partitions, notices_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot, temporary_snapshot
-from pgsluice.subscription.base.received import Received
+from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.copies.progress import CopyCounts
 from pgsluice.subscription.copies.site import CopySite
-
-logger = logging.getLogger(__name__)
 
 _SNAPSHOT_TIMEOUT_S = 300.0
 _MOST_TRIES = 10
@@ -165,8 +162,6 @@ def _renew(
     Returns:
         False: the run is stopping.
     """
-    with _connected(dsn) as connection:
-        end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
 
     def tend() -> bool:
         counts.tend()  # or what is said would be taken for old
@@ -174,17 +169,10 @@ def _renew(
 
     counts.wait(oids, "capture, which has to receive what was committed until now")
     try:
-        if not received.come_to(end, tend) or is_stopping():
-            return False
-        logger.info(
-            "capture gets a new connection: this version of PostgreSQL does not notice in a "
-            "connection that partitions or publications change"
-        )
-        received.connect_again(tend)
+        return connect_behind_changes(dsn, received, tend)
     except SourceUnreachable as error:
         counts.wait(oids, f"capture; the last try failed: {error.what}")
         raise
-    return True
 
 
 class _Unnoticed(NamedTuple):

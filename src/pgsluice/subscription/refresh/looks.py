@@ -159,6 +159,8 @@ class CatalogLooks:
             settled = self._settled(source, known)
             look = CatalogLook(connection, identity, state, known, options, settled)
             self._warn_of_unknown_names(source)
+            if not (self.subscription.copy_data or notices_publications(connection)):
+                self._warn_of_open_writers(source, known)
             self._refuse_unhidden(source)
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
@@ -173,6 +175,22 @@ class CatalogLooks:
                 if now is not None and now.is_active:
                     self.put_rules_in_force(table)
         return True
+
+    def _warn_of_open_writers(
+        self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
+    ) -> None:
+        """Log that the server may send nothing of new tables, behind whose copies capture would
+        connect again (ADR 0056)."""
+        new = [one.facts for one in source if one.facts.oid not in known]
+        if known and new:
+            names = ", ".join(shown(f"{facts.namespace}.{facts.name}") for facts in new)
+            logger.warning(
+                "%s: not copied (copy_data = false). If a transaction that had written to such a "
+                "table was open when the table was published, this version of PostgreSQL sends no "
+                "changes of the table until capture connects again\n  → restart the run when such "
+                "transactions have ended; the minor releases of May 2025 send the changes",
+                names,
+            )
 
     def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
         """Log the names in settings that match no table, each once while it lasts."""

@@ -95,7 +95,7 @@ class SubscriptionDriver:
             )
         )
         self.suspicious = SuspiciousTables(
-            config, subscription, self.tables, self._rules, self.log_once
+            config, subscription, self.tables, self._rules, received, self.log_once
         )
         self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
         self._logged: str | None = None

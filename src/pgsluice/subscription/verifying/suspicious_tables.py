@@ -11,6 +11,8 @@ else continues:
   the table cannot be compared, it is copied.
 - Only a comparison or a copy clears a mark, so after a crash the comparison is repeated.
 - While ``pgsluice verify`` has the barrier, marked tables wait.
+- Some servers do not notice in a connection that publications change (ADR 0056). There, capture
+  connects again before marked tables are compared: then a table that is equal stays equal.
 - A scheduled verification reads at its rate. If rows differ, they are repaired, where that is
   possible; else the table is copied. A table that cannot be compared is left as it is.
 """
@@ -27,6 +29,7 @@ from functools import partial
 import psycopg
 import pyarrow as pa
 
+from pgsluice.catalog import notices_publications
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
 from pgsluice.failpoints import failpoint
@@ -34,7 +37,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.rejects.fold import Reject
-from pgsluice.replication import source_errors
+from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import temporary_snapshot
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import (
@@ -45,12 +49,13 @@ from pgsluice.subscription.base.comparing import (
     standing_rows,
 )
 from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded, RepairNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.verifying.schedule import VerificationSchedule
-from pgsluice.subscription.verifying.standing import Standing, standing
+from pgsluice.subscription.verifying.standing import SNAPSHOT_TIMEOUT_S, Standing, standing
 from pgsluice.system.threads import WorkThread
 from pgsluice.verification import Comparison, Extent, TargetRows
 
@@ -72,6 +77,7 @@ class SuspiciousTables:
     Args:
         rules: the rules of pgsluice's own publications; None: the subscription applies everything
             that the server sends.
+        received: the run's capture.
         log: called with the reason why tables cannot be compared at the moment, and with None as
             soon as they can; logs each reason once.
     """
@@ -82,9 +88,11 @@ class SuspiciousTables:
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         rules: PublicationRules | None,
+        received: Received,
         log: Callable[[str | None], None],
     ) -> None:
         self._config = config
+        self._received = received
         self.subscription = subscription
         self._tables = tables
         self._rules = rules
@@ -124,7 +132,7 @@ class SuspiciousTables:
 
     def _run(self, round_: _Round) -> None:
         try:
-            self._try_round(round_, self._await_answer)
+            self._try_round(round_, self._await_answer, self._connect_behind_publications)
         finally:
             if self.marked():
                 self._retry_at = time.monotonic() + _RETRY_S
@@ -156,11 +164,31 @@ class SuspiciousTables:
             self._thread.join()
             self._thread = None
 
+    def _connect_behind_publications(self, is_stopping: Callable[[], bool]) -> None:
+        """Give capture a connection that knows the publications, where it may not: after all
+        transactions that are open now, because the server decides by their start."""
+        dsn = self._config.source.conninfo
+        with connect_sql(dsn, application="verify") as session:
+            if notices_publications(session):
+                return
+        with temporary_snapshot(dsn, SNAPSHOT_TIMEOUT_S, is_stopping):
+            pass
+        connect_behind_changes(dsn, self._received, is_stopping)
+
     def _try_round(
-        self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
+        self,
+        round_: _Round,
+        answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer],
+        prepare: Callable[[Callable[[], bool]], None] = lambda _: None,
     ) -> None:
-        """Verify; an error that may be temporary is logged."""
+        """Verify; an error that may be temporary is logged.
+
+        Args:
+            prepare: called before marked tables are compared.
+        """
         try:
+            if self.marked():
+                prepare(round_.is_stopped)
             if self.subscription.sink.type == "delta":
                 self._verify(round_, answer_at)
             else:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
-from tests.support.databases import Database, MakeDatabase
+from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.forked_capture import ForkedCapture
 from tests.support.spools import SCHEMA
+from tests.support.threads import beside
 from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolError
@@ -320,3 +321,50 @@ def test_rows_of_an_earlier_start_are_read_again_after_a_promotion_or_for_other_
     rows = starts.start()
     assert len(rows) == 3000
     assert "note" not in rows[0]
+
+
+def test_the_table_of_a_second_stream_beside_an_open_transaction_that_wrote_to_it(
+    database: MakeDatabase, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself, before the minor releases of May 2025, would send no change of it."""
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    shop = database(servers(12))
+    shop.execute(
+        "CREATE TABLE other (id int PRIMARY KEY, note text)",
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT i, 'before' FROM generate_series(1, 10) i",
+    )
+    spool = tmp_path / "spool"
+    first = Stream(shop, spool, subscription="first", table="public.other")
+    seconds: list[Stream] = []
+    try:
+        with shop.connect() as writer:
+            writer.execute("BEGIN; INSERT INTO orders VALUES (11, 'open')")
+
+            def begin() -> None:
+                seconds.append(Stream(shop, spool))
+
+            with beside(lambda _: begin()):
+                await_that(
+                    lambda: bool(shop.execute(_IS_PUBLISHED)),
+                    "the second stream's table is published",
+                )
+                writer.execute("COMMIT")
+        (second,) = seconds
+        for _ in range(2):
+            second.batch()
+        shop.execute(
+            "INSERT INTO orders VALUES (12, 'later')", "UPDATE orders SET note = 'x' WHERE id = 1"
+        )
+        await_that(lambda: _follows(second, shop), "the changes come")
+    finally:
+        for stream in (first, *seconds):
+            stream.reader.stop()
+
+
+_IS_PUBLISHED = "SELECT 1 FROM pg_publication_rel WHERE prrelid = 'orders'::regclass"
+
+
+def _follows(stream: Stream, shop: Database) -> bool:
+    stream.batch()
+    return stream.table() == dict(shop.execute("SELECT id, note FROM orders"))

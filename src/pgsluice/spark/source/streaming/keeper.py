@@ -13,24 +13,35 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgsluice.capture import CaptureProcess, read_health
-from pgsluice.catalog import publish_for_stream, slot_info, stream_publication
+from pgsluice.catalog import (
+    insert_lsn,
+    notices_publications,
+    publish_for_stream,
+    slot_info,
+    stream_publication,
+)
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.hints import for_query
+from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import temporary_snapshot
 from pgsluice.spark.source.options import DEFAULT_SLOT
+from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
 from pgsluice.spark.source.walsender_options import (
     named_by_users,
     refuse_other_options,
     refuse_other_slot,
 )
-from pgsluice.spool import Owner, Spool
+from pgsluice.spool import Owner, Spool, SpoolReader
 
 if TYPE_CHECKING:
+    import psycopg
+
     from pgsluice.spark.source.options import SourceOptions
 
 _LOG = logging.getLogger("pgsluice.spark")
@@ -78,6 +89,7 @@ class CaptureKeeper:
             }
         )
         self._once = once
+        self._spool_is_older = Spool.exists(options.spool)
         self._process: CaptureProcess | None = None
         self._next_check_at = 0.0
         self._last_alive_at = time.monotonic()
@@ -100,6 +112,56 @@ class CaptureKeeper:
             if Spool.exists(self._path) or slot_info(connection, source.slot) is None:
                 wanted = None if table is None else (table.namespace, table.name)
                 publish_for_stream(connection, self._streamed, wanted)
+
+    def connect_behind_publications(self) -> None:
+        """Before a new stream begins: have capture connect again, if the server may send by a
+        connection what publications were before.
+
+        Some servers decide by the start of transactions that are open while a publication changes
+        (:func:`pgsluice.catalog.notices_publications`), and keep the decision: they would send no
+        change of the stream's table. So these transactions end first, and capture receives them.
+
+        Raises:
+            SourceUnreachable, SourceRefused: the server cannot be queried, or a transaction stays
+                open.
+            PgsluiceError: as :meth:`require` does.
+        """
+        if not self._spool_is_older or self._is_registered() or self._belongs_to_configuration():
+            return
+        source = self._config.source
+        with (
+            connect_sql(source.conninfo, application="publications of a stream") as connection,
+            source_errors("asking for the server's position"),
+        ):
+            if notices_publications(connection) or _is_standby(connection):
+                return
+            with temporary_snapshot(source.conninfo, SLOT_TIMEOUT_S):
+                end = insert_lsn(connection)
+            self._receive(end)
+            self._end_connection(connection)
+
+    def _receive(self, end: Lsn) -> None:
+        """Wait until capture has received everything up to a position."""
+        reader = SpoolReader(self._path)
+
+        def has_come() -> bool:
+            if self._once and self._process is None:
+                self._next_check_at = 0.0  # one that has ended at an earlier position starts again
+            return reader.frontier() >= end
+
+        self.wait_until(has_come, f"the changes up to {end}", _READY_POLL_S)
+
+    def _end_connection(self, connection: psycopg.Connection[Any]) -> None:
+        """End the server's process that sends the stream now, if there is one."""
+
+        def sender() -> int | None:
+            info = slot_info(connection, self._config.source.slot)
+            return None if info is None else info.active_pid
+
+        pid = sender()
+        if pid is not None:
+            connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
+            self.wait_until(lambda: sender() != pid, "the end of a connection", _READY_POLL_S)
 
     def _is_registered(self) -> bool:
         name = self._options.subscription
@@ -211,3 +273,8 @@ class CaptureKeeper:
             return False
         records = Spool.open(self._path).subscriptions()
         return any(record.owner is Owner.CONFIG for record in records)
+
+
+def _is_standby(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the publications of its primary cannot be waited for here."""
+    return connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchall() == [(True,)]
