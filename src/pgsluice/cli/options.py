@@ -31,24 +31,23 @@ def _note_config(value: Path | None) -> Path | None:
     return value
 
 
-ConfigArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CONFIG",
-        callback=_note_config,
-        help="the configuration file",
-        show_default=False,
-    ),
+_CONFIG = typer.Argument(
+    metavar="CONFIG", callback=_note_config, help="the configuration file", show_default=False
+)
+ConfigArgument = Annotated[Path, _CONFIG]
+OptionalConfigArgument = Annotated[Path | None, _CONFIG]
+TablesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
 ]
-OptionalConfigArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="CONFIG",
-        callback=_note_config,
-        help="the configuration file",
-        show_default=False,
-    ),
+SubscriptionOption = Annotated[
+    str | None,
+    typer.Option("--subscription", help="only in this subscription", show_default=False),
 ]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="end at the position that the source has at the start")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 DebugOption = Annotated[
     bool,
     typer.Option("--debug", callback=_set_debug, help="show the traceback of an error"),

@@ -256,8 +256,7 @@ class TableHandle(ABC):
             TableError: the target has no type for a column, a key is NULL, or rows share one
                 (:attr:`TargetTable.is_key_proved`).
         """
-        with self.whole_attempt():
-            return self.commit_load([self.stage_load(rows)], position)
+        raise NotImplementedError
 
     @abstractmethod
     def target_types(self, schema: pa.Schema) -> pa.Schema:

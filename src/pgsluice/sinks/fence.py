@@ -194,24 +194,18 @@ class TableWriter:
             PgsluiceError: another attempt moved the table: find out again which columns it lacks.
         """
 
-        def attempt() -> Applied:
-            marker = self._opened.marker_since_start()
-            self._opened.refuse_another_start()
-            existing = self._opened.handle.schema()
-            if marker is None or marker.position is None or existing is None:
-                return Applied(self.version(), skipped=True)
+        def change(existing: pa.Schema, at: Lsn) -> Applied | None:
             lacking = [column for column in added if column.field.name not in existing.names]
             narrow = [
                 field for field in widened if not holds(existing.field(field.name).type, field.type)
             ]
             if not lacking and not narrow:
-                return self._skipped(marker)
-            at = marker.position
+                return None
             altered = self._opened.write(lambda handle: handle.alter(lacking, narrow, at))
             failpoint("target.altered")
             return altered
 
-        return self._until_first(attempt)
+        return self._changed(change)
 
     def comment(self, comments: TableComments) -> bool:
         """Give the table comments in one commit at its position; whether it had others.
@@ -224,19 +218,30 @@ class TableWriter:
                 others.
         """
 
+        def change(schema: pa.Schema, at: Lsn) -> Applied | None:
+            existing = self._opened.handle.comments()
+            if existing is None or (wanted := comments.over(existing, schema.names)) == existing:
+                return None
+            return self._opened.write(lambda handle: handle.comment(wanted, at))
+
+        return not self._changed(change).skipped
+
+    def _changed(self, change: Callable[[pa.Schema, Lsn], Applied | None]) -> Applied:
+        """Change the definition of an existing table, once.
+
+        Args:
+            change: gets the table's columns and position; None: there is nothing to change.
+        """
+
         def attempt() -> Applied:
             marker = self._opened.marker_since_start()
             self._opened.refuse_another_start()
-            handle = self._opened.handle
-            existing, schema = handle.comments(), handle.schema()
-            if marker is None or marker.position is None or existing is None or schema is None:
+            existing = self._opened.handle.schema()
+            if marker is None or marker.position is None or existing is None:
                 return Applied(self.version(), skipped=True)
-            wanted, at = comments.over(existing, schema.names), marker.position
-            if existing == wanted:
-                return self._skipped(marker)
-            return self._opened.write(lambda handle: handle.comment(wanted, at))
+            return change(existing, marker.position) or self._skipped(marker)
 
-        return not self._until_first(attempt).skipped
+        return self._until_first(attempt)
 
     def maintain(self, keep_versions: Iterable[int]) -> None:
         """Compact and vacuum, if enough was written since the last time."""

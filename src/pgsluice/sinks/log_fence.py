@@ -73,30 +73,26 @@ class LogWriter(TableWriter):
         """As in :class:`.TableWriter`. Existing rows have NULL in added columns; an ``add_column``
         row, in the same commit, has the values of the table's rows."""
 
-        def attempt() -> Applied:
-            marker = self._opened.marker_since_start()
-            self._opened.refuse_another_start()
-            existing = self._opened.handle.schema()
-            if marker is None or marker.position is None or existing is None:
-                return Applied(self.version(), skipped=True)
+        def change(existing: pa.Schema, at: Lsn) -> Applied | None:
             lacking = [column for column in added if column.field.name not in existing.names]
             schema = self._joined(pa.schema([*(column.field for column in lacking), *widened]))
             if schema == existing:
-                return self._skipped(marker)
-            at, staged = marker.position, []
+                return None
+            staged = []
             values = {each.field.name: each.value for each in lacking if each.value.is_valid}
             with self._opened.handle.whole_attempt():
                 if values:
                     version = self.version() + 1
+                    number = self._identity.copy_number
                     row = self._log.column_added(
-                        schema, at, values, copy_number=marker.copy_number, version=version
+                        schema, at, values, copy_number=number, version=version
                     )
                     staged = [self._stage(schema, [row])]
                 altered = self._opened.write(lambda handle: handle.append(schema, staged, at))
             failpoint("target.altered")
             return replace(altered, rows_inserted=0)
 
-        return self._until_first(attempt)
+        return self._changed(change)
 
     def can_stage(self) -> bool:
         """Whether several tasks can stage a copy: always."""

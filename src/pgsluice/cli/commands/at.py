@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, JsonOption, SubscriptionOption
 from pgsluice.cli.output import say, say_block, say_json
 from pgsluice.config import load_config
 
@@ -22,11 +22,8 @@ def at(
             metavar="LSN|TIME", help="such as 0/16B3748 or 2026-11-27T14:05; default: the newest"
         ),
     ] = None,
-    subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="only in this subscription", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    subscription: SubscriptionOption = None,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show which version of each target has the table at one position."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption, OnceOption
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import load_config
 from pgsluice.log_lines import choose_format, format_line
@@ -14,9 +12,7 @@ from pgsluice.log_lines import choose_format, format_line
 
 def capture(
     config: ConfigArgument,
-    once: Annotated[
-        bool, typer.Option("--once", help="end at the position that the source has at the start")
-    ] = False,
+    once: OnceOption = False,
     log_format: LogFormatOption = None,
     debug: DebugOption = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pgsluice.cli.commands.run import replicate
-from pgsluice.cli.options import ConfigArgument, DebugOption, YesOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, SubscriptionOption, YesOption
 from pgsluice.cli.output import say
 from pgsluice.config import Config, load_config
 from pgsluice.errors import TablesUnfinished
@@ -21,10 +21,7 @@ from pgsluice.errors import TablesUnfinished
 def copy(
     config: ConfigArgument,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table, or table in public")],
-    subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="only in this subscription", show_default=False),
-    ] = None,
+    subscription: SubscriptionOption = None,
     yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:

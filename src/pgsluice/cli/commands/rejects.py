@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pgsluice.cli.commands.verify import chosen_tables
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import (
+    ConfigArgument,
+    DebugOption,
+    JsonOption,
+    SubscriptionOption,
+    TablesArgument,
+)
 from pgsluice.cli.output import say, say_json, say_line
 from pgsluice.config import load_config
 from pgsluice.lsn import Lsn
@@ -23,18 +29,12 @@ _TEXT_CHARACTERS = 200
 
 def rejects(
     config: ConfigArgument,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
-    ] = None,
-    subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="only of this subscription", show_default=False),
-    ] = None,
+    tables: TablesArgument = None,
+    subscription: SubscriptionOption = None,
     with_resolved: Annotated[
         bool, typer.Option("--all", help="also those that are resolved")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """List the values that a target column cannot hold."""

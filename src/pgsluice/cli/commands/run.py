@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pgsluice import __version__
-from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, LogFormatOption, OnceOption
 from pgsluice.cli.signals import event_on_sighup, stop_on_signals
 from pgsluice.config import Config, load_config
 from pgsluice.events import MetricsEvent, RunStep
@@ -22,9 +22,7 @@ from pgsluice.log_lines import choose_format, format_line
 
 def run(
     config: ConfigArgument,
-    once: Annotated[
-        bool, typer.Option("--once", help="end at the position that the source has at the start")
-    ] = False,
+    once: OnceOption = False,
     without_capture: Annotated[
         bool,
         typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import ConfigArgument, DebugOption, JsonOption
 from pgsluice.cli.output import say_json, say_line
 from pgsluice.config import load_config
 from pgsluice.errors import ExitCode
@@ -26,7 +26,7 @@ _PATIENCE_S = 2.0
 
 def status(
     config: ConfigArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: JsonOption = False,
     check: Annotated[
         bool,
         typer.Option("--check", help="print one line; exit code 1 if it names a problem"),

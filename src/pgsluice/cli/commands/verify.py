@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pgsluice.cli.options import ConfigArgument, DebugOption
+from pgsluice.cli.options import (
+    ConfigArgument,
+    DebugOption,
+    JsonOption,
+    SubscriptionOption,
+    TablesArgument,
+)
 from pgsluice.cli.output import say, say_json
 from pgsluice.cli.signals import stop_on_signals
 from pgsluice.config import Config, SubscriptionConfig, load_config
@@ -27,14 +33,8 @@ if TYPE_CHECKING:
 
 def verify(
     config: ConfigArgument,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
-    ] = None,
-    subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="only in this subscription", show_default=False),
-    ] = None,
+    tables: TablesArgument = None,
+    subscription: SubscriptionOption = None,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, max=64, help="tables to compare at the same time")
     ] = 4,
@@ -51,7 +51,7 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="read the rows again that differ, and replace them")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Compare tables with their targets at one position."""
