@@ -177,7 +177,11 @@ class RelationChanges:
         return ".".join(self.table_name)
 
     def select(self, wanted: Mask | Int64s) -> RelationChanges:
-        """Some of the changes, with the tuples of all changes."""
+        """These changes only. The arrays of tuples stay whole, since changes refer to their rows.
+
+        Args:
+            wanted: a mask of the changes, or their indexes.
+        """
         return replace(
             self,
             actions=self.actions[wanted],

@@ -192,7 +192,7 @@ class _SocketStream:
 
 
 def _broken(why: str | None) -> psycopg.OperationalError:
-    return psycopg.OperationalError(f"the connection broke: {why}")
+    return psycopg.OperationalError(f"the connection to the server broke: {why}")
 
 
 def _blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:

@@ -200,7 +200,10 @@ class SnapshotFiles:
                 data = source.read_buffer()
         except OSError as error:
             raise SpoolError(
-                f"{path}: {error.strerror or error}", hint=_BEGIN_ANEW, path=str(path)
+                f"the rows that the query begins with cannot be read from {path}: "
+                f"{error.strerror or error}",
+                hint=_BEGIN_ANEW,
+                path=str(path),
             ) from error
         trailer = _Trailer.of(memoryview(data), path)
         body = data.slice(0, trailer.size_bytes)

@@ -104,10 +104,11 @@ class Storage(Protocol):
         """The subfolder for an object that is written now."""
 
     def own(self, small: Collection[str]) -> None:
-        """Note that only this process writes from now on, so that it need not list what it wrote.
+        """Make this process the only writer, which need not list or read again what it wrote.
 
         Args:
-            small: objects that it replaces. They are read once, and expected to stay as they are.
+            small: the names of objects that it will replace. It reads each once now; if another
+                process replaces one later, this process's next :meth:`replace` fails.
         """
 
     def remove_temporaries(self, folder: str) -> None:
@@ -136,7 +137,11 @@ class LocalStorage:
         path = self.root / name
         make_folder(path.parent)
         if path.exists():
-            raise SpoolError(f"{path} is already there", path=str(path))
+            raise SpoolError(
+                f"the spool cannot write {path}: a file with this name exists",
+                hint="another process may write to this spool: stop it, and start capture again",
+                path=str(path),
+            )
         return _write_durably(path, fill)
 
     def replace(self, name: str, data: bytes) -> None:
@@ -278,7 +283,12 @@ def spool_error(error: OSError, path: Path | str) -> SpoolError:
     trouble = disk_trouble(error, str(path))
     if trouble is not None:
         return SpoolError(trouble.what, hint=trouble.hint, path=str(path))
-    return SpoolError(f"{path}: {error.strerror or error}", path=str(path))
+    return SpoolError(
+        f"the spool cannot use the file {path}: {error.strerror or error}",
+        hint="check this folder and its file system, then start again: the server keeps what "
+        "pgsluice has not acknowledged",
+        path=str(path),
+    )
 
 
 def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:

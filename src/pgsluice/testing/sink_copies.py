@@ -56,9 +56,9 @@ class CopiesContract(SinkTests):
 
         def broken() -> Any:
             yield from batches(row(2), row(3), row(4))
-            raise PgsluiceError("the connection broke")
+            raise PgsluiceError("the connection to the server broke")
 
-        with pytest.raises(PgsluiceError, match="the connection broke"):
+        with pytest.raises(PgsluiceError, match="connection to the server broke"):
             self.writer(sink, copy=2).load(broken(), Lsn(150))
         assert self.rows(sink) == [row(1)]
         assert self.writer(sink).position() == 100

@@ -50,7 +50,7 @@ def changes(key: tuple[str, ...] = ("id",)) -> ChangesBuilder:
 
 
 def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
-    """Rows in the form of a copy."""
+    """Rows of a table as batches of at most two, which is how a copy passes them to a sink."""
     return list(pa.Table.from_pylist(list(rows), schema=schema).to_batches(max_chunksize=2))
 
 
