@@ -79,7 +79,7 @@ def _comparing(name: str, site: Site) -> Compute:
     """``eq``, ``lt`` and the others of a type, by its keys."""
     # the empty text comes first under every collation
     if name not in ("eq", "ne") and _is_collatable(site.types[0]) and "" not in site.constants:
-        require_code_point_order(site, "this comparison")
+        require_code_point_order(site)
     compare = COMPARISONS[name]
     left, right = value_key(site.types[0]), value_key(site.types[1])
     if left is right and _keeps(left):
@@ -155,5 +155,5 @@ _register()
 def order_key(type_oid: int, site: Site) -> Callable[[Value], Any]:
     """The key that GREATEST, LEAST and row comparisons use; raises Refused."""
     if _is_collatable(type_oid):
-        require_code_point_order(site, "this comparison")
+        require_code_point_order(site)
     return value_key(type_oid)

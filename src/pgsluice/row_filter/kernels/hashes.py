@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pgsluice.row_filter.kernels.kernel import Compute, Site, register, sited
 from pgsluice.row_filter.kernels.texts.letters import encoder
+from pgsluice.types.buffers import content_of
 
 Word: TypeAlias = Any
 """A Python integer, or a numpy array of unsigned 64-bit integers; below 2**32."""
@@ -167,8 +168,7 @@ for _name, _type in (("hashfloat4", "float4"), ("hashfloat8", "float8")):
 
 def hash_texts(array: pa.LargeStringArray | pa.LargeBinaryArray) -> npt.NDArray[np.int32]:
     """hashtext() of each value's bytes; the result for NULL is arbitrary."""
-    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
-    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    offsets, data = content_of(array)
     lengths = np.diff(offsets)
     hashes = np.zeros(len(array), np.uint64)
     for length in np.unique(lengths):

@@ -133,10 +133,10 @@ def sited(
     return take
 
 
-def require_code_point_order(site: Site, operation: str) -> None:
-    """Refuse an operation that orders text by a collation that only the server has."""
+def require_code_point_order(site: Site) -> None:
+    """Refuse a comparison that orders text by a collation that only the server has."""
     if not site.has_code_point_order:
         raise Refused(
-            f"{operation} orders text by a collation whose order only the server knows",
+            "this comparison orders text by a collation whose order only the server knows",
             'add COLLATE "C" to the comparison',
         )

@@ -23,6 +23,7 @@ from pgsluice.row_filter.kernels.kernel import KERNELS, Site
 from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
 from pgsluice.row_filter.kernels.scalars import Datum, Mask, NoColumn, boolean_array, make_scalar
 from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb, parse_jsonb
+from pgsluice.types.buffers import content_of
 
 _Places = npt.NDArray[np.int64]
 _TEXT: Final = pa.large_string()
@@ -58,9 +59,7 @@ class _Members:
             documents: large strings, without NULL and without escapes.
             name: one that the server prints without escapes.
         """
-        bounds = np.frombuffer(documents.buffers()[1], np.int64)
-        bounds = bounds[documents.offset : documents.offset + len(documents) + 1]
-        whole = np.frombuffer(documents.buffers()[2] or b"", np.uint8)
+        bounds, whole = content_of(documents)
         data = whole[bounds[0] : bounds[-1]]
         bounds = bounds - bounds[0]
         places = np.flatnonzero(_IS_STRUCTURE[data])
