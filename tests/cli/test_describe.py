@@ -146,3 +146,6 @@ def test_mistakes_have_their_place(
     said = capsys.readouterr().err
     assert f"there is no table oders in the database {db.name}" in said
     assert "did you mean public.orders?" in said
+    assert run_command(["explain", config, "customers"]) == 2
+    assert "→ the tables are: public.orders\n" in capsys.readouterr().err
+    assert run_command(["explain", config, "pg_catalog.pg_class"]) == 0

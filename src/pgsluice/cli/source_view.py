@@ -24,6 +24,7 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sql import SqlRefused
 
 _KINDS = ("r", "p")
+_SYSTEM = ("pg_catalog", "information_schema")
 OWNER = "pgsluice"
 """The displayed owner of our own publications."""
 
@@ -61,7 +62,7 @@ class SourceView:
         tables = {
             (table.namespace, table.name): table
             for table in self.catalog.tables.values()
-            if table.kind in _KINDS
+            if table.kind in _KINDS and table.namespace not in _SYSTEM
         }
         missing = f"there is no table {name} in the database {self.catalog.database}"
         try:
