@@ -537,6 +537,13 @@ def test_a_key_is_proposed_that_can_be_one() -> None:
         "to receive the updates and deletes of a table:\n"
         'ALTER TABLE public.u REPLICA IDENTITY USING INDEX "U";'
     )
+    (finding,) = check_replica_identity(replace(_SOURCE, tables=(inserts,)))
+    assert finding.todo == (
+        "to receive the updates and deletes of a table:\n"
+        "choose columns that identify each row of public.t, and make them its primary key: no "
+        "unique index has only columns that are NOT NULL. If there are none:\n"
+        "ALTER TABLE public.t REPLICA IDENTITY FULL;"
+    )
 
 
 def test_configured_keys() -> None:

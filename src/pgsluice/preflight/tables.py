@@ -150,7 +150,8 @@ def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
             index = quote_identifier(table.unique_index)
             yield f"ALTER TABLE {table.sql_name} REPLICA IDENTITY USING INDEX {index};"
         else:
-            yield _choose_a_key(table)
+            yield f"{_choose_a_key(table)}. If there are none:"
+            yield f"ALTER TABLE {table.sql_name} REPLICA IDENTITY FULL;"
 
 
 def _choose_a_key(table: PublishedTable) -> str:

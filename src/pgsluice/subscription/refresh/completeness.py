@@ -178,7 +178,8 @@ def _way_to_a_key(table: ReplicatedTable) -> str:
         return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index}"
     return (
         f"choose columns that identify each row of {name}, and make them its primary key: no "
-        "unique index has only columns that are NOT NULL"
+        f"unique index has only columns that are NOT NULL. If there are none: ALTER TABLE {name} "
+        "REPLICA IDENTITY FULL"
     )
 
 
