@@ -25,13 +25,14 @@ from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Sink, TableHandle, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, TableHandle, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log.reading import newest_snapshot
 from pgsluice.sinks.delta.log.snapshot import no_table
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.writers import table_writer

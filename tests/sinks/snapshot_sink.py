@@ -24,15 +24,8 @@ from pgsluice.changes.shared_keys import count_shared_keys
 from pgsluice.changes.unique import shared_keys_error
 from pgsluice.config import SinkConfig, TargetPath
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import (
-    AddedColumn,
-    Applied,
-    CommitMarker,
-    Overtaken,
-    TableHandle,
-    TargetIdentity,
-    TargetTable,
-)
+from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, TableHandle, TargetTable
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 
 Row = dict[str, Any]
 

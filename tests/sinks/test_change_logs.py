@@ -19,8 +19,9 @@ from tests.support.object_stores import ObjectStore
 from pgsluice import failpoints
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import AddedColumn, TargetIdentity
+from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT

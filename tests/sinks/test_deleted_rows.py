@@ -17,8 +17,8 @@ from pgsluice.changes.deleted_rows import with_marks
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import Int64s
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import TargetIdentity
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ChangesBuilder

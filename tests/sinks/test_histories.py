@@ -17,9 +17,9 @@ from tests.support.object_stores import ObjectStore
 
 from pgsluice import failpoints
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import TargetIdentity
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.history_fence import HistoryWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.lake.history.copied_again import same_rows
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder

@@ -16,9 +16,10 @@ from tests.support.waiting import HANGS_S
 
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedRows, TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.types.buffers import fixed_width, large_binary
 
 MIB = 2**20

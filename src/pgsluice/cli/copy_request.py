@@ -82,8 +82,9 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
     import pyarrow as pa
 
     from pgsluice.sinks import make_sink
-    from pgsluice.sinks.contract import TargetIdentity, TargetTable
+    from pgsluice.sinks.contract import TargetTable
     from pgsluice.sinks.fence import TableWriter
+    from pgsluice.sinks.identity import TargetIdentity
     from pgsluice.subscription.base.options import sink_options, target_mode
 
     spool_id = Spool.open(config.spool.place).identity.spool_id

@@ -26,9 +26,10 @@ from pgsluice.rejects.keys import table_key
 from pgsluice.rejects.table import RejectsPlace
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.history_fence import refuse_history
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.marking_fence import refuse_deleted_column
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
 from pgsluice.sinks.writers import table_writer

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
-from pgsluice.sinks.fence import TableWriter, read_content
+from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
+from pgsluice.sinks.opened_table import read_content
 from pgsluice.sinks.target import TableOptions, check_names
 from pgsluice.spool import TableRecord
 

@@ -19,8 +19,9 @@ from pgsluice.rejects.events import Keys, RejectedValues
 from pgsluice.rejects.files import EventFiles
 from pgsluice.rejects.fold import Reject
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Sink

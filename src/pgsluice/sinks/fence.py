@@ -31,15 +31,14 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
-    CommitMarker,
     Overtaken,
     Sink,
     StagedChanges,
     StagedRows,
     TargetContent,
-    TargetIdentity,
     TargetTable,
 )
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.opened_table import OpenedTable
 
 ATTEMPTS = 10
@@ -435,19 +434,3 @@ class TableWriter:
 
     def _skipped(self, marker: CommitMarker) -> Applied:
         return Applied(self._opened.handle.version, skipped=True, copy_number=marker.copy_number)
-
-
-def read_content(
-    sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
-) -> TargetContent | None:
-    """The content of a target at a version; None: the sink cannot read it, or its rows are
-    different ones.
-
-    Args:
-        table: the table; its columns are not used.
-        identity: the required origin of its rows.
-        position: the position up to which the table must have been applied.
-    """
-    content = sink.open(table, identity).content(version)
-    expected = CommitMarker(identity.owner, identity.copy_number, position)
-    return content if content is not None and content.marker == expected else None

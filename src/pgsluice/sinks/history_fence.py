@@ -18,15 +18,9 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.errors import ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import (
-    Applied,
-    Sink,
-    StagedRows,
-    TargetContent,
-    TargetIdentity,
-    TargetTable,
-)
+from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetContent, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.joined_columns import another_target, joined_columns, with_all_columns
 
 

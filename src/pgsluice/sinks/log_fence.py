@@ -16,15 +16,9 @@ from pgsluice.changes.change_log import LogColumns
 from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import (
-    AddedColumn,
-    Applied,
-    Sink,
-    StagedRows,
-    TargetIdentity,
-    TargetTable,
-)
+from pgsluice.sinks.contract import AddedColumn, Applied, Sink, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.joined_columns import joined_columns, with_all_columns
 
 

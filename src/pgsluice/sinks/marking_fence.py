@@ -19,8 +19,9 @@ from pgsluice.changes.net import NetChanges, delete_rows
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Sink, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 
 
 class MarkingWriter(TableWriter):

@@ -14,14 +14,9 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.disk import DiskTrouble, disk_trouble
 from pgsluice.errors import ForeignTarget, ParkReason, PgsluiceError, TableError
 from pgsluice.hints import copy_again
-from pgsluice.sinks.contract import (
-    Applied,
-    CommitMarker,
-    Sink,
-    TableHandle,
-    TargetIdentity,
-    TargetTable,
-)
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import Applied, Sink, TableHandle, TargetContent, TargetTable
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.target_trouble import target_trouble
 from pgsluice.stores.contract import StoreError
 
@@ -206,3 +201,19 @@ class OpenedTable:
         if marker is None or marker.owner == self._identity.owner:
             return False
         return self._table.may_replace_foreign_target or marker.owner in self._owners()
+
+
+def read_content(
+    sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
+) -> TargetContent | None:
+    """The content of a target at a version; None: the sink cannot read it, or its rows are
+    different ones.
+
+    Args:
+        table: the table; its columns are not used.
+        identity: the required origin of its rows.
+        position: the position up to which the table must have been applied.
+    """
+    content = sink.open(table, identity).content(version)
+    expected = CommitMarker(identity.owner, identity.copy_number, position)
+    return content if content is not None and content.marker == expected else None

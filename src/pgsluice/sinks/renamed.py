@@ -25,15 +25,14 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
-    CommitMarker,
     Sink,
     StagedChanges,
     StagedRows,
     TableHandle,
     TargetContent,
-    TargetIdentity,
     TargetTable,
 )
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.verification import TargetRows
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)

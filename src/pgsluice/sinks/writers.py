@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.history_fence import HistoryWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.marking_fence import MarkingWriter
 

@@ -10,8 +10,9 @@ import pytest
 from pgsluice.changes.net import net_changes
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Applied, Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import (
     SCHEMA,

@@ -10,7 +10,8 @@ import pytest
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink
-from pgsluice.sinks.fence import TableWriter, read_content
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.opened_table import read_content
 from pgsluice.testing.sink_tests import TABLE, SinkTests, batches, changes, identity, net, row
 
 

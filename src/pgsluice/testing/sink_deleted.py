@@ -14,8 +14,9 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import ForeignTarget, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder

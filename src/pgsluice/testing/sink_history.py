@@ -12,9 +12,10 @@ from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges
 from pgsluice.errors import ForeignTarget, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.history_fence import HistoryWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, SinkTests, batches, changes, net, row

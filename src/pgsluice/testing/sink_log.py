@@ -11,7 +11,8 @@ import pytest
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder

@@ -10,8 +10,9 @@ import pytest
 
 from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.testing.changes import ChangesBuilder
 
 SCHEMA = pa.schema(

@@ -19,13 +19,11 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
-    CommitMarker,
     Overtaken,
     StagedChanges,
     StagedRows,
     TableHandle,
     TargetContent,
-    TargetIdentity,
     TargetTable,
 )
 from pgsluice.sinks.delta import maintenance
@@ -43,6 +41,7 @@ from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.delta.log.reading import operations
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot, content_of
 from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema

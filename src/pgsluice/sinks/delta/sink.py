@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgsluice.sinks.contract import TableHandle, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TableHandle, TargetTable
 from pgsluice.sinks.delta.changelog.handle import DeltaLogHandle
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.handle import DeltaHandle
@@ -19,6 +19,7 @@ from pgsluice.sinks.delta.log.features import (
 from pgsluice.sinks.delta.log.reading import newest_snapshot
 from pgsluice.sinks.delta.log.snapshot import no_table
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.lake.layout.layout import Layout
 from pgsluice.stores.contract import Folder
 from pgsluice.stores.places import folder_at

@@ -26,7 +26,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.rejects.table import RejectsPlace
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
 from pgsluice.spool.layout import staging_path, subscription_folder

@@ -18,8 +18,9 @@ from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Sink, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, TableRecord

@@ -16,8 +16,9 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, SpoolWriter
 from pgsluice.subscription.base.work import TableWork, TaskResult

@@ -24,9 +24,10 @@ from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, plan_filters
 from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetIdentity, TargetTable
+from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.log.reading import newest_snapshot
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.stores.local import LocalFolder
 from pgsluice.stores.places import folder_at

@@ -18,8 +18,9 @@ from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import KnownColumns
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import AddedColumn, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import AddedColumns, Pending, SpoolReader, TableState, find_record
 from pgsluice.subscription.base.work import TableWork, TaskResult

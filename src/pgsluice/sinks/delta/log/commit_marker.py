@@ -27,7 +27,7 @@ from deltalake import CommitProperties, Transaction
 from pgsluice.errors import Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import CommitMarker, TargetIdentity
+from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 
 OWNER, COPY, VERSION = "pgsluice.owner", "pgsluice.copy", "pgsluice.version"
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pgsluice.sinks.contract import TargetContent, TargetIdentity
+from pgsluice.sinks.contract import TargetContent
 from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.log.layout import layout_of
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
 

@@ -23,8 +23,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher
 from pgsluice.rejects.table import RejectsPlace, rejected_values
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import StagedChanges, TargetIdentity, TargetTable
+from pgsluice.sinks.contract import StagedChanges, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.target import TableOptions
