@@ -27,8 +27,6 @@ from tests.support.waiting import HANGS_S
 from pgsluice.cli.app import run_command
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
-    Counts,
-    Origin,
     PartHeader,
     PartReference,
     RawMessages,
@@ -36,6 +34,8 @@ from pgsluice.spool import (
     SpoolReader,
     SpoolWriter,
 )
+from pgsluice.spool.segments.header import Origin
+from pgsluice.spool.segments.scan import Counts
 from pgsluice.spool.segments.segment import write_segment
 from pgsluice.wire import Insert, RelationColumn, StreamAbort, StreamStart, StreamStop, TupleData
 

@@ -21,7 +21,8 @@ from pgsluice.demo.proof import show_proof
 from pgsluice.demo.shop import TABLES
 from pgsluice.demo.stage import Stage
 from pgsluice.lsn import Lsn
-from pgsluice.verification import Comparison, Digest
+from pgsluice.verification import Comparison
+from pgsluice.verification.digest import Digest
 
 DEMO = [sys.executable, "-m", "pgsluice", "demo"]
 

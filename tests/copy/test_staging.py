@@ -18,7 +18,8 @@ from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Portion, Read, temporary_snapshot
+from pgsluice.snapshots import Portion, temporary_snapshot
+from pgsluice.snapshots.ranges import Read
 
 RANGES = ("id < 10", "id BETWEEN 10 AND 19", "id BETWEEN 20 AND 29", "id > 29")
 PORTIONS: list[Portion] = [(Read(condition=condition),) for condition in RANGES]

@@ -23,7 +23,8 @@ from tests.support.segments import facts_message, segment
 from pgsluice import wire
 from pgsluice.catalog import fetch_relation_facts
 from pgsluice.catalog.tables.source_tables import source_catalog
-from pgsluice.columnar import RelationChanges, Tuples, decode_segment
+from pgsluice.columnar import RelationChanges, decode_segment
+from pgsluice.columnar.changes import Tuples
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.errors import EvaluationError, TableError
 from pgsluice.publication import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.errors import SourceRefused
-from pgsluice.replication import PgoutputOptions, newest_proto_version
+from pgsluice.replication import PgoutputOptions
+from pgsluice.replication.options import newest_proto_version
 
 
 @pytest.mark.parametrize(

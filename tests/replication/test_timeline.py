@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import ProtocolError, SourceRefused
 from pgsluice.lsn import Lsn
-from pgsluice.replication import ReplicationConnection, TimelineSwitch, parse_history
+from pgsluice.replication import ReplicationConnection, TimelineSwitch
+from pgsluice.replication.timeline import parse_history
 
 TWO = "1\t0/3000148\tno recovery target specified\n\n2\t1A/5000028\tbefore 2026-11-20 10:00:00+00\n"
 

@@ -14,19 +14,17 @@ from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool import (
-    Counts,
-    Origin,
     PartHeader,
     PartReference,
     PreparedHeader,
     ReferenceHeader,
-    RelationCounts,
     RelationInForce,
     SegmentHeader,
 )
 from pgsluice.spool.formats import encode_json
-from pgsluice.spool.segments.header import decode_header, encode_header
+from pgsluice.spool.segments.header import Origin, decode_header, encode_header
 from pgsluice.spool.segments.objects import expect_kind
+from pgsluice.spool.segments.scan import Counts, RelationCounts
 from pgsluice.spool.segments.segment import read_header, write_segment
 
 # Written by the first version that wrote format 2.

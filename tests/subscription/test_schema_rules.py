@@ -20,11 +20,9 @@ from pgsluice.schema_rules import (
     LeaveOut,
     Look,
     LookFirst,
-    Park,
     ReplacePartitions,
     Same,
     SourceFingerprint,
-    Verdict,
     Verify,
     Widen,
     emptied_leaves,
@@ -42,6 +40,7 @@ from pgsluice.schema_rules import (
     sends_every_change,
 )
 from pgsluice.schema_rules.source import RULES, SUSPICIONS
+from pgsluice.schema_rules.verdicts import Park, Verdict
 
 Answer = Same | ColumnsAdded | CopyAgain | ReplacePartitions | Verify
 INSERTS = frozenset({"insert", "truncate"})

@@ -16,7 +16,6 @@ import psycopg
 from psycopg import sql
 
 from pgsluice.verification import (
-    ComparedColumn,
     ComparedTable,
     DeltaRows,
     LogRows,
@@ -26,6 +25,7 @@ from pgsluice.verification import (
     one_snapshot,
 )
 from pgsluice.verification.postgres_text import TextForm, postgres_text
+from pgsluice.verification.source import ComparedColumn
 
 NUMERIC_OID = 1700
 DELETED_COLUMN = "gone_at"

@@ -46,7 +46,6 @@ from pgsluice.catalog.tables.key_bounds import key_ranges
 from pgsluice.catalog.tables.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
 from pgsluice.catalog.tables.tables import (
-    Filenode,
     UserTable,
     foreign_partitions,
     has_columns_of_snapshot,
@@ -58,7 +57,7 @@ from pgsluice.catalog.tables.tables import (
     tables_with_fresh_files,
     user_tables,
 )
-from pgsluice.catalog.tables.unique_keys import UniqueIndex, prove_keys, unique_indexes
+from pgsluice.catalog.tables.unique_keys import prove_keys, unique_indexes
 from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses, missing_values
 from pgsluice.catalog.visibility import (
     TransactionStatus,

@@ -23,8 +23,8 @@ from pgsluice.definitions.publications import (
 )
 from pgsluice.publication.publishing.fingerprints import fingerprint
 from pgsluice.publication.publishing.publish import Publisher, publish_all
-from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
-from pgsluice.publication.publishing.resolution import Resolution, Unfiltered, resolve
+from pgsluice.publication.publishing.replica_identity import check_replica_identity
+from pgsluice.publication.publishing.resolution import Resolution, resolve
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.publication.statements.load import (
     Statements,

@@ -15,11 +15,11 @@ from pgsluice.exports import on_demand
 if TYPE_CHECKING:
     from pgsluice.replication.commands import SystemIdentity
     from pgsluice.replication.connection import ReplicationConnection
-    from pgsluice.replication.options import PgoutputOptions, newest_proto_version
+    from pgsluice.replication.options import PgoutputOptions
     from pgsluice.replication.refusals import server_message, source_errors, table_errors
     from pgsluice.replication.session import connect_sql
     from pgsluice.replication.slots import takes_failover
-    from pgsluice.replication.timeline import TimelineSwitch, parse_history
+    from pgsluice.replication.timeline import TimelineSwitch
 
 __getattr__ = on_demand(
     __name__, ("commands", "connection", "options", "refusals", "session", "slots", "timeline")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pgsluice.snapshots.content import PublishedContent, published_content
     from pgsluice.snapshots.keeper import SnapshotFile, StartedKeeper, keep_for_readers
     from pgsluice.snapshots.plan import plan_portions
-    from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion, Read
+    from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion
     from pgsluice.snapshots.read_session import ReadSession
     from pgsluice.snapshots.reader import (
         ReadRows,

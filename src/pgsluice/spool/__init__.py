@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pgsluice.spool.records.store import RecordStore, find_record
     from pgsluice.spool.segments.block import FACTS_TAG, RelationInForce, SegmentView
     from pgsluice.spool.segments.header import (
-        Origin,
         PartHeader,
         PartReference,
         PreparedHeader,
@@ -44,13 +43,7 @@ if TYPE_CHECKING:
         SegmentHeader,
     )
     from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after
-    from pgsluice.spool.segments.scan import (
-        Counts,
-        RawMessages,
-        RelationCounts,
-        part_block,
-        plain_block,
-    )
+    from pgsluice.spool.segments.scan import RawMessages
     from pgsluice.spool.segments.writer import SpoolWriter
     from pgsluice.spool.spool import Spool
 

@@ -12,7 +12,8 @@ from tests.support.databases import fresh_database
 
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.publication import ReplicaIdentity, check_replica_identity, load_publications
+from pgsluice.publication import check_replica_identity, load_publications
+from pgsluice.publication.publishing.replica_identity import ReplicaIdentity
 from pgsluice.sql import SqlRefused
 
 _TABLES = """

@@ -26,12 +26,12 @@ from pgsluice.publication import (
     Action,
     Publications,
     Resolution,
-    Unfiltered,
     fingerprint,
     load_publications,
     resolve,
     subscribed,
 )
+from pgsluice.publication.publishing.resolution import Unfiltered
 from pgsluice.replication import connect_sql
 from pgsluice.sql import SqlRefused, any_of
 

@@ -10,4 +10,4 @@ A printer raises :class:`ValueError` (also UnicodeDecodeError) for bytes that no
 writes, and :class:`NoTextForm` for a nested type whose text does not follow from its binary form.
 """
 
-from pgsluice.types.binary_to_text.cursor import Misshapen, NoTextForm, Printer
+from pgsluice.types.binary_to_text.cursor import NoTextForm, Printer
