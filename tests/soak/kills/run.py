@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from importlib import import_module
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,21 @@ def preload() -> None:
     CHILDREN.set_forkserver_preload([*PRELOADED, __name__])
 
 
-def run_until(config: Path, failpoint: str, large: bool) -> None:
-    """A run in a process that is killed at a failpoint; its tasks are in the process, too."""
+def fork_server() -> str:
+    """The address of the process that forks children."""
+    address: str = forkserver._forkserver._forkserver_address
+    return address
+
+
+def run_until(config: Path, failpoint: str, large: bool, server: str) -> None:
+    """A run in a process that is killed at a failpoint; its tasks are in the process, too.
+
+    Args:
+        server: forks its capture, as it forked this process.
+    """
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    forkserver._forkserver._forkserver_address = server
+    forkserver._forkserver.ensure_running = lambda: None
     patch = pytest.MonkeyPatch()
     prepare(patch, large=large)
     patch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
