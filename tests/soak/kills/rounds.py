@@ -26,7 +26,7 @@ from tests.support.waiting import HANGS_S
 
 from pgsluice.cli.copy_request import ask_for_copy, find_table
 
-PASSES = (1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+PASSES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 """Runs are killed at these passes of a place, until its kills have left each state. The first one
 has a second try: a run of changes that end with a TRUNCATE, say, adds no column before."""
 
