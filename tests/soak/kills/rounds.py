@@ -151,6 +151,9 @@ class Kills:
 
     def _copy(self, subject: Subject) -> Subject:
         subject.change(self.rng, transactions=2)
+        if self.mode in APPENDED:  # the copy stands for changes that are not applied before it
+            self._recover(subject)
+            subject.assert_as_source()
         [oid] = find_table(self.one.config, subject.name, "lake").values()
         assert not ask_for_copy(self.one.config, "lake", oid), "a run is active"
         return subject
