@@ -69,6 +69,9 @@ PLACES = {
     "copy.renamed": Place(("rename",), _COMMITTED),
     "copy.after_renamed": Place(("rename",), _COMMITTED),
 }
+NOT_APPENDED = ("batch.staged", "copy.renamed", "copy.after_renamed")
+"""Change logs and histories do not pass these: one task writes a batch, and a renamed table is
+copied from the source."""
 ELSEWHERE = {
     "capture.frontier_lowered": "tests/capture/test_failover.py",
     "copy.adopted": "tests/pipeline/test_adopt.py",
