@@ -101,6 +101,14 @@ def test_a_value_that_does_not_fit_is_rejected_until_the_row_has_another(
     assert run_command(["status", str(one.path)]) == 0
     assert f"`pgsluice rejects {one.path} public.t` lists them" in capfd.readouterr().out
 
+    # They are those of the table, whatever it is called.
+    shop.execute("ALTER TABLE t RENAME TO u")
+    one.once()
+    assert run_command(["rejects", str(one.path), "u"]) == 0
+    assert 'public.u.day {"id": "3"} at ' in capfd.readouterr().out
+    shop.execute("ALTER TABLE u RENAME TO t")
+    one.once()
+
     # A key column parks, and names no value.
     shop.execute("INSERT INTO by_day VALUES ('infinity')", "DELETE FROM t WHERE id = 3")
     with pytest.raises(Exception, match="1 table is parked"):

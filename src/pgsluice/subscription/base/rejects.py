@@ -14,6 +14,8 @@ from pgsluice.spool.object_storage import folder_of
 from pgsluice.stores.places import folder_at
 from pgsluice.subscription.base.options import sink_options
 
+_NAMED = ("relation", "schema_name", "table_name")
+
 
 def rejects_place(
     config: Config, subscription: SubscriptionConfig, spool_id: str
@@ -38,17 +40,25 @@ def rejects_place(
 
 def stored_rejects(config: Config, subscription: SubscriptionConfig) -> pa.Table:
     """The rows of a subscription's rejects table, in the columns of
-    :data:`pgsluice.rejects.table.SCHEMA`.
+    :data:`pgsluice.rejects.table.SCHEMA`; each table has the name that it has now.
 
     Raises:
         ConfigError: nothing was replicated yet.
         PgsluiceError: the table cannot be read.
     """
-    if find_record(config.spool.place, subscription.name) is None:
+    record = find_record(config.spool.place, subscription.name)
+    if record is None:
         raise ConfigError(
             f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
             hint="start `pgsluice run CONFIG` first",
         )
     spool_id = Spool.open(config.spool.place).identity.spool_id
     place = rejects_place(config, subscription, spool_id)
-    return pa.Table.from_batches([] if place is None else place.table().batches(), SCHEMA)
+    rows = pa.Table.from_batches([] if place is None else place.table().batches(), SCHEMA)
+    names = {oid: table.target_name for oid, table in record.tables.items()}
+    stored = zip(*(rows[name].to_pylist() for name in _NAMED), strict=True)
+    now = [names.get(oid, (schema, table)) for oid, schema, table in stored]
+    for number, name in enumerate(_NAMED[1:]):
+        column = pa.array([each[number] for each in now], pa.string())
+        rows = rows.set_column(SCHEMA.get_field_index(name), name, column)
+    return rows
