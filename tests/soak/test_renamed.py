@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase
 from tests.support.ddl.row import Moment, Row
 from tests.support.local_spark import local_spark as local_spark
+from tests.support.local_spark import run_killed_at
 from tests.support.oracle import compare_exact
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.sequences import columns
 from tests.support.sequences.running import render, run_drawn
 
+from pgsluice.cli.app import run_command
 from pgsluice.config.values.target_names import TargetNames
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.sinks.renamed import rows_at_source
@@ -111,5 +115,39 @@ def test_each_mode_is_verified_through_the_names(
     assert "a é'%7E ✓" in names
     (verified,) = verify(one.config, one.config.subscription("lake"), Verification())
     assert not verified.is_failure, verified
+    assert verified.comparison is not None
+    assert verified.comparison.equal
+
+
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_a_target_with_other_names_is_taken_over_whoever_is_killed(
+    database: MakeDatabase, pipeline: MakePipeline, merge: str
+) -> None:
+    """Killed while it is compared, before the commit and after it."""
+    db = database()
+    db.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
+        "INSERT INTO orders SELECT n, n, 'y' || n FROM generate_series(1, 3000) n",
+    )
+    given = {"public": "shop", "public.orders": "sold", **names_of("orders")}
+    entries = ", ".join(f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
+    one = pipeline(db)
+    one.sink_options = f', merge = "{merge}"'
+    one.subscription_options = f"adopt = true\nrename = {{ {entries} }}"
+    one.write()
+    one.once()
+    assert run_command(["drop", str(one.path), "--yes"]) == 0
+    delta = DeltaTable(f"{one.lake}/shop/sold")
+    files, version = {*delta.file_uris()}, delta.version()
+    db.execute("UPDATE orders SET x = -1 WHERE id = 2000")
+    for place, commits in (("copy.comparing", 0), ("copy.ranges_staged", 0), ("copy.adopted", 1)):
+        assert run_killed_at(one.path, place) == -signal.SIGKILL
+        assert DeltaTable(f"{one.lake}/shop/sold").version() == version + commits, place
+    one.once()
+    db.execute("DELETE FROM orders WHERE id = 8")
+    one.once()
+    if merge == "on_read":
+        assert files <= {*DeltaTable(f"{one.lake}/shop/sold").file_uris()}, "it was copied"
+    (verified,) = verify(one.config, one.config.subscription("lake"), Verification())
     assert verified.comparison is not None
     assert verified.comparison.equal
