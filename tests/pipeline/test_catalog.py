@@ -20,6 +20,7 @@ from tests.support.waiting import HANGS_S
 
 SQL = """
 import json, sys
+import pgsluice
 from pgsluice.cli.app import run_command
 from pyspark.sql import SparkSession
 
@@ -28,8 +29,16 @@ builder = SparkSession.builder.enableHiveSupport()
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
+def say(frame):
+    print("ROWS", json.dumps([list(row) for row in frame.collect()], default=str))
+
 for statement in statements:
-    print("ROWS", json.dumps([list(row) for row in spark.sql(statement).collect()], default=str))
+    if statement.startswith("READ AT "):
+        for name, frame in pgsluice.read_at(spark, statement.removeprefix("READ AT ")).items():
+            print(name)
+            say(frame.select(sorted(frame.columns)).orderBy(sorted(frame.columns)))
+    else:
+        say(spark.sql(statement))
 if command:
     sys.exit(run_command(command))
 """
@@ -146,3 +155,46 @@ def test_targets_are_registered_compared_and_taken_out(
     assert "the catalog has no lake_public.t of ours" in others.out
     assert "lake_public.taken is kept: the catalog already has another table" in others.out
     one.assert_equal("t", "taken")  # the files stay
+
+
+@pytest.mark.soak  # make soak AREA=long
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_spark_finds_renamed_targets(
+    pipeline: MakePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
+) -> None:
+    """In the catalog, and at a position, under the names that ``rename`` gives them."""
+    options = f', merge = "{merge}", register = "lake_{{schema}}.{{table}}"'
+    monkeypatch.setattr(Pipeline, "sink_options", options)
+    names = {
+        "public": "shop",
+        "public.orders": "sold",
+        "public.orders.x": "y",
+        "public.orders.y": "é",
+    }
+    given = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in names.items())
+    monkeypatch.setattr(Pipeline, "subscription_options", f"rename = {{ {given} }}")
+    one = pipeline()
+    settings = "".join(
+        f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in _settings(tmp_path).items()
+    )
+    text = one.path.read_text()
+    one.path.write_text(f"{text.partition('[spark]')[0]}[spark]\n{settings}")
+    one.database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
+        "INSERT INTO orders VALUES (1, 10, 'one'), (2, 20, 'two')",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+    )
+    _sql(tmp_path, "CREATE SCHEMA lake_shop")
+    _run_once(one)
+    one.database.execute("UPDATE orders SET x = 11 WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    _run_once(one)
+    found = _sql(
+        tmp_path,
+        "SELECT id, y, `é` FROM lake_shop.sold",
+        "SELECT count(*) FROM lake_shop.other",
+        f"READ AT {one.path}",
+        command=["drop", str(one.path), "--unregister", "--yes"],
+    )
+    assert found.rows == [[[1, 11, "one"]], [[0]], [[1, 11, "one"]], []]
+    assert "public.orders\n" in found.out
+    assert "lake_shop.sold" in found.out
