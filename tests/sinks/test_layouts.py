@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.support.delta_spark import delta_spark
+from tests.support.object_stores import ObjectStore
 
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
@@ -70,6 +72,35 @@ class TestOnRead(PartitionedContract):
 
 @pytest.mark.soak
 class TestOnWrite(PartitionedContract):
+    merge = "on_write"
+
+
+@pytest.mark.soak
+class TestInStoreOnRead(PartitionedContract):
+    """The same in an object store."""
+
+    merge = "on_read"
+
+    @pytest.fixture
+    def sink(self, s3_store: ObjectStore, tmp_path: Path) -> Sink:
+        return DeltaSink(
+            f"s3://lake/{uuid.uuid4()}/{{schema}}/{{table}}",
+            merge=self.merge,
+            partition_by={f"public.{name}": ("a",) for name in ("t", "keyless")},
+            cluster_by={"public.t": ("big",)},
+            cache_dir=f"{tmp_path}/cache",
+            storage_options=s3_store.options,
+        )
+
+    def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:
+        assert isinstance(sink, DeltaSink)
+        location = sink.location(table.namespace, table.name)
+        handle = DeltaTable(location, storage_options=sink.storage_options)
+        return pa.RecordBatchReader.from_stream(handle.scan()).read_all().to_pylist()
+
+
+@pytest.mark.soak
+class TestInStoreOnWrite(TestInStoreOnRead):
     merge = "on_write"
 
 
