@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
+from tests.support.object_stores import ObjectStore
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.embedded import EmbeddedServer
@@ -230,3 +231,52 @@ def test_columns_that_cannot_be_structs_park_their_table(
     for table in ("plain", "empty", "names"):
         assert "cannot be one" in errors[table]
     assert "which cannot be a key" in errors["keys"]
+
+
+MODES = {
+    "current": "",
+    "changelog": 'mode = "changelog"',
+    "history": 'mode = "history"',
+    "deleted": 'deleted_column = "gone_at"',
+}
+IN_STORE = """
+[subscription.types]
+"public.t.p" = "struct"
+"public.t.ps" = "struct"
+"public.t.r" = "struct"
+"public.t.j" = "variant"
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+@pytest.mark.parametrize("mode", MODES)
+def test_structs_in_partitions_of_a_store(
+    database: MakeDatabase, pipeline: MakePipeline, s3_store: ObjectStore, mode: str, merge: str
+) -> None:
+    """Structs, arrays of them and VARIANTs in tables with partitions, in each mode."""
+    db = database()
+    value = "ROW(i, 'one')::pair, ARRAY[ROW(i, NULL)::pair, NULL], int4range(i, i + 2)"
+    db.execute(
+        "CREATE TYPE pair AS (n int, t text)",
+        "CREATE TABLE t (id int PRIMARY KEY, region text, p pair, ps pair[], r int4range, j jsonb)",
+        f"INSERT INTO t SELECT i, 'r' || i % 3, {value}, '{{\"a\": 1.10}}'"
+        " FROM generate_series(1, 30) i",
+    )
+    one = pipeline(db)
+    one.sink_options = f', merge = "{merge}", partition_by = {{ "public.t" = ["region"] }}'
+    one.have_store(s3_store)
+    one.write(MODES[mode] + IN_STORE)
+    one.once()
+    db.execute(
+        "UPDATE t SET p.t = 'two', region = 'r9' WHERE id < 5",
+        "DELETE FROM t WHERE id = 7",
+        "UPDATE t SET r = 'empty', j = '[null]', ps = NULL WHERE id = 8",
+        "UPDATE t SET id = 100 WHERE id = 9",
+        f"INSERT INTO t SELECT i, NULL, {value}, NULL FROM generate_series(40, 42) i",
+        "ALTER TABLE t ADD more pair DEFAULT ROW(1, 'x')::pair",
+    )
+    one.once()
+    assert_verified(one, "public.t")
+    assert one.delta("t").metadata().partition_columns == ["region"]
+    assert not one.lake.exists(), "nothing is on the disk"
