@@ -17,7 +17,7 @@ from itertools import count
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from tests.soak.kills.places import NOT_APPENDED, PLACES, State, places_of
+from tests.soak.kills.places import NOT_PASSED, PLACES, State, places_of
 from tests.soak.kills.run import fork_server, preload, prepare, run_until
 from tests.soak.kills.tables import APPENDED, Subject
 from tests.support.children import Child
@@ -68,7 +68,7 @@ class Kills:
         for name in chosen.split(",") if chosen else rounds:
             begin = rounds[name]
             for place, _ in places_of(name, in_store=self.in_store, rejects=subject.rejects):
-                if place not in NOT_APPENDED or self.mode not in APPENDED:
+                if place not in NOT_PASSED.get(self.mode, ()):
                     self._kill_each_pass(subject, name, place, begin)
 
     def _kill_each_pass(

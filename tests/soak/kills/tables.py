@@ -31,7 +31,7 @@ KEYLESS = "without a key"
 PARKED = (KEYLESS, "history")
 """Modes in which a value that does not fit parks the table."""
 APPENDED = ("changelog", "history")
-"""Modes in which one task writes a batch, however large it is."""
+"""Modes in which rows from before are kept as they were."""
 _DAYS = ("'infinity'", "'-infinity'", "'2024-05-05'", "NULL")
 
 
