@@ -21,9 +21,11 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.delta_spark import delta_spark
 
 from bench.report import Line
+from pgsluice.changes.deleted_rows import with_marks
 from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges, net_changes
+from pgsluice.columnar.changes import Int64s
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TableHandle, TargetTable
 from pgsluice.sinks.delta.handle import DeltaHandle
@@ -37,6 +39,7 @@ from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.writers import table_writer
 from pgsluice.testing.changes import ChangesBuilder
+from pgsluice.wire import ReplicaIdentity
 
 CHANGED = (500, 10_000)
 Way = Literal["on_read", "on_write", "MERGE"]
@@ -50,7 +53,7 @@ _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
 TABLE = TargetTable("public", "t", _SCHEMA, ("id",))
-_HISTORY = HistoryColumns("_")
+_HISTORY, _DELETED = HistoryColumns("_"), "gone_at"
 _MODES = (CURRENT, TargetMode(history=_HISTORY))
 IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
 
@@ -61,7 +64,8 @@ def measure(rows: int) -> list[Line]:
     try:
         copied = Copied(folder / "copied", rows)
         figures = {way: cost_of_batches(folder / way, way, copied) for way in WAYS}
-        lines = [*_histories(folder, rows), *_worn(folder, copied)]
+        lines = [*_histories(folder, rows), *_kept(folder, rows), _without_a_key(folder, rows)]
+        lines += _worn(folder, copied)
     finally:
         shutil.rmtree(folder)
     return [*_merges(figures, rows), *lines]
@@ -203,8 +207,50 @@ def _histories(folder: Path, rows: int) -> Iterator[Line]:
         )
 
 
-def _batches_of(folder: Path, mode: TargetMode, rows: int) -> list[float]:
-    """Seconds of CPU of a batch of random keys, and of one of keys that have had many."""
+def _kept(folder: Path, rows: int) -> Iterator[Line]:
+    """Deleted rows that are kept beside current rows: the same, every second change a delete."""
+    costs = [
+        _batches_of(folder / f"deletes{mode.name}", mode, rows, deletes=True)
+        for mode in (CURRENT, TargetMode(deleted_column=_DELETED))
+    ]
+    for place, kind in enumerate(("random keys", f"the same keys after {_MANY_BATCHES} batches")):
+        current, kept = (cost[place] for cost in costs)
+        yield Line(
+            f"{kept / current:.1f} x CPU",
+            "2 x",
+            f"deleted rows kept: {CHANGED[0]} keys into {rows:,} rows, {kind}",
+            f"{1000 * kept:.1f} ms of CPU a batch",
+            f"current rows: {1000 * current:.1f} ms",
+        )
+
+
+def _without_a_key(folder: Path, rows: int) -> Line:
+    """Deletes of a table without a key, each of which finds one of its rows."""
+    table = replace(TABLE, key=())
+    sink = DeltaSink(f"{folder}/keyless/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
+    TableWriter(sink, table, IDENTITY).load(copied_rows(rows), Lsn(1))
+    every = pa.Table.from_batches(copied_rows(rows))
+    chosen = np.random.default_rng(9).choice(rows, CHANGED[0] * _BATCHES, replace=False)
+    taken = []
+    for number, some in enumerate(np.split(chosen, _BATCHES)):
+        changes = ChangesBuilder(_SCHEMA, (), identity=ReplicaIdentity.FULL)
+        for row in every.take(some).to_pylist():
+            changes.delete(dict(zip(_SCHEMA.names, row.values(), strict=True)))
+        net = net_changes([changes.build()], schema=_SCHEMA, key=())
+        began = time.perf_counter()
+        applied = TableWriter(sink, table, IDENTITY).apply(net, Lsn(number + 2))
+        taken.append(time.perf_counter() - began)
+        assert applied.rows_deleted == CHANGED[0]
+    what = f"without a key: {CHANGED[0]} deletes by full row out of {rows:,} rows"
+    return Line(f"{taken[0]:.2f} s", "1 s", what, f"later ones: {max(taken[1:]):.2f} s", "")
+
+
+def _batches_of(folder: Path, mode: TargetMode, rows: int, *, deletes: bool = False) -> list[float]:
+    """Seconds of CPU of a batch of random keys, and of one of keys that have had many.
+
+    Args:
+        deletes: every second change deletes, or inserts what the last batch has deleted.
+    """
     identity = replace(IDENTITY, mode=mode)
     sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
     table_writer(sink, TABLE, identity).load(copied_rows(rows), Lsn(1))
@@ -213,7 +259,10 @@ def _batches_of(folder: Path, mode: TargetMode, rows: int) -> list[float]:
     def batch(ids: list[int]) -> float:
         nonlocal position
         position += 1
-        net = _versions(ids, position) if mode.history else updates(ids, position)
+        if mode.history:
+            net = _versions(ids, position)
+        else:
+            net = _half_deleted(ids, position, mode) if deletes else updates(ids, position)
         began, writer = time.process_time(), table_writer(sink, TABLE, identity)
         writer.apply(net, Lsn(position))
         used = time.process_time() - began
@@ -236,6 +285,20 @@ def _versions(ids: list[int], position: int) -> NetChanges:
         changes.update({"id": number, "a": position, "b": str(position)})
     [net] = versions_of([changes.build()], _HISTORY, schema=_SCHEMA, key=TABLE.key, missing={})
     return net
+
+
+def _half_deleted(ids: list[int], position: int, mode: TargetMode) -> NetChanges:
+    """Updates, and deletes of every second key."""
+    changes, times = ChangesBuilder(_SCHEMA), list[Int64s]()
+    for place, number in enumerate(ids):
+        if (place + position) % 2:
+            changes.delete({"id": number})
+        else:
+            changes.update({"id": number, "a": position, "b": str(position)})
+    net = net_changes(
+        [changes.build()], schema=_SCHEMA, key=TABLE.key, is_complete=False, times=times
+    )
+    return with_marks(net, _DELETED, np.concatenate(times)) if mode.deleted_column else net
 
 
 def _fastest(read: Callable[[str], object], *locations: str) -> list[float]:
