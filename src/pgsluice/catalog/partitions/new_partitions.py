@@ -99,6 +99,7 @@ def inspect_new_partitions(
     published_later: Collection[int] = (),
     *,
     emptied_are_sent: bool = True,
+    published_are_sent: bool = True,
 ) -> NewPartitions:
     """Find out which partitions had no rows when they were attached; one query for all of them, and
     one for each partition without proof.
@@ -112,6 +113,8 @@ def inspect_new_partitions(
             rows.
         emptied_are_sent: inserts into a partition that is empty now are sent, even if it had rows
             before it was attached: see :func:`notices_partitions`.
+        published_are_sent: so are those into a partition that was published later, even if a
+            transaction that is still open has written to it: see :func:`notices_publications`.
     """
     if not partitions:
         return NewPartitions()
@@ -119,9 +122,10 @@ def inspect_new_partitions(
     creations = connection.execute(_CREATIONS, [list(partitions)]).fetchall()
     for oid, namespace, name, by_one_transaction, is_created in creations:
         is_proven = is_created and oid not in published_later
+        is_sent = emptied_are_sent and (published_are_sent or oid not in published_later)
         if is_proven:
             created.add(int(oid))
-        if is_proven or (emptied_are_sent and not _may_have_rows(connection, namespace, name)):
+        if is_proven or (is_sent and not _may_have_rows(connection, namespace, name)):
             empty.add(int(oid))
         elif by_one_transaction:
             unknown.add(int(oid))

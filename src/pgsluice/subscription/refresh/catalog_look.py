@@ -21,6 +21,7 @@ from pgsluice.catalog import (
     inspect_new_partitions,
     missing_values,
     notices_partitions,
+    notices_publications,
     tables_with_fresh_files,
 )
 from pgsluice.catalog.rights import TableRights, table_rights
@@ -255,6 +256,7 @@ class CatalogLook:
                 added,
                 published_later,
                 emptied_are_sent=notices_partitions(self._connection),
+                published_are_sent=notices_publications(self._connection),
             ),
             missing=missing_values(self._connection, leaves),
             fresh=tables_with_fresh_files(self._connection, renewed),
