@@ -27,8 +27,8 @@ from tests.support.waiting import HANGS_S
 from pgsluice.cli.copy_request import ask_for_copy, find_table
 
 PASSES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
-"""Runs are killed at these passes of a place until its kills have left each state, and then at these
-again: runs differ in how often they pass one."""
+"""Runs are killed at these passes of a place until its kills have left each state, and then at
+these again: runs differ in how often they pass one."""
 
 
 @dataclass
