@@ -394,6 +394,7 @@ def test_each_fault_raises_its_alerts_and_no_others(
             for memory in stage.memory.values():
                 memory.assert_steady()
             alerts = stage.lose_slot().union(*(alerts for alerts, _ in stage.faults.values()))
+            brief.end()
         row["figures"] = (
             f"{minutes:.0f} minutes of load, {len(met) + 1} faults of {len(stage.faults) + 1} kinds"
             f" and {brief.met.total()} brief ones of {len(brief.met)}, two subscriptions"
