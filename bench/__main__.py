@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from bench import (
     beside,
+    change_log,
     copying,
     decoders,
     filtered,
@@ -27,7 +28,7 @@ from bench.report import Line, setting, table, write
 from bench.stage import Stage
 
 LIVE = ("latency", "weight", "idle", "ten")
-WITH_SESSION = (*streams.WORKLOADS, "filtered")
+WITH_SESSION = (*streams.WORKLOADS, "filtered", "changelog")
 NAMES = (
     *WITH_SESSION,
     "copy",
@@ -94,6 +95,8 @@ def measure(stage: Stage, names: set[str], *, draw: bool) -> list[Line]:
                     take(streams.measure(stage, name))
             if "filtered" in names:
                 take(filtered.measure(stage))
+            if "changelog" in names:
+                take(change_log.measure(stage))
     if "beside" in names:
         take(beside.measure(stage))
     if names & {"copy", "copy-cluster"}:
