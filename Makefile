@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Twice the cores that the tests are measured on: tests wait for a third of their time, for servers
-# and for processes that start.
-JOBS   ?= 4
+# Three times the cores that the tests are measured on: tests wait for half of their time, for
+# servers, for retries and for processes that start.
+JOBS   ?= 6
 # What takes a minute or more of one core each, beside the tests that have the same rules in short.
 LONG   := tests --ignore=tests/soak
 # Python keeps what it compiled, whatever the environment says: the tests start many processes.

@@ -144,7 +144,8 @@ def test_facts_that_a_stream_brought_are_not_replaced_by_older_ones(tmp_path, da
     with SpoolWriter(new_spool(path, Lsn(10))) as writer, Store(writer, None) as store:
         Receiver(played, store, facts, ReceiverOptions(2048, 3600), stop).run()
         store.drain()
-        columns = [one.name for one in writer.in_force[oid].facts.columns]
+        *_, last = SpoolReader(path).views_between(Lsn(10))
+    columns = [one.name for one in last.relations[oid].facts.columns]
     facts.close()
     assert columns == ["id", "a", "b"]
 
