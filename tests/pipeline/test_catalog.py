@@ -44,6 +44,15 @@ if command:
 """
 
 
+def _have_catalog(one: Pipeline, folder: Path) -> None:
+    """Have the runs' sessions use the catalog in a folder."""
+    settings = "".join(
+        f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in _settings(folder).items()
+    )
+    text = one.path.read_text()
+    one.path.write_text(f"{text.partition('[spark]')[0]}[spark]\n{settings}")
+
+
 def _settings(folder: Path) -> dict[str, str]:
     return {
         "spark.master": "local[2]",
@@ -108,11 +117,7 @@ def test_targets_are_registered_compared_and_taken_out(
 ) -> None:
     monkeypatch.setattr(Pipeline, "sink_options", ', register = "lake_{schema}.{table}"')
     one = pipeline()
-    settings = "".join(
-        f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in _settings(tmp_path).items()
-    )
-    text = one.path.read_text()
-    one.path.write_text(f"{text.partition('[spark]')[0]}[spark]\n{settings}")
+    _have_catalog(one, tmp_path)
     one.database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, word text)",
         "INSERT INTO t VALUES (1, 'one'), (2, 'two')",
@@ -174,11 +179,7 @@ def test_spark_finds_renamed_targets(
     given = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in names.items())
     monkeypatch.setattr(Pipeline, "subscription_options", f"rename = {{ {given} }}")
     one = pipeline()
-    settings = "".join(
-        f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in _settings(tmp_path).items()
-    )
-    text = one.path.read_text()
-    one.path.write_text(f"{text.partition('[spark]')[0]}[spark]\n{settings}")
+    _have_catalog(one, tmp_path)
     one.database.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
         "INSERT INTO orders VALUES (1, 10, 'one'), (2, 20, 'two')",

@@ -41,7 +41,7 @@ SHORTER = 15
 MINUTES = float(os.environ.get("PGSLUICE_ALERT_MINUTES", "20"))
 """Each kind of fault comes at least once, also if that takes longer."""
 ENDING = frozenset({"capture killed", "run killed", "run ended, capture apart"})
-"""They come once, at the beginning: a process that begins anew shows no growth."""
+"""They end a process, so they come once, at the start: growth shows in a process that lives on."""
 SPOOL_BYTES = 58 * 2**20
 _OPEN_ROWS = 52_000
 """Of about a kilobyte each: capture has three parts of them in the spool, 48 MiB."""

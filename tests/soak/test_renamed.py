@@ -83,6 +83,15 @@ def test_sequences_on_renamed_columns(
     assert not failed, "\n".join(failed)
 
 
+def rename_orders(one: Pipeline, mode: str, merge: str) -> None:
+    """Have the table ``orders``, its schema and its columns have other names at the target."""
+    given = {"public": "shop", "public.orders": "sold", **names_of("orders")}
+    entries = ", ".join(f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
+    one.sink_options = f', merge = "{merge}"'
+    one.subscription_options = f"{mode}\nrename = {{ {entries} }}"
+    one.write()
+
+
 @pytest.mark.parametrize("merge", ["on_read", "on_write"])
 @pytest.mark.parametrize(
     "mode", ['mode = "changelog"', 'mode = "history"', 'deleted_column = "gone_at"', "adopt = true"]
@@ -95,12 +104,8 @@ def test_each_mode_is_verified_through_the_names(
         "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
         "INSERT INTO orders SELECT n, n, 'y' || n FROM generate_series(1, 20) n",
     )
-    given = {"public": "shop", "public.orders": "sold", **names_of("orders")}
-    entries = ", ".join(f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
     one = pipeline(db)
-    one.sink_options = f', merge = "{merge}"'
-    one.subscription_options = f"{mode}\nrename = {{ {entries} }}"
-    one.write()
+    rename_orders(one, mode, merge)
     one.once()
     db.execute(
         "UPDATE orders SET x = 70 WHERE id = 7",
@@ -129,12 +134,8 @@ def test_a_target_with_other_names_is_taken_over_whoever_is_killed(
         "CREATE TABLE orders (id int PRIMARY KEY, x int, y text)",
         "INSERT INTO orders SELECT n, n, 'y' || n FROM generate_series(1, 3000) n",
     )
-    given = {"public": "shop", "public.orders": "sold", **names_of("orders")}
-    entries = ", ".join(f"{json.dumps(name)} = {json.dumps(new)}" for name, new in given.items())
     one = pipeline(db)
-    one.sink_options = f', merge = "{merge}"'
-    one.subscription_options = f"adopt = true\nrename = {{ {entries} }}"
-    one.write()
+    rename_orders(one, "adopt = true", merge)
     one.once()
     assert run_command(["drop", str(one.path), "--yes"]) == 0
     delta = DeltaTable(f"{one.lake}/shop/sold")
