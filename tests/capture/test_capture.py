@@ -22,6 +22,8 @@ from tests.support.databases import Database
 from tests.support.waiting import await_that
 
 from pgsluice.capture import prepare_source, read_health, run_capture
+from pgsluice.capture.source import slot
+from pgsluice.capture.source.slot import connect_with_retry
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import (
     ForeignSource,
@@ -310,11 +312,26 @@ def test_another_database_or_slot_is_refused(db, config, database):
         run_capture(moved, once=True)
 
 
-def test_nobody_there_is_an_error_after_a_while(db, tmp_path):
+def test_nobody_there_is_an_error_after_a_while(tmp_path, caplog):
     source = SourceConfig(dsn="host=127.0.0.1 port=1", slot="s", connect_timeout_s=0.5)
     nowhere = Config(source=source, spool=SpoolConfig(path=tmp_path / "spool"))
     with pytest.raises(SourceUnreachable):
         run_capture(nowhere)
+    [said] = caplog.messages
+    assert "cannot reach the server" in said
+    assert "refused\n  → pgsluice retries for 0.5 s (connect_timeout_s in [source]); check" in said
+
+
+def test_a_server_that_does_not_answer_is_named_while_pgsluice_waits(caplog, monkeypatch):
+    monkeypatch.setattr(slot, "_SILENT_S", 0.01)
+
+    def connect() -> str:
+        await_that(lambda: caplog.messages)
+        return "connected"
+
+    assert connect_with_retry(connect, 30) == "connected"
+    [said] = caplog.messages
+    assert said.startswith("the server has not answered for 0.01 s\n  → pgsluice waits for 30 s")
 
 
 def test_two_captures_of_one_spool_are_refused(db, config):

@@ -285,6 +285,20 @@ def test_each_mistake_is_a_sentence(text: str, expected: list[str]) -> None:
     assert list(_mistakes(text)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (_SOURCE, 'add [spool] with path = "spool"; `pgsluice init` writes'),
+        ("", 'add [source] with dsn = "postgresql://…" and [spool] with path = "spool"; `'),
+    ],
+)
+def test_a_missing_section_is_shown(text: str, named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _parse(text)
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith(named)
+
+
 def test_all_mistakes_are_reported_together() -> None:
     text = "[source]\nslot = 3\n" + _SPOOL + "segment_ms = 0\n" + _LAKE + "enabled = 1\nx = 2\n"
     assert len(_mistakes(text)) == 5

@@ -28,6 +28,10 @@ from pgsluice.config.values.path_words import are_entangled
 from pgsluice.errors import ConfigError
 
 _SECTIONS = ("source", "spool", "publications", "subscription", "spark", "monitor")
+_NEEDED = {
+    "source": '[source] with dsn = "postgresql://…"',
+    "spool": '[spool] with path = "spool"',
+}
 _S = TypeVar("_S", bound=Section)
 
 
@@ -76,6 +80,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mistakes: list[str] = []
+        self.missing: list[str] = []
 
     def read(self, tree: Mapping[str, Any]) -> Config:
         self._check_section_names(tree)
@@ -103,12 +108,21 @@ class _Reader:
         )
 
     def _error(self) -> ConfigError:
-        if len(self.mistakes) == 1:
-            what = f"{self.path.name}: {self.mistakes[0]}"
+        mistakes, file = tuple(self.mistakes), self.path.name
+        if self.missing:
+            section = " and ".join(f"[{name}]" for name in self.missing)
+            lines = " and ".join(_NEEDED[name] for name in self.missing)
+            error = ConfigError(
+                f"{file}: the section {section} is missing",
+                hint=f"add {lines}; `pgsluice init` writes a configuration with comments",
+                mistakes=mistakes,
+            )
         else:
-            what = f"{self.path.name} has {len(self.mistakes)} mistakes:"
-        details = self.mistakes if len(self.mistakes) > 1 else ()
-        return ConfigError(what, details=details, mistakes=tuple(self.mistakes))
+            error = ConfigError(f"{file}: {mistakes[0]}", mistakes=mistakes)
+        if len(mistakes) == 1:
+            return error
+        what = f"{file} has {len(mistakes)} mistakes:"
+        return ConfigError(what, details=mistakes, hint=error.hint, mistakes=mistakes)
 
     def _check_section_names(self, tree: Mapping[str, Any]) -> None:
         for name in tree:
@@ -124,6 +138,7 @@ class _Reader:
         raw = tree.get(name)
         if raw is None:
             self.mistakes.append(f"the section [{name}] is missing")
+            self.missing.append(name)
             return None
         return self._validated(raw, model, f"[{name}]")
 

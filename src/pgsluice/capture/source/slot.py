@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -19,10 +21,14 @@ from pgsluice.spool import SpoolIdentity
 if TYPE_CHECKING:  # a run loads this module before it loads numpy
     from pgsluice.spool.segments.recent_commits import Request
 
+logger = logging.getLogger(__name__)
+
 EARLIER_ENDS_S = 6.0
 """How long a start waits for an earlier capture, in seconds: without its parent, capture ends
 within 4 s."""
 _RETRY_S = 0.25
+_SILENT_S = 5.0
+"""After how long a server's silence is logged, in seconds."""
 STALE_WALSENDER_TIMEOUT_S = 15.0
 """How long a walsender of a killed capture may still hold the slot, in seconds."""
 Result = TypeVar("Result")
@@ -205,15 +211,46 @@ def connect_with_retry(
 ) -> Result:
     """Connect, and retry until the time is over: a starting server needs a moment.
 
+    The log says what this waits for: at the first failure, or if the server is silent for
+    :data:`_SILENT_S`.
+
     Raises:
         SourceUnreachable: no attempt succeeded.
         SourceRefused: the server refuses the connection.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return connect()
-        except SourceUnreachable:
-            if time.monotonic() + _RETRY_S >= deadline or is_stopping():
-                raise
-            time.sleep(_RETRY_S)
+    deadline, has_failed = time.monotonic() + timeout_s, False
+    silence = threading.Timer(_SILENT_S, _log_silence, [timeout_s])
+    silence.daemon = True
+    silence.start()
+    try:
+        while True:
+            try:
+                return connect()
+            except SourceUnreachable as error:
+                silence.cancel()
+                if time.monotonic() + _RETRY_S >= deadline or is_stopping():
+                    raise
+                if not has_failed:
+                    has_failed = True
+                    _log_failure(error, timeout_s)
+                time.sleep(_RETRY_S)
+    finally:
+        silence.cancel()
+
+
+def _log_failure(error: SourceUnreachable, timeout_s: float) -> None:
+    logger.warning(
+        "%s\n  → pgsluice retries for %g s (connect_timeout_s in [source])%s",
+        error.what,
+        timeout_s,
+        f"; {error.hint}" if error.hint else "",
+    )
+
+
+def _log_silence(timeout_s: float) -> None:
+    logger.warning(
+        "the server has not answered for %g s\n  → pgsluice waits for %g s (connect_timeout_s in "
+        "[source]); check the host and the port in the dsn, and that no firewall is in between",
+        _SILENT_S,
+        timeout_s,
+    )
