@@ -47,6 +47,7 @@ ALLOWED = {
     "spool/object_storage.py": "the age of objects and of a file that capture has written",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",
     "subscription/batches/results.py": "the lag in seconds",
+    "subscription/batches/leftovers.py": "the age of files, perhaps of another process",
     "subscription/batches/cadence.py": "where the steady clock begins",
     "snapshots/snapshot.py": "when a snapshot was taken, for people",
     "subscription/copies/kept.py": "how long a snapshot has been held, for people",

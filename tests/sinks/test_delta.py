@@ -683,6 +683,15 @@ class TestRulesOfOthers:
             {"id": 1, "a": 0},
             {"id": 1, "a": 5},
         ]
+        folder = Path(location(sink))
+        left = [folder / name for name in ("part-1.parquet", "a=1/part-2.parquet")]
+        left[1].parent.mkdir()
+        for path in left:
+            path.touch()
+        named = [path for path in folder.rglob("*") if path.is_file() and path not in left]
+        writer.delete_leftovers(time.time() + 60)
+        assert not any(path.exists() for path in left)
+        assert all(path.exists() for path in named), "also those of the feed"
 
     def test_a_checkpoint_in_parts_is_read(self, sink: DeltaSink) -> None:
         load(sink, row(1))
@@ -836,6 +845,7 @@ class TestMaintenance:
             assert all(Path(file).exists() for file in files) is is_readable
         properties = DeltaTable(location(sink)).metadata().configuration
         assert properties["delta.logRetentionDuration"] == "interval 24 hours"
+        assert properties["delta.deletedFileRetentionDuration"] == "interval 24 hours"
         assert not insert(sink, 999, 9999).skipped, "the position is still read"
 
 

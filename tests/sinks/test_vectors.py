@@ -596,11 +596,7 @@ class TestUpkeep:
         rows = pa.RecordBatchReader.from_stream(old.scan()).read_all().to_pylist()
         assert sorted(rows, key=lambda one: one["id"]) == expected
 
-    def test_what_killed_attempts_left_is_deleted_after_a_day(
-        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 1)
-        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.ORPHANS_EVERY", 1)
+    def test_what_killed_attempts_left_is_deleted_after_a_day(self, sink: DeltaSink) -> None:
         load(sink, row(1), row(2), row(3))
         failpoints.arm("delta.before_commit=eio,delta.clean_up=eio")
         with pytest.raises(TargetUnreachable, match="failpoint"):
@@ -615,7 +611,7 @@ class TestUpkeep:
                 os.utime(path, (day_ago, day_ago))
         writer = writer_of(sink)
         writer.apply(net(update(2, 6)), Lsn(120))
-        writer.maintain([])
+        writer.delete_leftovers(time.time() - 24 * 3600)
         orphans = [path for path in left if path.name.endswith(("tmp", "bin"))]
         assert len(orphans) == 2
         assert not any(path.exists() for path in orphans)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,11 +29,11 @@ from pgsluice.testing.sink_tests import identity
 HANG_S = 8.0
 CLIENT = {"timeout": "5s"}
 """The client gives up before a request that hangs is closed."""
+_WHOLE_SECONDS_S = 5.0
+"""Times in a store are in whole seconds, and by another clock."""
 _A_DAY_LATER = {
     "delta.maintenance.MANY_COMMITS": 1,
-    "delta.maintenance.ORPHANS_EVERY": 1,
     "delta.upkeep.MAINTAINED": "another.maintenance",  # was never done
-    "lake.upkeep.ORPHAN_AGE": timedelta(seconds=-5),  # times in a store are in whole seconds
 }
 
 
@@ -134,6 +134,7 @@ def maintained_a_day_later(
         namespace, _, name = table.partition("/")
         target = TargetTable(namespace, name, pa.schema([]), ())
         sink.open(target, identity()).maintain([])
+        sink.open(target, identity()).delete_leftovers(time.time() + _WHOLE_SECONDS_S)
         unnamed += unnamed_objects(sink.location(namespace, name), store)
     return unnamed
 

@@ -168,6 +168,10 @@ class RejectsTable:
         writer.apply(put_rows(batch, _KEY), Lsn((reached or 0) + 1))
         writer.maintain(())
 
+    def delete_leftovers(self, written_before: float) -> None:
+        """See :meth:`pgsluice.sinks.fence.TableWriter.delete_leftovers`."""
+        TableWriter(self.sink, self._table, self._identity).delete_leftovers(written_before)
+
     @property
     def _identity(self) -> TargetIdentity:
         return TargetIdentity(self.spool_id, 0, 1)

@@ -282,6 +282,14 @@ class TableHandle(ABC):
             True if the handle is discarded, so that the table has to be opened again.
         """
 
+    def delete_leftovers(self, written_before: float) -> None:  # noqa: B027 - optional
+        """Delete files that no version names, because the process that wrote them was killed.
+
+        Args:
+            written_before: younger files stay, because somebody may be about to commit them; in
+                seconds since 1970.
+        """
+
     def content(self, version: int) -> TargetContent | None:
         """The table at a version; None: it cannot be read (any more). Then a renamed table is
         copied from the source instead of its previous target."""

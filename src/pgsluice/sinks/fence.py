@@ -249,6 +249,19 @@ class TableWriter:
         if has_changed:
             self._opened.close()
 
+    def delete_leftovers(self, written_before: float) -> None:
+        """Delete old files of killed attempts, if the table has this source's rows.
+
+        Args:
+            written_before: in seconds since 1970; younger files stay.
+
+        Raises:
+            TableError: the table has rows of another source, or others changed its data.
+        """
+        if self._opened.marker() is not None:
+            with self._opened.naming_disk_trouble():
+                self._opened.handle.delete_leftovers(written_before)
+
     # A copy in two halves: staged in tasks, committed once in the driver.
 
     def can_stage(self) -> bool:

@@ -250,6 +250,9 @@ class _RenamedHandle(TableHandle):
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         return self._handle.maintain(keep_versions)
 
+    def delete_leftovers(self, written_before: float) -> None:
+        self._handle.delete_leftovers(written_before)
+
     def content(self, version: int) -> TargetContent | None:
         content = self._handle.content(version)
         if content is None:

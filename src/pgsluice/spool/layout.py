@@ -17,7 +17,8 @@
             subscriptions/<name>/record.json  lock  requests/  checkpoint/
                                  barrier.json  barrier.lock  barrier.answer.json
                                  copies.snapshot  copies.journal  copies.json
-                                 settings.json  catalog.json  verified.json  rejects/
+                                 settings.json  catalog.json  verified.json  leftovers.json
+                                 rejects/
                                  snapshot/complete.json  snapshot/<attempt>-<number>-<random>.arrow
 
 A spool in an object store has ``identity.json`` to ``released.json``, ``segments``, ``parts`` and
@@ -83,6 +84,7 @@ BARRIER, BARRIER_LOCK, BARRIER_ANSWER = "barrier.json", "barrier.lock", "barrier
 COPY_SNAPSHOT, COPY_JOURNAL, COPY_STATUS = "copies.snapshot", "copies.journal", "copies.json"
 """The first two belong to the first copy run: see :func:`copy_files`."""
 RUN_SETTINGS, CATALOG_PROBLEMS, VERIFIED = "settings.json", "catalog.json", "verified.json"
+LEFTOVERS = "leftovers.json"
 SNAPSHOT_ROWS, SNAPSHOT_ATTEMPT, SNAPSHOT_COMPLETE = "snapshot", "attempt.json", "complete.json"
 
 _LSN = "([0-7][0-9A-F]{15})"

@@ -40,7 +40,7 @@ from pgsluice.sinks.delta.log.features import (
 from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.delta.log.reading import operations
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot, content_of
-from pgsluice.sinks.delta.upkeep import drop_vectors, keep_up
+from pgsluice.sinks.delta.upkeep import delete_leftovers, drop_vectors, keep_up
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
@@ -332,6 +332,9 @@ class DeltaHandle(TableHandle):
         if is_done and self._index is not None:
             self._index.forget(self._snapshot.files)
         return is_done
+
+    def delete_leftovers(self, written_before: float) -> None:
+        delete_leftovers(self._snapshot, written_before)
 
     @property
     def _is_merged_on_read(self) -> bool:

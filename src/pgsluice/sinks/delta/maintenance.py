@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import timedelta
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -24,18 +23,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pgsluice.sinks.delta.log.columns import existing_schema
 from pgsluice.sinks.delta.log.durability import settle_through
 from pgsluice.sinks.delta.ruled.statistics import writer_properties
-from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
 
 MAINTAINED = "pgsluice.maintained"
-_LOG_RETENTION = "delta.logRetentionDuration"
+_RETENTIONS = {"delta.logRetentionDuration": 720, "delta.deletedFileRetentionDuration": 168}
+"""Delta's properties of a retention, with the default in hours."""
 _INTERVAL = re.compile(r"interval (\d+) hours")
 
 MANY_COMMITS = 50
 LITTLE_BYTES = 16 * 2**20
 MANY_SMALL_FILES = 8
-ORPHANS_EVERY = 1000
 
 
 def whole_hours(seconds: float) -> int:
@@ -59,23 +57,25 @@ def table_properties(hours: int) -> dict[str, str | None]:
         hours: how long the log reaches back.
     """
     return {
-        _LOG_RETENTION: f"interval {hours} hours",
-        "delta.deletedFileRetentionDuration": f"interval {hours} hours",
+        **dict.fromkeys(_RETENTIONS, f"interval {hours} hours"),
         "delta.targetFileSize": str(TARGET_FILE_BYTES),
     }
 
 
 def keep_log(handle: DeltaTable, hours: int) -> None:
-    """Extend the log retention of an existing table to the configured one."""
-    configured = handle.metadata().configuration.get(_LOG_RETENTION) or ""
-    interval = _INTERVAL.fullmatch(configured)
-    if interval is None or int(interval[1]) >= hours:
-        return  # a longer time is the user's own
-    with suppress(CommitFailedError):  # somebody commits: the next maintenance does it
-        handle.alter.set_table_properties(
-            {_LOG_RETENTION: f"interval {hours} hours"},
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
+    """Extend the retentions of an existing table to the configured one: of the log, and of its
+    entries for removed files, without which these files look like those of killed attempts."""
+    wanted = {}
+    for name, default in _RETENTIONS.items():
+        configured = handle.metadata().configuration.get(name) or f"interval {default} hours"
+        interval = _INTERVAL.fullmatch(configured)
+        if interval is not None and int(interval[1]) < hours:  # a longer time is the user's own
+            wanted[name] = f"interval {hours} hours"
+    if wanted:
+        with suppress(CommitFailedError):  # somebody commits: the next maintenance does it
+            handle.alter.set_table_properties(
+                wanted, commit_properties=CommitProperties(max_commit_retries=0)
+            )
 
 
 def live_files(handle: DeltaTable) -> dict[str, int]:
@@ -118,7 +118,6 @@ def maintain(
     wanted = {*keep_versions, newest - 1} - {newest}
     readable = {version for version in wanted if _is_readable(handle, folder, version)}
     keep = readable | {newest}
-    last = handle.transaction_version(MAINTAINED) or 0
     try:
         small = sum(size < TARGET_FILE_BYTES // 2 for size in live_files(handle).values())
         if small >= MANY_SMALL_FILES:
@@ -129,10 +128,7 @@ def maintain(
             )
             # The files that it replaced are deleted next.
             settle_through(folder, handle.version())
-        _vacuum(handle, keep, timedelta(hours=history_hours), full=False)
-        if handle.version() // ORPHANS_EVERY > last // ORPHANS_EVERY:
-            oldest = max(ORPHAN_AGE, timedelta(hours=history_hours))
-            _vacuum(handle, keep, oldest, full=True)
+        _vacuum(handle, keep, history_hours)
     except CommitFailedError:
         return
 
@@ -149,19 +145,14 @@ def _is_readable(handle: DeltaTable, folder: Folder, version: int) -> bool:
     return True
 
 
-def _vacuum(handle: DeltaTable, keep: set[int], age: timedelta, *, full: bool) -> None:
-    """Delete the files that the log lists as removed; if ``full``, also files that it never had.
-
-    A full vacuum deletes what crashed attempts left behind. It spares young files: a running
-    attempt may have written them.
-    """
+def _vacuum(handle: DeltaTable, keep: set[int], hours: int) -> None:
+    """Delete the files that the log lists as removed before so many hours."""
     # Vacuum makes two commits, one before and one after it deletes.
     done = handle.version() + 2
     handle.vacuum(
-        retention_hours=int(age.total_seconds() // 3600),
+        retention_hours=hours,
         dry_run=False,
         enforce_retention_duration=False,
-        full=full,
         keep_versions=sorted(keep),
         commit_properties=CommitProperties(
             app_transactions=[Transaction(MAINTAINED, done)], max_commit_retries=0

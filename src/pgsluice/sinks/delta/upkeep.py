@@ -4,6 +4,8 @@ After each batch some files are rewritten, if that is due (:mod:`pgsluice.sinks.
 After some commits, a checkpoint is written; after more, or many bytes, files that no kept version
 needs are deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's
 skip the folder ``_dv``. Sidecars in an object store go with their data files.
+
+Files that a killed process left are no part of this: :func:`delete_leftovers` searches for them.
 """
 
 from __future__ import annotations
@@ -27,13 +29,7 @@ from pgsluice.sinks.delta.maintenance import MAINTAINED
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.sinks.lake.staging import TakesKeys
-from pgsluice.sinks.lake.upkeep import (
-    delete_orphans,
-    files_to_rewrite,
-    rewritten,
-    unneeded,
-    unneeded_sidecars,
-)
+from pgsluice.sinks.lake.upkeep import files_to_rewrite, leftovers, rewritten, sidecars_of, unneeded
 from pgsluice.stores.local import TEMPORARY_FOLDER
 
 CHECKPOINT_EVERY = 20
@@ -76,6 +72,19 @@ def keep_up(
         if is_due:
             snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
     return snapshot
+
+
+def delete_leftovers(snapshot: DeltaSnapshot, written_before: float) -> None:
+    """Delete the files that no version names, and that are older than a time.
+
+    Args:
+        written_before: in seconds since 1970.
+    """
+    if snapshot.version < 0:
+        return
+    known = snapshot.live_names() | snapshot.removed.keys()
+    inner = (f"{FOLDER}/", f"{TEMPORARY_FOLDER}/")
+    snapshot.folder.delete(*leftovers(snapshot.folder, known, inner, written_before))
 
 
 def rewrite(
@@ -143,11 +152,7 @@ def _delete_files(
     """Delete the files that no version in use needs."""
     folder = snapshot.folder
     gone, remaining = unneeded(snapshot, keep, history_retention_s)
-    known = snapshot.live_names() | remaining.keys()
-    folder.delete(*gone, *unneeded_sidecars(folder, gone, known))
-    last = snapshot.transaction_version(MAINTAINED) or 0
-    if snapshot.version // maintenance.ORPHANS_EVERY > last // maintenance.ORPHANS_EVERY:
-        delete_orphans(folder, known, (f"{FOLDER}/", f"{TEMPORARY_FOLDER}/"))
+    folder.delete(*gone, *sidecars_of(folder, gone))
     done = {MAINTAINED: snapshot.version + 1, **_still_ours(snapshot)}
     made = replace(commit(snapshot, "VACUUM END", [], transactions=done), removed=remaining)
     remember(made)

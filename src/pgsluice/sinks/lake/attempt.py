@@ -1,8 +1,8 @@
 """Deletes the files of an attempt that fails before its commit.
 
 Attempts are repeated every few seconds while a disk is full, here or elsewhere. If each one left
-its files, they would use up any room that becomes free. Maintenance deletes the files of killed
-attempts after a day.
+its files, they would use up any room that becomes free. Nobody deletes the files of a killed
+attempt here; a run searches for them once a day.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ deleted is rewritten without them. At most about TARGET_FILE_BYTES are rewritten
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import CLOSED, by_prefix, prefix_of
@@ -128,39 +127,40 @@ def unneeded(
     return gone, remaining
 
 
-def unneeded_sidecars(folder: Folder, gone: Iterable[str], known: set[str]) -> list[str]:
-    """The sidecars in an object store whose data files are not there any more.
+def sidecars_of(folder: Folder, files: Collection[str]) -> list[str]:
+    """The sidecars in an object store of data files.
 
     Args:
         folder: the table's.
-        gone: data files that are about to be deleted.
-        known: those that versions need. Young sidecars of others stay: an attempt may be running
-            that has written both.
+        files: the data files, which are about to be deleted.
     """
-    if folder.path is not None:
+    if folder.path is not None or not files:
         return []
-    oldest = time.time() - ORPHAN_AGE.total_seconds()
-    gone = {*gone}
-    found = ((file, data_file_of(file.name)) for file in folder.entries(KEYS_FOLDER))
-    return [
-        file.name
-        for file, data_file in found
-        if data_file in gone or (data_file not in known and file.written_at < oldest)
-    ]
+    found = (file.name for file in folder.entries(KEYS_FOLDER))
+    return [name for name in found if data_file_of(name) in files]
 
 
-def delete_orphans(folder: Folder, known: set[str], others: Iterable[str]) -> None:
-    """Delete the files of attempts that were killed before their commit.
-
-    Recent files are kept, because an attempt that still runs may have written them.
+def leftovers(
+    folder: Folder, known: Collection[str], inner: tuple[str, ...], written_before: float
+) -> list[str]:
+    """The files of attempts that were killed before their commit.
 
     Args:
-        folder: the table's folder.
-        known: names of files that versions need.
-        others: folders inside it without data files, with ``/`` at their ends.
+        folder: the table's.
+        known: names of the files that versions need.
+        inner: the folders inside it that have other files of versions, with ``/`` at their ends.
+        written_before: younger files are none: an attempt that still runs may have written them.
+            In seconds since 1970.
     """
-    oldest = time.time() - ORPHAN_AGE.total_seconds()
-    found = [file for file in folder.entries() if file.name.endswith(".parquet")]
-    for under in others:
-        found += folder.entries(under)
-    folder.delete(*(f.name for f in found if f.name not in known and f.written_at < oldest))
+
+    def is_ours(name: str) -> bool:
+        """Whether only versions need it; Delta's own folders have a name with an underscore."""
+        return name.startswith(inner) or (name.endswith(".parquet") and name[0] not in "_.")
+
+    old = (file.name for file in folder.tree() if file.written_at < written_before)
+    return [
+        name
+        for name in old
+        if (is_ours(name) and name not in known)
+        or (name.startswith(KEYS_FOLDER) and data_file_of(name) not in known)
+    ]

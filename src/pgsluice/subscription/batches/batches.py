@@ -30,7 +30,7 @@ from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
-from pgsluice.spool.layout import staging_path, subscription_folder
+from pgsluice.spool.layout import LEFTOVERS, staging_path, subscription_folder
 from pgsluice.subscription.base.barrier import (
     BarrierAnswer,
     barrier_versions,
@@ -44,6 +44,7 @@ from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
 from pgsluice.subscription.batches.confirmations import Confirmations
 from pgsluice.subscription.batches.ends import BatchEnds
+from pgsluice.subscription.batches.leftovers import Leftovers
 from pgsluice.subscription.batches.planning import plan_alterations, plan_tables, table_work
 from pgsluice.subscription.batches.rejects import BatchRejects
 from pgsluice.subscription.batches.results import BatchResults
@@ -108,6 +109,7 @@ class Batches:
         self._ends = BatchEnds(self._reader, subscription)
         self._confirmations = Confirmations(subscription.sink.confirms_after_s)
         self._rejects = BatchRejects()
+        self._leftovers = Leftovers(self._folder / LEFTOVERS, tables)
 
     # One batch
 
@@ -128,6 +130,7 @@ class Batches:
         end = self._ends.after(start, wait_s)
         if end == start:
             self._confirm_commits()
+            self.delete_leftovers()
             return False
         if self._spark.running is None and plan_tables(self._reader, self._tables.durable, end):
             self._spark()  # its start takes seconds: nobody may need the lock meanwhile
@@ -135,6 +138,7 @@ class Batches:
             batch = self._plan(end)
             self._record(batch, self._run(batch))
             self.answer_barrier()
+        self.delete_leftovers()
         return True
 
     def _plan(self, end: Lsn, *, with_deferred: bool = False) -> Batch:
@@ -191,6 +195,16 @@ class Batches:
         self._confirmations.committed(
             work.relation_oid for work, result in outcomes if not isinstance(result, Failure)
         )
+
+    def delete_leftovers(self) -> bool:
+        """Delete what killed processes left in one table, if the daily search is due.
+
+        Returns:
+            whether another table waits.
+        """
+        with self._tables.lock:
+            spool_id = self._reader.spool.identity.spool_id
+            return self._leftovers.tend(self.subscription, spool_id, self._rejects_place())
 
     # Commits of ours that another program has overwritten
 

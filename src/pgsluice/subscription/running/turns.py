@@ -150,6 +150,8 @@ class RunningSubscription:
         driver.batches.drain()
         driver.promote_copied()  # no batch may have followed the copies
         driver.batches.answer_barrier()
+        while driver.batches.delete_leftovers() and not self._ending.is_set():
+            pass
 
     def _run_batches(self) -> None:
         """Run batches up to the spool's current position."""
