@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.pipeline.test_changelog import History, in_order
 from tests.support.databases import Database, MakeDatabase
+from tests.support.histories import as_of, history_of
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.local_spark import run_killed_at
 from tests.support.pipeline import MakePipeline, Pipeline
@@ -118,14 +120,19 @@ def test_a_value_that_does_not_fit_is_rejected_until_the_row_has_another(
     assert not values_of(one, is_open=True)
 
 
+BAD_BIG = "array_fill(1, ARRAY[40, 50])"
 MODES = {
     "on_read": "",
     "changelog": 'mode = "changelog"',
     "deleted_column": 'deleted_column = "gone_at"',
+    "history": 'mode = "history"',
     "large": "",
+    "large history": 'mode = "history"',
 }
+LONG = ("on_read", "deleted_column", "large history")
 TABLE = (
     "CREATE TABLE t (id int PRIMARY KEY, day date, list int[])",
+    "ALTER TABLE t ALTER list SET STORAGE EXTERNAL",  # an update may not send it
     (
         "INSERT INTO t SELECT i, CASE WHEN i % 3 = 0 THEN 'infinity' ELSE '2024-01-01' END::date,"
         " CASE WHEN i % 4 = 0 THEN '{{1,2},{3,4}}' END::int[] FROM generate_series(1, 40) i"
@@ -136,15 +143,15 @@ TABLE = (
 @pytest.mark.parametrize(
     "mode",
     [  # those of make soak AREA=long have a mark
-        pytest.param(mode, marks=[pytest.mark.soak] * (mode in ("on_read", "deleted_column")))
-        for mode in MODES
+        pytest.param(mode, marks=[pytest.mark.soak] * (mode in LONG)) for mode in MODES
     ],
 )
 def test_rejects_are_those_of_the_source_in_each_mode(
     database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Random changes: the open rejects are the source's bad values, each once."""
-    if mode == "large":
+    """Random changes: the open rejects are the source's bad values, each once. Those of a history
+    are the bad values as of each transaction."""
+    if mode.startswith("large"):
         module = "pgsluice.subscription.batches.tasks.large_batch"
         monkeypatch.setattr(f"{module}.LARGE_BYTES", 500)
         monkeypatch.setattr(f"{module}.PIECE_BYTES", 700)
@@ -152,16 +159,48 @@ def test_rejects_are_those_of_the_source_in_each_mode(
     shop.execute(*TABLE)
     one = pipeline(shop, extra=MODES[mode])
     one.once()
+    source = Texts(shop, "t")
+    source.note()
     rng = random.Random(mode)
     for _ in range(2):
         for _ in range(12):
             change(shop, rng)
+            source.note()
         one.once()
         assert_rejects_are_the_sources(one, shop)
         assert_verified(one, "public.t")
     one.copy("t")
     one.once()
     assert_rejects_are_the_sources(one, shop)
+    if "history" in mode:
+        assert_history_with_rejects(one, source)
+
+
+def test_an_update_that_does_not_send_a_rejected_value_leaves_it(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """A value that is TOASTed: the history's next version has NULL, too, and the reject is open,
+    also under another key."""
+    shop = database()
+    shop.execute(*TABLE[:2], f"INSERT INTO t VALUES (1, NULL, {BAD_BIG}), (2, NULL, '{{5}}')")
+    one = pipeline(shop, extra=MODES["history"])
+    one.once()
+    source = Texts(shop, "t")
+    for statement in (
+        f"UPDATE t SET list = {BAD_BIG} WHERE id = 2",
+        "UPDATE t SET day = '2024-01-01'",
+        "UPDATE t SET day = 'infinity' WHERE id = 1",
+        "UPDATE t SET id = id + 10",
+    ):
+        source.commit(statement)
+        one.once()
+        assert_rejects_are_the_sources(one, shop)
+    source.commit("UPDATE t SET list = '{7}' WHERE id = 12", "DELETE FROM t WHERE id = 11")
+    one.once()
+    assert not values_of(one, is_open=True)
+    assert len(values_of(one, is_open=False)) == 6  # three, each moved once
+    assert_history_with_rejects(one, source)
+    assert_verified(one, "public.t")
 
 
 @pytest.mark.parametrize(
@@ -205,11 +244,41 @@ def assert_rejects_are_the_sources(one: Pipeline, shop: Database) -> None:
             assert before["resolved_position"] <= after["position"]
 
 
+class Texts(History):
+    """What the table was, each value as text."""
+
+    def note(self) -> None:
+        ((lsn,),) = self.database.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        rows = self.database.execute("SELECT id, day::text, list::text FROM t")
+        names = ("id", "day", "list")
+        self.moments.append((int(lsn), [dict(zip(names, row, strict=True)) for row in rows]))
+
+
+def assert_history_with_rejects(one: Pipeline, source: Texts) -> None:
+    """As of each transaction, the versions are the source's rows: where a value has a reject at
+    that position, the version has NULL, and the reject the value."""
+    versions, rejects = history_of(one.delta("t")), rejects_of(one)
+    for position, rows in source.moments:
+        found = []
+        for row in as_of(versions, position):
+            key = json.dumps({"id": str(row["id"])})
+            numbers = row["list"] and ",".join(map(str, row["list"]))
+            texts = {"day": row["day"] and str(row["day"]), "list": numbers and f"{{{numbers}}}"}
+            for each in rejects:
+                end = each["resolved_position"]
+                is_open = each["position"] <= position and (end is None or end > position)
+                if each["key"] == key and is_open:
+                    assert texts[each["column_name"]] is None, each
+                    texts[each["column_name"]] = each["text"]
+            found.append({"id": row["id"], **texts})
+        assert in_order(found, ["id", "day", "list"]) == in_order(rows, ["id", "day", "list"])
+
+
 def change(shop: Database, rng: random.Random) -> None:
     low = rng.randint(1, 40)
     some = f"id BETWEEN {low} AND {low + 4}"
     day = rng.choice(["'infinity'", "'-infinity'", "'2024-05-05'", "NULL"])
-    numbers = rng.choice(["'{{1},{2}}'", "'{1,2}'", "NULL"])
+    numbers = rng.choice(["'{{1},{2}}'", "'{1,2}'", "NULL", BAD_BIG])
     statements = [
         (
             f"INSERT INTO t SELECT i, {day}, {numbers}::int[] FROM"

@@ -309,15 +309,22 @@ PLACES = (
 """Where tasks or drivers are killed, round by round."""
 
 
+@pytest.mark.parametrize("mode", ["current", "history"])
 def test_ten_thousand_rejects_once_each(
-    database: MakeDatabase, pipeline: MakePipeline, report: Report, seed: int, tmp_path: Path
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    report: Report,
+    seed: int,
+    tmp_path: Path,
+    mode: str,
 ) -> None:
     """In each round, a failpoint kills a worker or the run, and the test starts the run again."""
     shop = database()
     shop.execute("CREATE TABLE t (id int PRIMARY KEY, day date, note text)")
-    one = pipeline(shop)
+    one = pipeline(shop, extra=f'mode = "{mode}"')
     rng = random.Random(seed)
-    with report.row("10,000 values that do not fit, workers and runs killed", seed) as row:
+    title = "10,000 values that do not fit, workers and runs killed"
+    with report.row(title + (", a history" if mode == "history" else ""), seed) as row:
         each = 10_000 // len(PLACES)
         drivers = 0
         for number, place in enumerate(PLACES):

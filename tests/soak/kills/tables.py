@@ -28,8 +28,6 @@ MODES = {
     "without a key": "",
 }
 KEYLESS = "without a key"
-PARKED = (KEYLESS, "history")
-"""Modes in which a value that does not fit parks the table."""
 APPENDED = ("changelog", "history")
 """Modes in which rows from before are kept as they were."""
 _DAYS = ("'infinity'", "'-infinity'", "'2024-05-05'", "NULL")
@@ -97,7 +95,7 @@ class Subject:
     @property
     def rejects(self) -> bool:
         """Whether values that do not fit are rejects, and do not park the table."""
-        return self.mode not in PARKED
+        return self.mode != KEYLESS
 
     def create(self) -> None:
         """At the source, with rows."""

@@ -24,8 +24,6 @@ def rejects_place(
     does not fit is an error."""
     if subscription.sink.type != "delta":
         return None
-    # Versions of a history are not written with rejects yet: such a value is an error there.
-    accepts = subscription.on_unrepresentable == "reject" and subscription.mode != "history"
     spool = config.spool.place
     path = rejects_path(spool, subscription.name)
     return RejectsPlace(
@@ -34,7 +32,7 @@ def rejects_place(
         subscription.name,
         spool_id,
         EventFiles(folder_of(spool, path) if spool.is_remote else folder_at(path)),
-        accepts,
+        accepts=subscription.on_unrepresentable == "reject",
     )
 
 

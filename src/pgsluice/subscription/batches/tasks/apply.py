@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -337,9 +337,8 @@ class ApplyTables:
         begins = first_places(outline.runs, columns.missing)
         tables = (changes.log_rows(runs, columns, log, begins) for runs in read.pieces())
         rows = (batch for table in tables for batch in table.to_batches())
-        applied = writer.append(
-            self._with_rejects(rows, changes, after), columns.table.schema, outline.last
-        )
+        schema = columns.table.schema
+        applied = writer.append(self._with_rejects(rows, changes, after), schema, outline.last)
         done = result_of(applied, outline.last, outline.changes, decode_s, columns)
         return columns, replace(done, has_rejects=True)
 
@@ -363,20 +362,21 @@ class ApplyTables:
             writer = self._writer(work)
         writer.alter(columns.added, columns.widened)
         begins = first_places(outline.runs, columns.missing)
-        pieces = (
-            net
+        pieces = chain.from_iterable(
+            changes.versions(runs, columns, history, outline.truncates, begins)
             for runs in read.pieces()
-            for net in changes.versions(runs, columns, history, outline.truncates, begins)
         )
-        first = next(pieces, None)
-        second = None if first is None or is_large else next(pieces, None)
+        first = [*islice(pieces, 1 if is_large else 2)]
         decode_s = time.monotonic() - started
-        if first is not None and second is None and not is_large:
-            applied = writer.apply(first, outline.last)
+        is_one = len(first) == 1 and not is_large
+        has_rejects = not is_one or self.write_rejects(changes, after)
+        if is_one:
+            applied = writer.apply(first[0], outline.last)
         else:
-            parts = [net for net in (first, second) if net is not None]
-            applied = writer.apply_pieces(chain(parts, pieces), outline.last)
-        return columns, result_of(applied, outline.last, outline.changes, decode_s, columns)
+            parts = self._with_rejects(chain(first, pieces), changes, after)
+            applied = writer.apply_pieces(parts, outline.last)
+        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
+        return columns, replace(done, has_rejects=has_rejects)
 
     def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
         """The changes of a table's work.

@@ -180,6 +180,7 @@ class TableChanges:
         is_proved = self.work.is_key_proved
         table = replace(columns.table, schema=pa.schema(sent), is_key_proved=is_proved)
         refuse_history(table, history)
+        runs = self.rejected.taken(runs, columns.table.key, truncates.whole)
         return versions_of(
             runs,
             history,
