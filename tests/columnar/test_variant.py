@@ -93,6 +93,14 @@ def test_names_are_sorted_by_their_bytes() -> None:
     assert list(row) == sorted(names, key=str.encode)
 
 
+def test_many_names_are_in_the_order_in_which_spark_searches_them() -> None:
+    names = ["𐍈", "\uffee", *(f"c{number}" for number in range(30))]
+    columns = {name: pa.array([number]) for number, name in enumerate(names)}
+    (row,) = objects(columns)
+    assert row == {name: number for number, name in enumerate(names)}
+    assert list(row) == sorted(names, key=lambda name: name.encode("utf-16-be"))
+
+
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 255, 256, 300, 1600])
 def test_any_number_of_columns(count: int) -> None:
     columns = {f"column_{number}": pa.array([number, None]) for number in range(count)}

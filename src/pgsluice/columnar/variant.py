@@ -10,7 +10,7 @@ Spark's reader of it, org.apache.spark.types.variant.VariantUtil.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -86,8 +86,7 @@ def encode_objects(
     Raises:
         TableError: a type has no VARIANT form, or a row is larger than Spark takes.
     """
-    # An object's fields are in the order of their names, which is that of the ids.
-    names = sorted(columns, key=dictionary.id)
+    names = _in_order(columns)
     values = [encode_values(columns[name], name) for name in names]
     count = len(rows)
     present = np.ones((count, len(names)), np.bool_)
@@ -114,6 +113,16 @@ def encode_objects(
             values[field].write(data, value_starts, members)
             value_starts = value_starts + inner[:, index]
     return _variant_array(data, offsets, dictionary.metadata, rows)
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    """The names in the order that an object's fields have.
+
+    The format wants that of UTF-8. Spark writes that of UTF-16, and searches many fields by halves
+    in it; among few, it looks at each.
+    """
+    is_searched = len(names) >= form.SEARCHED
+    return sorted(names, key=lambda name: name.encode("utf-16-be" if is_searched else "utf-8"))
 
 
 def _groups(present: Mask, rows: Mask) -> list[tuple[Int64s, Int64s]]:

@@ -11,6 +11,11 @@ from tests.support.databases import Database
 
 from pgsluice.lsn import Lsn
 
+EMOJI, WIDE = "\U0001f600", "\uff01"
+"""Names whose order as UTF-16 is not that as UTF-8."""
+MANY = ", ".join(f"c{number} int" for number in range(30))
+"""Spark searches by halves among 32 names or more."""
+
 
 def test_a_query_starts_and_ends_its_own_capture(
     spark: Any, database: Callable[[], Database], tmp_path: Path
@@ -20,7 +25,7 @@ def test_a_query_starts_and_ends_its_own_capture(
         "CREATE TABLE orders (id int PRIMARY KEY, amount numeric(10,2), tags text[],"
         " placed timestamptz, note text)",
         "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
-        "CREATE TABLE other (id bigint PRIMARY KEY)",
+        f'CREATE TABLE other (id bigint PRIMARY KEY, "{EMOJI}" int, "{WIDE}" int, {MANY})',
     )
     spool = tmp_path / "spool"
     source = spark.readStream.format("pgoutput").options(
@@ -51,7 +56,7 @@ def test_a_query_starts_and_ends_its_own_capture(
     shop.execute(
         "INSERT INTO orders VALUES"
         " (1, 1.50, '{a,NULL}', '2026-01-02 03:04:05+06', repeat('x', 9000))",
-        "INSERT INTO other VALUES (5)",
+        "INSERT INTO other VALUES (5, 6, 7)",
         "UPDATE orders SET amount = 2 WHERE id = 1",
         "UPDATE orders SET id = 2 WHERE id = 1",
         "DELETE FROM orders WHERE id = 2",
@@ -79,6 +84,8 @@ def _envelope(spark: Any, spool: Path) -> None:
             "variant_get(row, '$.amount', 'decimal(10,2)') AS amount",
             "CAST(variant_get(row, '$.placed', 'timestamp') AS string) AS placed",
             "schema_of_variant(row) AS shape",
+            f"variant_get(row, '$[\"{EMOJI}\"]', 'int') AS emoji",
+            f"variant_get(row, '$[\"{WIDE}\"]', 'int') AS wide",
             "_commit_version AS version",
         )
         .orderBy("version")
@@ -92,7 +99,8 @@ def _envelope(spark: Any, spool: Path) -> None:
         "tags: ARRAY<STRING>>"
     )
     assert (second.table, second.key) == ("other", '{"id":5}')
-    assert second.shape == "OBJECT<id: BIGINT>"
+    assert second.shape.startswith("OBJECT<c0: VOID, ")
+    assert (second.emoji, second.wide) == (6, 7)
     lsn = str(Lsn(second.version))
     versions = [row["_commit_version"] for row in frame.select("_commit_version").collect()]
     through = sum(version <= second.version for version in versions)

@@ -22,6 +22,8 @@ LONGEST_SHORT_STRING: Final = 63
 """In bytes."""
 MOST_SMALL: Final = 255
 """The number of elements from which on it has four bytes instead of one."""
+SEARCHED: Final = 32
+"""Spark searches an object with as many names by halves, in their order as UTF-16."""
 
 _VERSION, _IS_SORTED = 1, 1 << 4
 

@@ -32,6 +32,7 @@ from pgsluice.types.nested.variant_format import (
     NULL,
     OBJECT,
     PRIMITIVE,
+    SEARCHED,
     SHORT_STRING,
     TRUE,
     decimal_form,
@@ -51,9 +52,6 @@ SIZE_LIMIT: Final = 16 * 2**20
 """In bytes. Spark 4.0 refuses a larger value, and a larger dictionary of names."""
 MAX_DEPTH: Final = 500
 """Arrays and objects inside each other; Python's limit of nested calls is 1000."""
-SEARCHED: Final = 32
-"""Spark searches an object with as many keys by halves, in their order as UTF-16. It would not find
-all keys where the order as UTF-8, in which they are written, differs."""
 
 _MOST_TEXT: Final = 8 * SIZE_LIMIT
 """In characters: the text of a VARIANT that is small enough is shorter."""
@@ -224,6 +222,7 @@ class _Encoder:
         if kind is list:
             return _container(ARRAY, [], [*map(self._value, value, repeat(depth + 1))])
         names = sorted(value)
+        # Spark would not find all keys where the order as UTF-8, as they are written, is another.
         if len(names) >= SEARCHED and not _have_one_order(names):
             raise _Unfit
         inner = map(value.__getitem__, names)
