@@ -22,7 +22,7 @@ from tests.support.databases import Database
 from tests.support.waiting import await_that
 
 from pgsluice.capture import prepare_source, read_health, run_capture
-from pgsluice.capture.source import slot
+from pgsluice.capture.process import Waits
 from pgsluice.capture.source.slot import connect_with_retry
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import (
@@ -291,15 +291,14 @@ def test_a_lost_slot_is_refused(db, config):
         run_capture(config, once=True)
 
 
-def test_a_slot_in_use_is_refused(db, config, monkeypatch):
-    monkeypatch.setattr("pgsluice.capture.process.STALE_WALSENDER_TIMEOUT_S", 0.5)
+def test_a_slot_in_use_is_refused(db, config):
     run_capture(config, once=True)
     with ReplicationConnection.connect(db.dsn) as other:
         options = PgoutputOptions(("pgsluice",), proto_version=1, streaming="off")
         other.start_replication(db.name, Lsn(0), options)
         db.execute(insert(1, 1))
         with pytest.raises(SlotInUse):
-            run_capture(config, once=True)
+            run_capture(config, once=True, waits=Waits(stale_walsender_s=0.5))
 
 
 def test_another_database_or_slot_is_refused(db, config, database):
@@ -322,14 +321,12 @@ def test_nobody_there_is_an_error_after_a_while(tmp_path, caplog):
     assert "refused\n  → pgsluice retries for 0.5 s (connect_timeout_s in [source]); check" in said
 
 
-def test_a_server_that_does_not_answer_is_named_while_pgsluice_waits(caplog, monkeypatch):
-    monkeypatch.setattr(slot, "_SILENT_S", 0.01)
-
+def test_a_server_that_does_not_answer_is_named_while_pgsluice_waits(caplog):
     def connect() -> str:
         await_that(lambda: caplog.messages)
         return "connected"
 
-    assert connect_with_retry(connect, 30) == "connected"
+    assert connect_with_retry(connect, 30, silent_s=0.01) == "connected"
     [said] = caplog.messages
     assert said.startswith("the server has not answered for 0.01 s\n  → pgsluice waits for 30 s")
 

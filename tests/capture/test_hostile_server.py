@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +46,7 @@ from tests.support.spool_changes import all_changes
 from tests.support.waiting import HANGS_S
 
 from pgsluice.capture import run_capture
+from pgsluice.capture.process import Waits
 from pgsluice.capture.receiving.receiver import ReceiverOptions
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.embedded import EmbeddedServer
@@ -130,7 +131,12 @@ def configure(
     )
 
 
-def capture(source: Source, config: Config, proxy: HostileProxy | None = None) -> None:
+def capture(
+    source: Source,
+    config: Config,
+    proxy: HostileProxy | None = None,
+    pauses_s: Sequence[float] = (0.01,),
+) -> None:
     """Capture all there is, through the proxy; a test that hangs fails."""
     if proxy is not None:
         through = config.source.model_copy(update={"dsn": proxy.dsn(config.source.dsn)})
@@ -139,7 +145,7 @@ def capture(source: Source, config: Config, proxy: HostileProxy | None = None) -
     hangs = threading.Timer(HANGS_S, stop.set)
     hangs.start()
     try:
-        run_capture(config, once=True, stop=stop)
+        run_capture(config, once=True, stop=stop, waits=Waits(pauses_s=pauses_s))
     finally:
         hangs.cancel()
     assert not stop.is_set(), "capture did not come to an end"
@@ -404,7 +410,6 @@ CASES: dict[str, Case] = {
 def test_a_hostile_server_ends_capture_clearly_or_not_at_all(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.01,))
     case = CASES[name]
     fault = copy.deepcopy(case.fault)
     with with_slot(source, "case") as slot:
@@ -449,7 +454,7 @@ ROWS: dict[str, tuple[Fault, str]] = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_bytes_of_a_row_are_checked_when_they_are_read(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    source: Source, tmp_path: Path, name: str
 ) -> None:
     """Capture does not look into rows, which would cost more than all the rest. What cannot be
     read is never guessed: it parks its table, which is copied again."""
@@ -463,16 +468,15 @@ def test_the_bytes_of_a_row_are_checked_when_they_are_read(
 
 
 def test_a_server_that_closes_after_each_transaction_gets_through(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Source, tmp_path: Path
 ) -> None:
     """Progress begins the pauses anew: the fifth one in a row would last ten minutes here."""
-    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.1, 0.1, 0.1, 0.1, 600.0))
     ends = (b"C", b"c", b"K")
     fault = EachFrame(lambda said: [said.raw, *([CLOSE] if said.frame_tag in ends else [])])
     with with_slot(source, "closes") as slot:
         config = configure(source, slot, tmp_path / "spool")
         with HostileProxy(source.db.server.port, fault) as proxy:
-            capture(source, config, proxy)
+            capture(source, config, proxy, pauses_s=(0.1, 0.1, 0.1, 0.1, 600.0))
         assert all_changes(config.spool.path) == source.changes
 
 
@@ -526,11 +530,10 @@ RESENT: dict[str, tuple[Fault, str | None]] = {
 
 @pytest.mark.parametrize("name", RESENT)
 def test_a_server_sends_the_same_commits_again_or_is_refused(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    source: Source, tmp_path: Path, name: str
 ) -> None:
     """The slot of the second start is one from before the history, as after a crash of the server
     or in a restored one."""
-    monkeypatch.setattr("pgsluice.capture.process._BACKOFF_S", (0.01,))
     fault, error = RESENT[name]
     path = tmp_path / "spool"
     with with_slot(source, "resent") as slot:

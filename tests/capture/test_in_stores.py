@@ -16,7 +16,8 @@ from tests.support.object_stores import ObjectStore
 from tests.support.store_proxy import StoreProxy, store_proxy
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.capture import process, run_capture
+from pgsluice.capture import run_capture
+from pgsluice.capture.process import Waits
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.errors import SlotInUse
 from pgsluice.spool import Spool, SpoolReader
@@ -108,16 +109,15 @@ def test_while_the_store_is_away_nothing_is_acknowledged(
 
 
 def test_a_second_capture_is_refused_by_name_and_disturbs_nobody(
-    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+    db: Database, config: Config
 ) -> None:
-    monkeypatch.setattr(process, "STALE_WALSENDER_TIMEOUT_S", 0.5)
     run_capture(config, once=True)
     with running(config):
         db.execute(insert(1, 10))
         await_that(lambda: received(config) == numbers(1, 10))
         epoch = folder_of(config.spool.place).read("epoch.json")
         with pytest.raises(SlotInUse, match=f"slot '{db.name}' is in use by the server's process"):
-            run_capture(on_another_machine(config))
+            run_capture(on_another_machine(config), waits=Waits(stale_walsender_s=0.5))
         assert folder_of(config.spool.place).read("epoch.json") == epoch
         db.execute(insert(11, 20))
         await_that(lambda: received(config) == numbers(1, 20))

@@ -32,7 +32,7 @@ class _Clone(EmbeddedServer):
         self._original = original
         super().__init__(original.programs.major, settings=original.settings)
 
-    def _create_cluster(self) -> None:
+    def create_cluster(self) -> None:
         subprocess.run(["cp", "-a", self._original.data_dir, self.data_dir], check=True)
 
 
@@ -41,7 +41,7 @@ class _Server(EmbeddedServer):
 
     def reset_wal(self) -> None:
         self.stop()
-        self._run("pg_resetwal", "--force", str(self.data_dir))
+        self.run_program("pg_resetwal", "--force", str(self.data_dir))
         self.start()
 
 

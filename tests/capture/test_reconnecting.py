@@ -47,7 +47,6 @@ def take_slot(db: Database, other: ReplicationConnection) -> None:
 
 def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, monkeypatch):
     """A connection that broke unseen lives on at the server, longer than we know."""
-    monkeypatch.setattr("pgsluice.capture.process.STALE_WALSENDER_TIMEOUT_S", 0.1)
     config = configure(db, tmp_path / "spool")
     run, may_connect = SlotStream.run, threading.Event()
     may_connect.set()
@@ -57,7 +56,7 @@ def test_a_slot_that_is_held_after_the_first_start_is_waited_for(db, tmp_path, m
         run(stream)
 
     monkeypatch.setattr(SlotStream, "run", running_when_it_may)
-    with running(config) as thread:
+    with running(config, stale_walsender_s=0.1) as thread:
         await_that(lambda: SpoolReader.is_there(config.spool.path))
         db.execute(insert(1, 10))
         await_that(lambda: inserted(config) == numbers(1, 10))

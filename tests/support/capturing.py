@@ -11,6 +11,7 @@ from tests.support.threads import beside
 from tests.support.waiting import await_that
 
 from pgsluice.capture import read_health, run_capture
+from pgsluice.capture.process import Waits
 from pgsluice.config import Config, SourceConfig, SpoolConfig
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
@@ -53,9 +54,9 @@ def confirmed(db: Database) -> Lsn:
     return Lsn.parse(lsn)
 
 
-def running(config: Config) -> AbstractContextManager[threading.Thread]:
+def running(config: Config, **waits_s: float) -> AbstractContextManager[threading.Thread]:
     """A capture on a thread of its own."""
-    return beside(lambda stop: run_capture(config, stop=stop))
+    return beside(lambda stop: run_capture(config, stop=stop, waits=Waits(**waits_s)))
 
 
 def killed(config: Config, failpoints: str) -> None:

@@ -40,13 +40,13 @@ def share_templates(config: pytest.Config) -> None:
 class CopiedServer(EmbeddedServer):
     """An embedded server whose new cluster is a copy."""
 
-    def _create_cluster(self) -> None:
+    def create_cluster(self) -> None:
         templates = Path(os.environ[_TEMPLATES])
         template = templates / self.version
         with (templates / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not template.exists():
-                super()._create_cluster()
+                super().create_cluster()
                 _copy(self.data_dir, template)
                 return
         _copy(template, self.data_dir)

@@ -61,9 +61,9 @@ class Standby(EmbeddedServer):
         if row is None or not row[0]:
             raise ConfigError(f"the standby in {self.directory} was not promoted")
 
-    def _create_cluster(self) -> None:
+    def create_cluster(self) -> None:
         """Copy the primary's data directory."""
-        self._run(
+        self.run_program(
             "pg_basebackup",
             f"--dbname={self._primary.dsn()}",
             f"--pgdata={self.data_dir}",
@@ -73,4 +73,4 @@ class Standby(EmbeddedServer):
         )
         signal_file = self.data_dir / "standby.signal"
         signal_file.touch()
-        self._account.give(signal_file)
+        self.account.give(signal_file)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pgsluice.capture.receiving.store import Store
@@ -35,7 +36,6 @@ from pgsluice.spool.segments.retention import Retention, RetentionPolicy
 from pgsluice.stores.contract import StoreError
 from pgsluice.system.threads import Backoff
 
-_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FINAL = (SlotLost, Gap, ForeignSource)
 _PASSING = (StoreError, SpoolTaken, SlotInUse, SourceUnreachable)
 """Errors after which capture opens a spool in an object store again."""
@@ -45,6 +45,22 @@ _OUTCOMES: dict[type[PgsluiceError], str] = {
     SourceUnreachable: "unreachable",
 }
 """How a connection ended, for metrics; else the server refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long capture waits, in seconds.
+
+    Attributes:
+        pauses_s: before the next connections, while nothing is received.
+        stale_walsender_s: for a slot that a walsender of a killed capture may still hold.
+    """
+
+    pauses_s: Sequence[float] = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    stale_walsender_s: float = STALE_WALSENDER_TIMEOUT_S
+
+
+_WAITS = Waits()
 
 
 def _ignore(_: MetricsEvent) -> None:
@@ -57,6 +73,7 @@ def run_capture(
     once: bool = False,
     report: Callable[[MetricsEvent], None] = _ignore,
     stop: threading.Event | None = None,
+    waits: Waits = _WAITS,
 ) -> None:
     """Receive changes into the spool. Return when ``stop`` is set; with ``once``, also when
     everything up to the server's position at the start is received.
@@ -66,6 +83,7 @@ def run_capture(
         once: end when the received-through LSN has reached the flush LSN of the start.
         report: receives events about once a second.
         stop: set to end cleanly: completely received transactions are durable and acknowledged.
+        waits: how long to wait between connections, and for the slot.
 
     Raises:
         SourceUnreachable: no connection before the first START_REPLICATION.
@@ -86,7 +104,7 @@ def run_capture(
         if ended.is_set():
             return
         raise
-    capture = _Capture(config, once=once, report=report, stop=ended)
+    capture = _Capture(config, once=once, report=report, stop=ended, waits=waits)
     if config.spool.place.is_remote:
         capture.keep_running()
     else:
@@ -107,11 +125,13 @@ class _Capture:
         once: bool,
         report: Callable[[MetricsEvent], None],
         stop: threading.Event,
+        waits: Waits,
     ) -> None:
         self._config = config
         self._once = once
         self._report = report
         self._stop = stop
+        self._waits = waits
         self._reporter: CaptureReporter | None = None
         self.has_started = False
 
@@ -122,7 +142,7 @@ class _Capture:
         After an error of the store, an object that seemed to be lost may be there. So where the
         spool ends is only known once it is listed again.
         """
-        backoff = Backoff(_BACKOFF_S)
+        backoff = Backoff(self._waits.pauses_s)
         while not self._stop.is_set():
             began = time.monotonic()
             try:
@@ -141,7 +161,7 @@ class _Capture:
         config = self._config
         spool, confirm = Spool.open(config.spool.place), partial(self._await_free_slot, 0.0)
         if spool.place.is_remote:  # before its epoch is raised, so that a capture is not disturbed
-            self._await_free_slot(STALE_WALSENDER_TIMEOUT_S)
+            self._await_free_slot(self._waits.stale_walsender_s)
         policy = RetentionPolicy(
             configured={each.name: each.enabled for each in config.subscriptions},
             retention_s=_retention_s(config),
@@ -154,7 +174,7 @@ class _Capture:
                     stream = SlotStream(config, spool, store, reporter, self._stop, once=self._once)
                     stream.has_started = self.has_started
                     try:
-                        _keep_streaming(stream, reporter, self._stop, once=self._once)
+                        self._keep_streaming(stream, reporter)
                     finally:
                         self.has_started = stream.has_started
             except PgsluiceError as error:
@@ -162,6 +182,49 @@ class _Capture:
                     reporter.report(CapturePhase.STOPPED, error.what, error)
                 raise
             reporter.report(CapturePhase.STOPPED)
+
+    def _keep_streaming(self, stream: SlotStream, reporter: CaptureReporter) -> None:
+        """Stream on one connection after another, until done or until waiting cannot help.
+
+        The pauses between connections grow while nothing is received. A connection that received
+        something resets them, so even a server that closes each connection after one transaction
+        makes progress.
+        """
+        backoff = Backoff(self._waits.pauses_s)
+        in_use_since: float | None = None
+        while not stream.is_done:
+            began, durable = time.monotonic(), stream.durable
+            try:
+                stream.run()
+                backoff.succeeded()
+                in_use_since = None
+                reporter.count_connection("ended")
+                continue
+            except SlotInUse as error:
+                in_use_since = began if in_use_since is None else in_use_since
+                is_foreign = time.monotonic() - in_use_since > self._waits.stale_walsender_s
+                # A server that did not see that our last connection broke keeps the slot longer.
+                if is_foreign and not stream.has_started:
+                    raise
+                reason: PgsluiceError = error
+            except _FINAL:
+                raise
+            except PublicationMissing as error:
+                if self._once:
+                    raise
+                reason, in_use_since = error, None
+            except (SourceUnreachable, SourceRefused) as error:
+                if not stream.has_started and not self._stop.is_set():
+                    raise
+                reason, in_use_since = error, None
+            if stream.durable > durable or time.monotonic() - began > backoff.longest_s:
+                backoff.succeeded()
+            reporter.count_connection(_OUTCOMES.get(type(reason), "refused"))
+            # Waiting may not help here: the server says only what is missing.
+            hint = reason.hint if isinstance(reason, PublicationMissing) else None
+            message = f"{reason.what}; {hint}" if hint else reason.what
+            reporter.report(CapturePhase.RECONNECTING, message)
+            self._stop.wait(backoff.failed())
 
     def _may_go_on(self, error: PgsluiceError) -> bool:
         """Whether the spool is opened again after an error."""
@@ -177,49 +240,3 @@ def _retention_s(config: Config) -> float:
     """How long segments are kept after all subscriptions have applied them, in seconds."""
     confirmed = (3 * each.sink.confirms_after_s for each in config.subscriptions)
     return max([config.spool.retention, *confirmed])
-
-
-def _keep_streaming(
-    stream: SlotStream, reporter: CaptureReporter, stop: threading.Event, *, once: bool
-) -> None:
-    """Stream on one connection after another, until done or until waiting cannot help.
-
-    The pauses between connections grow while nothing is received. A connection that received
-    something resets them, so even a server that closes each connection after one transaction makes
-    progress.
-    """
-    backoff = Backoff(_BACKOFF_S)
-    in_use_since: float | None = None
-    while not stream.is_done:
-        began, durable = time.monotonic(), stream.durable
-        try:
-            stream.run()
-            backoff.succeeded()
-            in_use_since = None
-            reporter.count_connection("ended")
-            continue
-        except SlotInUse as error:
-            in_use_since = began if in_use_since is None else in_use_since
-            is_foreign = time.monotonic() - in_use_since > STALE_WALSENDER_TIMEOUT_S
-            # Where the server did not see that our last connection broke, it keeps the slot longer.
-            if is_foreign and not stream.has_started:
-                raise
-            reason: PgsluiceError = error
-        except _FINAL:
-            raise
-        except PublicationMissing as error:
-            if once:
-                raise
-            reason, in_use_since = error, None
-        except (SourceUnreachable, SourceRefused) as error:
-            if not stream.has_started and not stop.is_set():
-                raise
-            reason, in_use_since = error, None
-        if stream.durable > durable or time.monotonic() - began > backoff.longest_s:
-            backoff.succeeded()
-        reporter.count_connection(_OUTCOMES.get(type(reason), "refused"))
-        # Waiting may not help here: the server says only what is missing.
-        hint = reason.hint if isinstance(reason, PublicationMissing) else None
-        message = f"{reason.what}; {hint}" if hint else reason.what
-        reporter.report(CapturePhase.RECONNECTING, message)
-        stop.wait(backoff.failed())

