@@ -32,7 +32,7 @@ Each section has one kind of error: what it means, and the [exit code](exit-code
 command that it ends. In a run, an error of one table pauses (*parks*) that table, and all other
 tables continue. `scripts/messages_page.py` writes the page from the code.
 """
-_DEPTH = 4
+_DEPTH = 5
 _PLACEHOLDER = re.compile(r"\{[a-zA-Z ]*\}")
 _FINDINGS = {"error": "error", "warning": "warning"}
 _WORDS = {"strerror": "reason", "oid": "OID", "pid": "process id", "uid": "user id"}

@@ -27,6 +27,11 @@ def copy_again(title: str) -> str:
     return f"pgsluice copy {CONFIG} {shlex.quote(shown(title))}"
 
 
+def copied_again(title: str) -> str:
+    """The hint to copy a table again; the title is ``schema.table``."""
+    return f"copy the table again: {copy_again(title)}"
+
+
 def keep_as_text(title: str, columns: Iterable[str]) -> str:
     """The hint for columns with values that their target types cannot hold: copy them as text."""
     types = ", ".join(f'{shown_json(f"{title}.{column}")} = "string"' for column in columns)

@@ -9,7 +9,7 @@ from pgsluice.changes.events import Events
 from pgsluice.changes.lineage import Lineages
 from pgsluice.columnar.changes import DELETE, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import copied_again
+from pgsluice.hints import copied_again
 from pgsluice.sql import quote_title
 
 

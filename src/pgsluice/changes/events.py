@@ -34,8 +34,8 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
-from pgsluice.hints import keep_as_text
-from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_target
+from pgsluice.hints import copied_again, keep_as_text
+from pgsluice.schema_rules import raise_unless_possible, reconcile_target
 from pgsluice.sql import quote_title
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pgsluice.changes.events import Events
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import copied_again
+from pgsluice.hints import copied_again
 from pgsluice.types.buffers import entries_of, large_binary, null_mask, offsets_of
 
 

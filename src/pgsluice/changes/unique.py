@@ -18,8 +18,8 @@ import pyarrow as pa
 from pgsluice.changes.lineage import Keys
 from pgsluice.columnar.changes import Int64s, Mask
 from pgsluice.errors import TableError
+from pgsluice.hints import copied_again
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import copied_again
 from pgsluice.sql import quote_identifier, quote_title
 
 

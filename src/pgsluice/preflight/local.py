@@ -94,7 +94,7 @@ def _check_disk(facts: LocalFacts) -> Finding:
             "spool",
             f"the disk of the spool {spool.path} has {free} left: once this disk is full, changes "
             "stay in the server's WAL",
-            "free disk space, or set max_bytes in [spool]",
+            "free disk space, or move the spool's folder to a larger disk",
         )
     return ok("spool", f"{spool.path} is writable, {free} free")
 

@@ -145,8 +145,8 @@ def check_messages(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "messages",
             f'with streaming = "{source.streaming}", pgsluice also keeps logical messages of '
-            "savepoints that were rolled back: in a streamed transaction the server does not mark "
-            "these messages",
-            'set streaming = "off" in [source], unless your application never rolls back a '
-            "savepoint with a message",
+            "savepoints that were rolled back: in a streamed transaction the server does not tell "
+            "which savepoint a message belongs to",
+            "if your application may roll back a savepoint after it has sent a message in it, set "
+            'streaming = "off" in [source]',
         )

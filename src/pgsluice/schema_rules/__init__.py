@@ -33,7 +33,6 @@ from pgsluice.schema_rules.look import (
 )
 from pgsluice.schema_rules.source import reconcile_source
 from pgsluice.schema_rules.target import (
-    copied_again,
     reconcile_column,
     reconcile_filter_column,
     reconcile_key,

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pgsluice.errors import ParkReason
-from pgsluice.hints import copy_again
+from pgsluice.hints import copied_again
 from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.schema_rules.types import holds
 from pgsluice.schema_rules.verdicts import (
@@ -48,11 +48,6 @@ from pgsluice.schema_rules.verdicts import (
     Same,
     Widen,
 )
-
-
-def copied_again(table: str) -> str:
-    """A hint to copy a table again."""
-    return f"copy the table again: {copy_again(table)}"
 
 
 def reconcile_column(

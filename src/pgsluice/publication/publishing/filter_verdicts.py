@@ -21,9 +21,10 @@ import pyarrow as pa
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import EvaluationError, TableError
+from pgsluice.hints import copied_again
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import copied_again, raise_unless_possible, reconcile_filter_column
+from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
 from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 

@@ -38,13 +38,14 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One accessor.
+    """One accessor of a path.
 
     Attributes:
         kind: ``key``, ``keys`` (``.*``), ``elements`` (``[*]``), ``indexes``, ``filter``, or the
             name of a method.
         key: the name, for ``key``.
-        indexes: first and last of each subscript; None is ``last``.
+        indexes: the two ends of each subscript, which are equal for a single index; None stands for
+            the keyword ``last``.
         predicate: the condition, for ``filter``.
     """
 

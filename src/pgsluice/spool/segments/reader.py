@@ -16,6 +16,7 @@ import numpy as np
 
 from pgsluice.errors import PgsluiceError, ProtocolError, SpoolError, SpoolHole
 from pgsluice.facts import RelationFacts
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import RESTORE_OBJECT
 from pgsluice.spool.identity import SpoolIdentity
@@ -240,8 +241,8 @@ class SpoolReader:
         floor = self.start()  # after the listing, so that it tells what retention has deleted
         if start < floor:
             raise SpoolHole(
-                f"the spool no longer has the changes from {start} on: the spool starts at {floor}",
-                hint="copy the tables again: pgsluice has deleted the older changes",
+                f"the spool no longer has the changes from {start} to {floor}, where it starts",
+                hint=COPY_ALL_AGAIN,
                 lsn=start,
                 path=str(self.spool.place),
             )
