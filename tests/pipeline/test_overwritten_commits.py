@@ -96,11 +96,11 @@ def test_a_table_without_changes_is_copied_if_an_earlier_commit_was_overwritten(
 ) -> None:
     """An executor that does not know the commits sees it in the log. One copy is enough."""
     copies = _overwritten_below_the_newest(one)
-    reading._known.clear()
+    reading.KNOWN_TABLES.clear()
     with one.live():
         one.wait_until(lambda: one.table("t").copy_number > copies, why="it is copied")
         one.wait_applied()
-    reading._known.clear()
+    reading.KNOWN_TABLES.clear()
     one.database.execute("UPDATE t SET n = 4 WHERE id = 40")
     one.once()
     one.assert_equal("t")

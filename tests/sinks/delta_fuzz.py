@@ -38,6 +38,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.keys import index, sidecars
 from pgsluice.sinks.lake.merge import net_merge
 from pgsluice.stores import remote
+from pgsluice.stores.caches import ByteCache
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
 
@@ -284,12 +285,12 @@ class DeltaFuzz:
 
     def _lose_sidecars(self) -> None:
         shutil.rmtree(self.cache, ignore_errors=True)
-        index._OPENED.__init__()  # type: ignore[misc]
+        index.OPENED = sidecars.OpenSidecars()
         self._merge()
 
     def _forget_the_log(self) -> None:
-        reading._known.clear()
-        remote._cache.__init__()  # type: ignore[misc]
+        reading.KNOWN_TABLES.clear()
+        remote.CACHE = ByteCache()
         self._merge()
 
     # The steps of others.

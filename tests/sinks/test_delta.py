@@ -26,7 +26,7 @@ from tests.support.waiting import HANGS_S
 from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
-from pgsluice.sinks.delta.log.reading import _known
+from pgsluice.sinks.delta.log.reading import KNOWN_TABLES
 from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
@@ -702,7 +702,7 @@ class TestRulesOfOthers:
         single.rename(logs / f"{1:020}.checkpoint.{1:010}.{1:010}.parquet")
         for path in (logs / f"{0:020}.json", logs / "_last_checkpoint"):
             path.unlink()
-        _known.clear()
+        KNOWN_TABLES.clear()
         assert not insert(sink, 3, 120).skipped
         rows = DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
         assert rows == [row(1), row(2), row(3)]

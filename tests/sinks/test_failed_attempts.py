@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -16,12 +18,13 @@ from pgsluice import failpoints
 from pgsluice.errors import PgsluiceError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.delta.config import Merge
-from pgsluice.sinks.delta.log import commit as commit_module
 from pgsluice.sinks.delta.log import durability
-from pgsluice.sinks.delta.log.reading import newest_snapshot
+from pgsluice.sinks.delta.log.commit import commit
+from pgsluice.sinks.delta.log.reading import commit_name, newest_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.stores.contract import Folder
+from pgsluice.small_files import replacing
+from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, net, row
 
 PLACES: list[tuple[Merge, str, int]] = [
@@ -93,18 +96,19 @@ def test_changes_that_another_commit_overtakes_leave_no_files(
 ) -> None:
     """Nobody else can make the version that would have named them."""
     load(sink)
-    make = commit_module._make_version
+    create = LocalFolder.create
     inside = list[set[Path]]()
 
-    def overtaken(folder: Folder, version: int, content: bytes) -> Hashable:
-        monkeypatch.setattr(commit_module, "_make_version", make)
+    def overtaken(folder: LocalFolder, name: str, content: bytes) -> Hashable:
+        monkeypatch.setattr(LocalFolder, "create", create)
+        assert name == commit_name(1)
         inside.append(files_of(sink))
         snapshot = newest_snapshot(folder)
         assert snapshot is not None
-        commit_module.commit(snapshot, "OPTIMIZE", [])
-        return make(folder, version, content)
+        commit(snapshot, "OPTIMIZE", [])
+        return folder.create(name, content)
 
-    monkeypatch.setattr(commit_module, "_make_version", overtaken)
+    monkeypatch.setattr(LocalFolder, "create", overtaken)
     before = files_of(sink)
     update(sink, 1, 110)
     (written,) = inside
@@ -180,10 +184,13 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
     load(sink)
     keys, before = set((tmp_path / "keys").rglob("*.*")), files_of(sink)
 
-    def full(*_: object) -> bytes:
-        raise OSError(28, os.strerror(28))
+    @contextmanager
+    def full(path: Path, mode: int) -> Iterator[BinaryIO]:
+        with replacing(path, mode) as file:
+            yield file
+            raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars._checksum", full)
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars.replacing", full)
     for _ in range(2):
         with pytest.raises(PgsluiceError, match="no room"):
             update(sink, 1, 110)
@@ -218,7 +225,7 @@ def rows_of(sink: DeltaSink) -> dict[int, dict[str, object]]:
 def test_a_disk_that_fails_when_the_position_is_asked_for_is_named(sink: DeltaSink) -> None:
     """A new process writes out what an earlier one has committed, before its position counts."""
     load(sink)
-    durability._settled.clear()
+    durability.SETTLED.clear()
     failpoints.arm("store.sync=eio")
     with pytest.raises(TargetUnreachable, match=r"public\.t"):
         writer_of(sink).position()

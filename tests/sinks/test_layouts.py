@@ -19,7 +19,7 @@ from tests.support.object_stores import ObjectStore
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink, TargetTable
-from pgsluice.sinks.delta.log.reading import _known
+from pgsluice.sinks.delta.log.reading import KNOWN_TABLES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.layout.partitions import MOST_PARTITIONS
@@ -176,7 +176,7 @@ def test_rows_that_an_update_moves_between_partitions(sink: DeltaSink) -> None:
 
 def updated(sink: DeltaSink, *orders: dict[str, Any], position: int) -> None:
     """Apply updates, as a process that has not seen the table before."""
-    _known.clear()
+    KNOWN_TABLES.clear()
     t = changes()
     for each in orders:
         t.update(each)
@@ -190,7 +190,7 @@ def test_files_that_deltalake_has_joined_lack_the_columns(sink: DeltaSink) -> No
     writer(sink).apply(net(t, table=ORDERS), Lsn(110))
     table = DeltaTable(sink.location("public", "orders"))
     assert table.optimize.compact()["numFilesRemoved"] == 2
-    _known.clear()
+    KNOWN_TABLES.clear()
     t = changes()
     t.update({**order(3, "US", "2026-03-03"), "region": ABSENT})
     writer(sink).apply(net(t, table=ORDERS), Lsn(120))

@@ -46,7 +46,8 @@ _PART_CONCURRENCY = 3
 _REFUSALS = (PermissionDeniedError, UnauthenticatedError)
 
 _uploads = Uploads()
-_cache = ByteCache()
+CACHE = ByteCache()
+"""The files that this process has read last."""
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -129,7 +130,7 @@ class RemoteFolder(Folder):
                     max_concurrency=_PART_CONCURRENCY,
                 )
             if isinstance(data, bytes):
-                _cache.put((self._place, name), data)
+                CACHE.put((self._place, name), data)
 
         self._client()  # in a forked child there is nobody to send it: said before anything waits
         return UploadStream(_uploads, self._place, name, send)
@@ -143,7 +144,7 @@ class RemoteFolder(Folder):
 
     def open(self, name: str, size: int | None = None) -> Any:
         _uploads.await_one(self._place, name)
-        if (kept := _cache.get((self._place, name))) is not None:
+        if (kept := CACHE.get((self._place, name))) is not None:
             return pa.BufferReader(kept)
         if size is None or size <= WHOLE_READ_BYTES:
             with in_words(self._address, "read from", name):
@@ -152,18 +153,18 @@ class RemoteFolder(Folder):
                 if size <= WHOLE_READ_BYTES:
                     data = pa.py_buffer(found.bytes())
                     if size <= FILE_BYTES:
-                        _cache.put((self._place, name), data.to_pybytes())
+                        CACHE.put((self._place, name), data.to_pybytes())
                     return pa.BufferReader(data)
         return pa.PythonFile(RangedFile(lambda *span: self._fetch(name, *span), size), mode="r")
 
     def read_spans(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         _uploads.await_one(self._place, name)
-        if (kept := _cache.get((self._place, name))) is not None:
+        if (kept := CACHE.get((self._place, name))) is not None:
             return [kept[start : start + length] for start, length in spans]
         found: dict[Span, bytes] = {}
         missing = []
         for span in spans:
-            part = _cache.get((self._place, name, span))
+            part = CACHE.get((self._place, name, span))
             if part is None:
                 missing.append(span)
             else:
@@ -173,7 +174,7 @@ class RemoteFolder(Folder):
             for span in members:
                 begin = span.start - merged.start
                 found[span] = data[begin : begin + span.length]
-                _cache.put((self._place, name, span), found[span])
+                CACHE.put((self._place, name, span), found[span])
         return [found[span] for span in spans]
 
     def entries(self, under: str = "", after: str = "") -> list[Stored]:
@@ -209,7 +210,7 @@ class RemoteFolder(Folder):
     def delete(self, *names: str) -> None:
         for name in names:
             _uploads.await_one(self._place, name, forget=True)
-            _cache.drop((self._place, name))
+            CACHE.drop((self._place, name))
         if not names:
             return
         client = self._client()

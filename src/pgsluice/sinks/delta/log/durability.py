@@ -22,7 +22,8 @@ _COMMITS_OF_AN_ATTEMPT = 5
 """The largest number of commits that a killed attempt leaves: its changes, a compaction and a
 clean-up."""
 
-_settled: dict[Folder, int] = {}
+SETTLED: dict[Folder, int] = {}
+"""The newest version of each table that this process has made durable."""
 _lock = threading.Lock()
 
 
@@ -36,7 +37,7 @@ def settle_through(folder: Folder, version: int) -> None:
     if folder.path is None:
         return
     with _lock:
-        last = _settled.get(folder, -1)
+        last = SETTLED.get(folder, -1)
     if last == version:
         return
     first = max(version - _COMMITS_OF_AN_ATTEMPT + 1, 0)
@@ -49,7 +50,7 @@ def settle_through(folder: Folder, version: int) -> None:
 def note_settled(folder: Folder, version: int) -> None:
     """Note that this process has made a version durable."""
     with _lock:
-        _settled[folder] = version
+        SETTLED[folder] = version
 
 
 def new_files(

@@ -110,7 +110,8 @@ def _transactions(actions: Iterable[dict[str, Any]]) -> dict[str, int]:
     return {txn["appId"]: txn["version"] for txn in named}
 
 
-_known: dict[Folder, DeltaSnapshot] = {}
+KNOWN_TABLES: dict[Folder, DeltaSnapshot] = {}
+"""The tables whose logs this process has read; without it, a log is read from its checkpoint on."""
 _known_lock = threading.Lock()
 
 
@@ -121,7 +122,7 @@ def newest_snapshot(folder: Folder) -> DeltaSnapshot | None:
         PgsluiceError: the log cannot be read.
     """
     with _known_lock:
-        known = _known.get(folder)
+        known = KNOWN_TABLES.get(folder)
     snapshot = None if known is None else _caught_up(known)
     if snapshot is None:
         snapshot = read_snapshot(folder)
@@ -156,9 +157,9 @@ def newest_version(folder: Folder) -> int:
 def remember(snapshot: DeltaSnapshot) -> None:
     """Keep a table's state for the next use in this process."""
     with _known_lock:
-        _known[snapshot.folder] = snapshot
-        while len(_known) > _KEPT_TABLES:
-            del _known[next(iter(_known))]
+        KNOWN_TABLES[snapshot.folder] = snapshot
+        while len(KNOWN_TABLES) > _KEPT_TABLES:
+            del KNOWN_TABLES[next(iter(KNOWN_TABLES))]
 
 
 def read_snapshot(folder: Folder) -> DeltaSnapshot | None:

@@ -139,7 +139,7 @@ class KeyIndex:
         kept = {self._path(name) for name in live}
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path not in kept:
-                _OPENED.drop(path)
+                OPENED.drop(path)
                 path.unlink(missing_ok=True)
         oldest = time.time() - ORPHAN_AGE.total_seconds()
         for path in self._folder.glob(f"*{TEMPORARY}"):  # a process was killed that wrote it
@@ -155,10 +155,10 @@ class KeyIndex:
 
     def _sidecar(self, file: DataFile) -> Sidecar:
         path, subject = self._path(file.name), self._subject(file.name)
-        if (sidecar := _OPENED.get(path, subject)) is not None:
+        if (sidecar := OPENED.get(path, subject)) is not None:
             return sidecar
         self._make(file)
-        if (sidecar := _OPENED.get(path, subject)) is not None:
+        if (sidecar := OPENED.get(path, subject)) is not None:
             return sidecar
         raise PgsluiceError(
             f"pgsluice cannot read the key file {path}, which it has just written",
@@ -171,7 +171,7 @@ class KeyIndex:
         if self._table.path is not None:
             return
         paths = ((file, self._path(file.name)) for file in files)
-        missing = [file for file, path in paths if not _OPENED.has(path) and not path.exists()]
+        missing = [file for file, path in paths if not OPENED.has(path) and not path.exists()]
         deque(at_once(self._table, self._make, missing, _FETCHED_AT_ONCE), 0)
 
     def _make(self, file: DataFile) -> None:
@@ -237,7 +237,8 @@ def _sidecar_path(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}{_SUFFIX}"
 
 
-_OPENED = OpenSidecars()
+OPENED = OpenSidecars()
+"""The sidecars that this process has mapped."""
 
 
 def _cache_folder(cache_dir: str | None) -> Path:
