@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.catalog import CatalogChanges
-from pgsluice.catalog.changes import _is_before
+from pgsluice.catalog.changes import is_older_xid
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 
@@ -102,4 +102,4 @@ def test_transaction_ids_wrap_around(xid: int, other: int, *, expected: bool) ->
     for epoch in (0, 1, 7):
         for shift in (0, 2**31, 2**32 - 5):
             position = (epoch << 32) + other + shift
-            assert _is_before((xid + shift) % 2**32, position) is expected
+            assert is_older_xid((xid + shift) % 2**32, position) is expected

@@ -24,9 +24,10 @@ from pgsluice.replication import connect_sql
 ALL = {"insert", "update", "delete", "truncate"}
 
 
-def _ensure(db, *names: str) -> PublicationReport:
+def _ensure(db, *names: str, lock_timeout_s: float = 10.0) -> PublicationReport:
     with connect_sql(db.dsn) as connection:
-        return ensure_publications(connection, names or ("pgsluice",))
+        names = names or ("pgsluice",)
+        return ensure_publications(connection, names, lock_timeout_s=lock_timeout_s)
 
 
 def _published(db, publication: str) -> set[str]:
@@ -267,16 +268,13 @@ def test_a_role_whose_sessions_may_not_write(database) -> None:
         assert ensure_publications(connection, ["pgsluice"]).created == ()
 
 
-def test_a_locked_table_delays_the_others_not_the_caller(
-    database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.catalog.publications.managed._LOCK_TIMEOUT", "50ms")
+def test_a_locked_table_delays_the_others_not_the_caller(database) -> None:
     db = database()
     _ensure(db)
     db.execute("CREATE TABLE busy (id int PRIMARY KEY)")
     with psycopg.connect(db.dsn) as other:
         other.execute("LOCK TABLE busy IN ACCESS EXCLUSIVE MODE")
-        report = _ensure(db)
+        report = _ensure(db, lock_timeout_s=0.05)
         assert report.left == ('ALTER PUBLICATION "pgsluice" ADD TABLE ONLY "public"."busy"',)
     _ensure(db)
     assert _published(db, "pgsluice") == {"public.busy"}

@@ -38,7 +38,7 @@ def test_keys_in_several_batches() -> None:
 def test_more_rows_than_are_looked_at_together(
     kind: pa.DataType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_keys, "_ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr(shared_keys, "ROWS_AT_ONCE", 1000)
     values = np.random.default_rng(7).permutation(20_000)
     keys = pa.table({"id": pa.array(values).cast(kind)})
     batches = [keys.slice(start, 700) for start in range(0, len(keys), 700)]
@@ -61,7 +61,7 @@ def test_different_keys_of_one_number() -> None:
 def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_keys, "_ROWS_AT_ONCE", 2**17)
+    monkeypatch.setattr(shared_keys, "ROWS_AT_ONCE", 2**17)
     rows, at_once = 2**22, 2**16
 
     def read() -> Iterator[pa.Table]:

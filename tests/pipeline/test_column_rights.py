@@ -67,7 +67,7 @@ def test_a_role_that_may_read_only_what_is_published(
     """The filter's columns have to be readable, too, and the right that is missing is printed."""
     use_local_spark(monkeypatch)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 50_000)
-    monkeypatch.setattr("pgsluice.verification.page_ranges._LEAST_PAGES", 1)
+    monkeypatch.setattr("pgsluice.verification.page_ranges.LEAST_PAGES", 1)
     one = pipeline(shop := database(servers(version)))
     shop.execute(*TABLES)
     if version < 15:  # the server has no lists and filters

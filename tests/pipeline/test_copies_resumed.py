@@ -31,7 +31,7 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the copies of this process read small portions, each by a task of its own, under a kept
     snapshot."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.subscription.copies.staging._PORTIONS_ALONE", 1)
+    monkeypatch.setattr("pgsluice.subscription.copies.staging.PORTIONS_ALONE", 1)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_BYTES", 0)
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)

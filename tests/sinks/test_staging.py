@@ -95,8 +95,8 @@ def test_a_huge_row_is_in_memory_four_times_at_most(tmp_path: Path) -> None:
 
 
 def test_a_huge_row_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.sinks.lake.staging._HUGE_ROW_BYTES", 10_000)
-    monkeypatch.setattr("pgsluice.sinks.lake.staging._UNCOMPRESSED_BYTES", 100_000)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging.HUGE_ROW_BYTES", 10_000)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging.UNCOMPRESSED_BYTES", 100_000)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield from many_rows(3)
@@ -134,7 +134,7 @@ def test_a_full_disk_is_said_with_the_table_and_the_folder(
 
 def test_a_file_has_a_limit_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows may be compressed to nearly nothing, but their keys are in memory until then."""
-    monkeypatch.setattr("pgsluice.sinks.lake.staging._MOST_ROWS", 1000)
+    monkeypatch.setattr("pgsluice.sinks.lake.staging.MOST_ROWS", 1000)
     batches = (batch for _ in range(5) for batch in many_rows(400))
     files = json.loads(staged(tmp_path, batches).payload)
     assert [file["stats"]["numRecords"] for file in files] == [1200, 800]

@@ -18,7 +18,7 @@ from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.data_files import _DECODED_BYTES, rows_at
+from pgsluice.sinks.lake.data_files import DECODED_BYTES, rows_at
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -140,4 +140,4 @@ def test_large_values_are_read_in_parts(column: str, tmp_path: Path) -> None:
     small = pa.table({column: ["x"] * 60_000})
     large = pa.table({column: [f"{number:09}" * 1000 for number in range(3000)]})
     parts = parts_of(tmp_path, [small, large], list(range(0, 63_000, 2)), column)
-    assert max(part.nbytes for part in parts) < 2 * _DECODED_BYTES
+    assert max(part.nbytes for part in parts) < 2 * DECODED_BYTES

@@ -241,7 +241,7 @@ def test_a_reader_lists_once_a_second_and_after_an_announcement(
 
 
 def test_a_long_listing_is_continued(place: SpoolPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAGE", 2)
+    monkeypatch.setattr(module, "PAGE_ENTRIES", 2)
     monkeypatch.setattr(module, "POLL_S", 0.0)
     monkeypatch.setattr(module, "shard_now", lambda: next(hours))
     hours = iter(["2026010102", "2026010102", "2026010103", "2026010101", "2026010101"])
@@ -283,7 +283,7 @@ def test_a_writer_lists_nothing_again(
 def test_a_record_is_what_was_saved_last(
     place: SpoolPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_WHOLE_EVERY", 4)
+    monkeypatch.setattr(objects, "WHOLE_EVERY", 4)
     new_spool(place)
     assert find_record(place, "lake") is None
     store = RecordStore.create(place, record())

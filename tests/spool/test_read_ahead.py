@@ -76,7 +76,7 @@ def test_an_error_belongs_to_its_object_and_is_asked_for_again() -> None:
 
 
 def test_what_is_fetched_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AHEAD_BYTES", 2 * 2**20)
+    monkeypatch.setattr(module, "AHEAD_BYTES", 2 * 2**20)
     store = Store(size=2**20)
     ahead = store.ahead()
     ahead.expect(NAMES)

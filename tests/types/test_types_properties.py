@@ -116,9 +116,9 @@ def outcome_in_pieces(oid: int, value: bytes, form: str) -> object:
     """The same, if the array is taken for a long one, and read a few elements at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pgsluice.types.arrays.LONG_BYTES", 3)
-        patch.setattr("pgsluice.types.arrays._PIECE_BYTES", 3)
+        patch.setattr("pgsluice.types.arrays.PIECE_BYTES", 3)
         patch.setattr("pgsluice.types.array_binary.LONG_BYTES", 20)
-        patch.setattr("pgsluice.types.array_binary._PIECE_ELEMENTS", 2)
+        patch.setattr("pgsluice.types.array_binary.PIECE_ELEMENTS", 2)
         return outcome(oid, value, form)
 
 
@@ -159,7 +159,7 @@ def test_an_unfit_element_of_a_piece_makes_the_array_unfit() -> None:
     assert column.decode_text(raw([value])).unfit is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pgsluice.types.arrays.LONG_BYTES", 3)
-        patch.setattr("pgsluice.types.arrays._PIECE_BYTES", 3)
+        patch.setattr("pgsluice.types.arrays.PIECE_BYTES", 3)
         decoded = column.decode_text(raw([value]))
     assert decoded.values.to_pylist() == [None]
     assert decoded.unfit is not None

@@ -131,7 +131,7 @@ def test_many_changes_in_all_ranges_are_found_by_smaller_ones(
     source: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenth of the rows changed, and ranges that have them have more than a quarter."""
-    monkeypatch.setattr("pgsluice.verification.page_ranges._LEAST_PAGES", 1)
+    monkeypatch.setattr("pgsluice.verification.page_ranges.LEAST_PAGES", 1)
     target = target_of(source)
     source.execute("UPDATE t SET note = 'another' WHERE a % 10 = 0")
     ranges = ranges_of(source, target)
@@ -144,7 +144,7 @@ def test_many_changes_in_all_ranges_are_found_by_smaller_ones(
 
 
 def test_too_many_are_no_ranges(source: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "_ROWS_OF_RANGES", 100)
+    monkeypatch.setattr(MODULE, "ROWS_OF_RANGES", 100)
     target = target_of(source)
     source.execute("UPDATE t SET note = 'another' WHERE a % 3 = 0")
     assert ranges_of(source, target) is None

@@ -119,7 +119,7 @@ class CatalogChanges:
             server=server,
             xmin=int(xmin),
             counts=counts,
-            recent=frozenset(row for row in written if not _is_before(row[1], int(xmin))),
+            recent=frozenset(row for row in written if not is_older_xid(row[1], int(xmin))),
             until=time.monotonic() + FULL_EVERY_S,
         )
         if before is None or before.server != server or time.monotonic() >= before.until:
@@ -129,7 +129,7 @@ class CatalogChanges:
         return before.counts != counts or before.recent != written
 
 
-def _is_before(xid: int, other: int) -> bool:
+def is_older_xid(xid: int, other: int) -> bool:
     """Whether a 32-bit transaction ID is older than a 64-bit one."""
     return 0 < (other - xid) % _XIDS < _XIDS // 2
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pgsluice.changes.key_numbers import Numbers, numbers_of, spread
 from pgsluice.changes.lineage import number_rows
 
-_ROWS_AT_ONCE = 4 * 2**20
+ROWS_AT_ONCE = 4 * 2**20
 """The approximate number of key numbers that are compared together: 32 MiB."""
 _COMPARED_ROWS = 2**16
 _MOST_COMPARED = 2**20
@@ -63,7 +63,7 @@ class _Parts:
     """Numbers, divided into parts; equal numbers are in the same part."""
 
     def __init__(self, rows: int, folder: Path | None, opened: ExitStack) -> None:
-        count = -(-max(rows, 1) // _ROWS_AT_ONCE)
+        count = -(-max(rows, 1) // ROWS_AT_ONCE)
         self._held: list[Numbers] = []
         self._files: list[IO[bytes]] = []
         if count > 1:
@@ -90,7 +90,7 @@ class _Parts:
             yield _repeated([np.concatenate([np.empty(0, np.uint64), *self._held])])
         for file in self._files:
             file.seek(0)
-            size = 8 * _ROWS_AT_ONCE
+            size = 8 * ROWS_AT_ONCE
             yield _repeated(
                 np.frombuffer(some, np.uint64) for some in iter(partial(file.read, size), b"")
             )

@@ -46,7 +46,7 @@ _ANNOUNCED_POLL_S = 10.0
 """The same while capture announces its segments on this machine."""
 _HEARTBEAT_S = 45.0
 """The age, in seconds, from which an announcement is that of a capture that has ended."""
-_PAGE = 900
+PAGE_ENTRIES = 900
 """Longer listings are continued: a store lists a thousand names by one request."""
 _WHOLE_S = 60.0
 """The time between two whole listings, in seconds: only they show what was deleted."""
@@ -282,7 +282,7 @@ class ObjectStorage:
         """A new listing, made from the known one if that is enough."""
         now = time.monotonic()
         whole_from = max(self._opened_at, now - _WHOLE_S)
-        if known is not None and len(known.entries) > _PAGE and known.whole_at >= whole_from:
+        if known is not None and len(known.entries) > PAGE_ENTRIES and known.whole_at >= whole_from:
             later = self._list(folder, known.entries[-1].name)
             entries = [*known.entries, *later] if later else known.entries
             sizes = {**known.sizes, **_sizes_of(later)} if later else known.sizes

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 _AT_ONCE = 8
 """The maximum number of requests at a time."""
-_AHEAD_BYTES = 32 << 20
+AHEAD_BYTES = 32 << 20
 """The maximum size, in bytes, of all objects that are fetched ahead."""
 _REMEMBERED = 100_000
 """The number of names from which their order is forgotten."""
@@ -66,7 +66,7 @@ class ReadAhead:
 
     def _begin_next(self, name: str, begins: Callable[[str], int]) -> None:
         """Begin to fetch the objects after one, as far as they fit; the oldest give way."""
-        following, room = self._following.get(name), _AHEAD_BYTES
+        following, room = self._following.get(name), AHEAD_BYTES
         for _ in range(_AT_ONCE):
             size = None if following is None else self._size(following)
             if following is None or size is None:
@@ -82,5 +82,5 @@ class ReadAhead:
                     self._threads = ThreadPoolExecutor(_AT_ONCE, "pgsluice read ahead")
                 self._fetched[key] = size - key[1], self._threads.submit(self._fetch, *key)
             following = self._following.get(following)
-        while sum(size for size, _ in self._fetched.values()) > _AHEAD_BYTES:
+        while sum(size for size, _ in self._fetched.values()) > AHEAD_BYTES:
             self._fetched.popitem(last=False)[1][1].cancel()

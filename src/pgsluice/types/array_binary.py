@@ -38,7 +38,7 @@ _SHORT: Final = 64
 """Arrays of at most so many elements are read together."""
 LONG_BYTES: Final = 2**20
 """A column with a single array of at least this size in bytes is read in pieces."""
-_PIECE_ELEMENTS: Final = 128 * 1024
+PIECE_ELEMENTS: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def pieces_of_array(values: pa.Array, type_name: str) -> Iterator[pa.Array] | No
 def _pieces(data: Bytes, count: int, type_name: str) -> Iterator[pa.Array]:
     at = _HEADER
     while count:
-        number = min(count, _PIECE_ELEMENTS)
+        number = min(count, PIECE_ELEMENTS)
         found = _even_elements(data, at, number) or _elements(data, at, len(data), number)
         if found is None:
             raise malformed(type_name, 0, "binary")

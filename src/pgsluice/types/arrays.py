@@ -36,7 +36,7 @@ from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supp
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
 _NULL: Final = np.frombuffer(b"NULL", np.uint8)
-_PIECE_BYTES: Final = 2**20
+PIECE_BYTES: Final = 2**20
 """A long array's text is split in pieces of this size."""
 
 
@@ -122,7 +122,7 @@ class ListType(ColumnType):
         return self._pieces(text[1:-1])
 
     def _pieces(self, text: Bytes) -> Iterator[pa.Array]:
-        begin, size = 0, _PIECE_BYTES
+        begin, size = 0, PIECE_BYTES
         while begin <= len(text):
             end = min(begin + size, len(text))
             if end < len(text):
@@ -138,7 +138,7 @@ class ListType(ColumnType):
             piece = np.pad(text[begin:end], 1)
             piece[0], piece[-1] = _OPEN, _CLOSE
             yield self._split(RawValues(piece, np.array([0, len(piece)]), None))[0]
-            begin, size = end + 1, _PIECE_BYTES
+            begin, size = end + 1, PIECE_BYTES
 
     def _joined(
         self, pieces: Iterator[pa.Array], decode: Callable[[pa.Array], Decoded], form: str

@@ -33,7 +33,7 @@ BUCKETS = 8192
 SMALL_BUCKETS = 128 * BUCKETS
 """For rows of :data:`BUCKETS` that differ: this process holds 24 bytes for each, of each side."""
 _ROWS_A_PASS = 200_000
-_ROWS_OF_RANGES = 200_000
+ROWS_OF_RANGES = 200_000
 """If ranges that differ have more rows, or too many to be returned, smaller ones are looked for."""
 _ROWS_OF_A_SMALL_RANGE = 16
 """Rows of a range are in as many files of the target."""
@@ -216,7 +216,7 @@ def _differing_ranges(
     differing = digests[0].differs_from(digests[1])
     rows = rows_of(*digests, differing)
     at_least = int(np.abs(digests[0].rows - digests[1].rows).sum())
-    enough = min(_ROWS_OF_RANGES, most * total)
+    enough = min(ROWS_OF_RANGES, most * total)
     if most_in_each is not None:
         enough = min(enough, most_in_each * int(differing.sum()))
     if rows > enough and at_least <= most * total:

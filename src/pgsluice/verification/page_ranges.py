@@ -27,7 +27,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.verification.extent import EVERYTHING, Extent
 
 _FIRST_WITH_RANGES = 140000
-_LEAST_PAGES = 256
+LEAST_PAGES = 256
 """The minimum number of pages in a range: 2 MB of default-sized pages."""
 _RANGES_A_SESSION = 4
 """The number of ranges for each session, so that no session waits long for another at the end."""
@@ -89,7 +89,7 @@ def page_ranges(
     if rate is not None:
         _refuse_rate(can_read_ranges=can_read_ranges, has_pages=pages is not None, name=name)
         wanted = max(wanted, int(size) // (rate * _RANGE_S))
-    count = min(wanted, int(pages or 0) // _LEAST_PAGES)
+    count = min(wanted, int(pages or 0) // LEAST_PAGES)
     if count < 2:
         return whole
     starts = [int(pages) * number // count for number in range(count)]

@@ -133,11 +133,11 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
-        patch.setattr("pgsluice.subscription.copies.staging._PORTIONS_ALONE", 1)
+        patch.setattr("pgsluice.subscription.copies.staging.PORTIONS_ALONE", 1)
         if has_lock:
             patch.setattr("pgsluice.snapshots.table_reader", held.table_reader)
             patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
-            patch.setattr("pgsluice.subscription.copies.staging._MOST_JOBS", _MOST_TASKS)
+            patch.setattr("pgsluice.subscription.copies.staging.MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.
             patch.setattr(CopyScheduler, "_has_room", lambda *_: True)
             patch.setattr(CopySlots, "at_once", _MOST_TASKS)

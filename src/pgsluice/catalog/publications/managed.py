@@ -49,7 +49,6 @@ from pgsluice.lsn import Lsn
 Connection = psycopg.Connection[Any]
 
 INSERT_SUFFIX = "_insert"
-_LOCK_TIMEOUT = "10s"
 _ATTEMPTS = 5  # tables are created and dropped between our queries
 
 
@@ -109,6 +108,7 @@ def ensure_publications(
     requested: Collection[str] | None = None,
     generated_columns: Collection[str] | None = (),
     only: Collection[TableName] | None = None,
+    lock_timeout_s: float = 10.0,
 ) -> PublicationReport:
     """Create missing publications, and update ours to the tables that exist now.
 
@@ -123,6 +123,7 @@ def ensure_publications(
         generated_columns: names of columns that the managed publications have to send even if they
             are generated (18+, stored ones); None: all of them.
         only: the tables for which missing ones are created; None: all tables.
+        lock_timeout_s: how long a statement waits for a lock on a table.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
@@ -131,7 +132,7 @@ def ensure_publications(
     for attempt in range(_ATTEMPTS):
         plan = _plan(connection, names, requested, generated_columns, only)
         try:
-            _carry_out(connection, plan)
+            _carry_out(connection, plan, lock_timeout_s)
             return _report(connection, plan)
         except (errors.UndefinedTable, errors.DuplicateObject, errors.UndefinedObject):
             # A table was dropped, or another process did the same, since our query.
@@ -315,11 +316,11 @@ def _sends_generated(connection: Connection, columns: Collection[str] | None) ->
     return bool(is_needed)
 
 
-def _carry_out(connection: Connection, plan: _Plan) -> None:
+def _carry_out(connection: Connection, plan: _Plan, lock_timeout_s: float) -> None:
     if not plan.statements:
         return
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout_s * 1000:.0f}ms'")
         # The commit is flushed at once, so that the flush LSN read afterwards is past it.
         connection.execute("SET LOCAL synchronous_commit = local")
         for statement in plan.statements:

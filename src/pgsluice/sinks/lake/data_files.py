@@ -22,7 +22,7 @@ from pgsluice.stores.contract import Folder, Span
 
 _HELD_BYTES = 16 * 2**20
 """Larger batches, in bytes, are neither joined nor kept in memory beside others."""
-_DECODED_BYTES = 8 * 2**20
+DECODED_BYTES = 8 * 2**20
 """The size of rows that are decoded together, in bytes: a task merges four small tables at a
 time."""
 _ROWS_OF_DICTIONARIES = 4096
@@ -50,7 +50,7 @@ def rows_at(
         read = with_all_columns(pa.Table.from_batches([batch]), schema)
         held.append(read.take(pa.array(rows[first:end] - start)))
         size += held[-1].nbytes
-        if size >= _DECODED_BYTES:
+        if size >= DECODED_BYTES:
             yield pa.concat_tables(held)
             held, size = [], 0
     if held:
@@ -106,7 +106,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
             has_dictionary |= column.has_dictionary_page
     # A value that comes often is in a dictionary once, whatever its size is.
     most = _ROWS_OF_DICTIONARIES if has_dictionary else ROWS_IN_A_GROUP
-    return max(1, min(most, int(_DECODED_BYTES * group.num_rows // max(size, 1))))
+    return max(1, min(most, int(DECODED_BYTES * group.num_rows // max(size, 1))))
 
 
 def dead_rows(folder: Folder, file: DataFile) -> BitMap:

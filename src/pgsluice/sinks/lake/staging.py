@@ -36,7 +36,7 @@ from pgsluice.types.nested.variants import STORED, stored
 TARGET_FILE_BYTES = 16 * 2**20
 """The target size of a file in bytes; small, so that a merge of few keys rewrites little of the
 table."""
-_MOST_ROWS = 4 * 2**20
+MOST_ROWS = 4 * 2**20
 """Rows of one file, however well they are compressed: its keys are in memory meanwhile."""
 _SAMPLED_ROWS = 16 * 1024
 """How many rows of a file's first batch are checked for repeating values."""
@@ -45,10 +45,10 @@ _FEW_ROWS = 1024
 _SHORT_BYTES = 1024
 """Columns with a larger average size of values, in bytes, get neither bounds nor dictionaries: each
 bound is a copy of a value, and values may have hundreds of megabytes."""
-_HUGE_ROW_BYTES = 64 * 2**20
+HUGE_ROW_BYTES = 64 * 2**20
 """A larger row, in bytes, gets a separate file: Parquet's pages are two copies of it in memory,
 which are freed with the file."""
-_UNCOMPRESSED_BYTES = 512 * 2**20
+UNCOMPRESSED_BYTES = 512 * 2**20
 """A larger row, in bytes, is not compressed: that would need a third copy of it in memory."""
 _GIVEN_BACK_BYTES = 16 * 2**20
 """After this many bytes of rows, a worker returns free memory; allocating it again takes time."""
@@ -167,7 +167,7 @@ def _write_file(
     row_bytes = _bytes_of_one_row(following[0])
     if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
         give_back_freed_memory()
-    codec = "snappy" if row_bytes < _UNCOMPRESSED_BYTES else "none"
+    codec = "snappy" if row_bytes < UNCOMPRESSED_BYTES else "none"
     path = f"{prefix}-{uuid.uuid4()}.{codec}.parquet"
     writes(partial(folder.delete, path))
     statistics = _Statistics(schema)
@@ -193,13 +193,13 @@ def _write_file(
                 give_back_freed_memory()
                 size = 0
             is_full = (
-                row_bytes >= _HUGE_ROW_BYTES
+                row_bytes >= HUGE_ROW_BYTES
                 or stream.tell() >= TARGET_FILE_BYTES
-                or statistics.rows >= _MOST_ROWS
+                or statistics.rows >= MOST_ROWS
             )
             if not is_full:
                 following += islice(batches, 1)
-                is_full = bool(following) and _bytes_of_one_row(following[0]) >= _HUGE_ROW_BYTES
+                is_full = bool(following) and _bytes_of_one_row(following[0]) >= HUGE_ROW_BYTES
         writer.close()
         size = stream.tell()
         # A metadata_collector would raise an error of its own in the place of a disk's.

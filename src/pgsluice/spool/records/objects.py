@@ -37,7 +37,7 @@ from pgsluice.stores.contract import Folder, NameTaken, StoreError
 from pgsluice.stores.spool_place import SpoolPlace
 
 _NAME = re.compile(r"\A([0-9]{12})\.json\Z")
-_WHOLE_EVERY = 100
+WHOLE_EVERY = 100
 _TRIES = 3
 """How often a reader lists again, because the owner has deleted what the last listing had."""
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
@@ -205,7 +205,7 @@ class RecordObjects:
             StoreError: the store failed; the object may still appear.
         """
         change = encode_change(before, record)
-        if self._is_doubtful or (change and self._number + 1 - self._whole_at >= _WHOLE_EVERY):
+        if self._is_doubtful or (change and self._number + 1 - self._whole_at >= WHOLE_EVERY):
             self.replace(record)
         elif change:
             self._put(change, self._whole_at)

@@ -39,8 +39,8 @@ enough or an earlier chunk of the table had failed."""
 Stage = Callable[[Sequence[tuple[CopyWork, Portion]], bool], Results]
 """The task function: :meth:`pgsluice.copy.job.CopyTables.stage_all`. Spark pickles it."""
 
-_MOST_JOBS = 64
-_PORTIONS_ALONE = 4
+MOST_JOBS = 64
+PORTIONS_ALONE = 4
 """The largest number of chunks of a table that one task reads while no changes are applied."""
 _INTERRUPTIONS = 3
 """How often a table's chunks are tried again under the same snapshot."""
@@ -81,7 +81,7 @@ class Staging:
         self._running: dict[Future[Results], StagingTask] = {}
         self._ended: deque[tuple[TableCopy, int, StagedRows | Failure | None]] = deque()
         self._lost: Failure | None = None
-        self._threads = ThreadPoolExecutor(_MOST_JOBS, "pgsluice-copy")
+        self._threads = ThreadPoolExecutor(MOST_JOBS, "pgsluice-copy")
 
     @property
     def is_unfinished(self) -> bool:
@@ -124,7 +124,7 @@ class Staging:
         slots = self._slots
         if slots.is_beside_stream or slots.share.rate.is_limited or self._read.is_kept:
             return 1
-        return min(_PORTIONS_ALONE, -(-len(self.queue) // slots.at_once))
+        return min(PORTIONS_ALONE, -(-len(self.queue) // slots.at_once))
 
     def _run(self, task: StagingTask) -> Results:
         works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
