@@ -101,6 +101,11 @@ def test_changed_tables_have_whole_histories(
     one.once()
     source.commit("ALTER TABLE t ADD m int DEFAULT 5")  # no change has it
     one.once()
+    source.commit("ALTER TABLE t ADD k int DEFAULT 3")
+    source.commit("UPDATE t SET a = 'five' WHERE id = 1")
+    source.commit("TRUNCATE t", "INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2)")
+    one.once()
+    assert one.table("t").copy_number == 1, "the server still has the value of older rows"
     source.commit("ALTER TABLE t ALTER w TYPE bigint")  # rewritten, so it is copied
     one.once()
     source.commit("UPDATE t SET w = 2::bigint ^ 40 WHERE id = 1")
@@ -109,7 +114,7 @@ def test_changed_tables_have_whole_histories(
     parts.note()
     parts.commit("INSERT INTO p VALUES (1, 'a')")
     source.commit("ALTER TABLE t DROP a")
-    source.commit("UPDATE t SET n = 1 WHERE id = 1", "INSERT INTO t VALUES (5, 5, 5, 5)")
+    source.commit("UPDATE t SET n = 1 WHERE id = 1", "INSERT INTO t VALUES (5, 5, 5, 5, 5)")
     one.once()
     one.copy("t")
     one.once()

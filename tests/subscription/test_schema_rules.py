@@ -250,7 +250,18 @@ def test_a_truncate_that_is_not_sent(now: dict[str, Any], expected: type[Answer]
         (ColumnState("b", 9), {"missing": {7: {"b": "7"}, 8: {"b": "8"}}}, CopyAgain),
         (ColumnState("b", 9), {"missing": {7: {"b": "7"}}}, CopyAgain),  # VACUUM FULL of 8
         (ColumnState("b", 9), {"missing": {7: {"z": "7"}}}, ColumnsAdded({"b": None})),
-        (ColumnState("b", 9), {"missing": BOTH_7, "filenodes": NEW_FILE}, CopyAgain),
+        # TRUNCATE: the server forgets the value in a table that it rewrites.
+        (
+            ColumnState("b", 9),
+            {"missing": BOTH_7, "filenodes": NEW_FILE},
+            ColumnsAdded({"b": "7"}),
+        ),
+        (
+            ColumnState("b", 9),
+            {"missing": BOTH_7, "filenodes": NEW_FILE, "truncates": frozenset({8})},
+            CopyAgain,
+        ),
+        (ColumnState("b", 9), {"missing": {8: {"b": "7"}}, "filenodes": NEW_FILE}, CopyAgain),
         (ColumnState("b", 9), {"filenodes": NEW_FILE}, CopyAgain),  # DEFAULT random()
         (ColumnState("b", 9, is_sent=False), {"missing": BOTH_7}, Same()),
         # A partition that was made with the column has it in all of its rows.

@@ -15,8 +15,9 @@ attnum another name                     values under that name
 a new column has the name of a dropped  the target's column of this name has the dropped
 one                                     column's values
 a column is sent that was not before    its earlier values were not sent
-an added column, with a new file or     no change has its values for existing rows, and they
-with another value in each leaf         differ
+an added column, with a new file and    no change has its values for existing rows, and they
+no value of older rows, or with         differ
+another one in each leaf
 another type with the same file         the values are printed differently, or the target's type
                                         cannot hold them
 another key                             the target's rows were identified by the other one
@@ -200,10 +201,14 @@ def _values_of_older_rows(look: Look, column: str) -> set[str | None]:
 
 
 def _has_filled_columns(look: Look) -> bool:
-    return any(
-        renewed_leaves(look.before, look.now) or len(_values_of_older_rows(look, name)) > 1
-        for name in _new_columns(look)
-    )
+    """Whether existing rows may have several values in an added column.
+
+    A server that rewrites a table forgets the value of older rows. Where it has one, a new file is
+    that of a TRUNCATE, or older than the column. Source: RelationClearMissing() and its caller.
+    """
+    is_renewed = bool(renewed_leaves(look.before, look.now))
+    values = (_values_of_older_rows(look, name) for name in _new_columns(look))
+    return any(len(each) > 1 or (is_renewed and None in each) for each in values)
 
 
 def _has_another_type(look: Look) -> bool:
