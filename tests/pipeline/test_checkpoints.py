@@ -17,6 +17,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.errors import ConfigError, ExitCode, PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.spark.checkpoints import Checkpoint, find_checkpoint, parse_moment, read_at
+from pgsluice.subscription.base.waits import Waits
 
 TOTAL = 2000
 
@@ -47,7 +48,6 @@ def test_money_that_moves_between_tables_has_one_sum_at_each_checkpoint(
 ) -> None:
     """More commits than maintenance waits for: it deletes files, but none of a checkpoint."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.subscription.batches.cadence.CUTS_APART_S", 0.5)
     shop = database()
     for table in ("checking", "saving"):
         shop.execute(
@@ -55,6 +55,7 @@ def test_money_that_moves_between_tables_has_one_sum_at_each_checkpoint(
             f"INSERT INTO {table} SELECT i, 100 FROM generate_series(0, 9) i",
         )
     one = pipeline(shop, extra="cut_interval_s = 0.2")
+    one.waits = Waits(cuts_apart_s=0.5)
     seen: dict[Lsn, Checkpoint] = {}
     ended = threading.Event()
     writer = threading.Thread(target=_transfer, args=(shop, ended))
@@ -93,10 +94,10 @@ def test_at_prints_the_versions_of_a_position_or_a_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.subscription.batches.cadence.CUTS_APART_S", 0)
     shop = database()
     shop.execute('CREATE TABLE "<b>" (id int PRIMARY KEY)', 'INSERT INTO "<b>" VALUES (1)')
     one = pipeline(shop)
+    one.waits = Waits(cuts_apart_s=0.0)
     began = dt.datetime.now(dt.UTC)
     with pytest.raises(PgsluiceError, match="has no consistent checkpoint yet"):
         _find(one)

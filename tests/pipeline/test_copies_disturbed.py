@@ -20,6 +20,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.spool import TableState
 from pgsluice.spool.layout import COPY_SNAPSHOT
 from pgsluice.subscription.base.requests import request_copy
+from pgsluice.subscription.base.waits import Waits
 
 LIMIT_MS = 400
 IDLE_SESSION_MS = 3000
@@ -117,9 +118,9 @@ def test_a_copy_is_disturbed(
             limit_ms = IDLE_SESSION_MS if name == "idle_session_timeout" else LIMIT_MS
             source.execute(f"ALTER DATABASE \"{source.name}\" SET {name} = '{limit_ms}ms'")
     use_local_spark(monkeypatch)
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_S", 0)
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
-    one = pipeline(source, extra='copy_rate = "1 GiB"')
+    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_BYTES", 0)
+    one = pipeline(source)
+    one.waits = Waits(keeper_after_s=0.0)
     one.once()
     with held_copies(has_lock=False) as held, one.live():
         shop = Shop(source, one, held)

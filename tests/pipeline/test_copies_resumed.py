@@ -24,7 +24,10 @@ from pgsluice.replication import connect_sql
 from pgsluice.snapshots import Portion, Snapshot, TableQuery, table_reader
 from pgsluice.spool import SpoolReader, find_record
 from pgsluice.spool.layout import copy_files
+from pgsluice.subscription.base.waits import Waits
 from pgsluice.subscription.running.run import run
+
+KEPT_AT_ONCE = Waits(keeper_after_s=0.0)
 
 
 def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +37,6 @@ def keep_small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgsluice.subscription.copies.staging.PORTIONS_ALONE", 1)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     monkeypatch.setattr("pgsluice.subscription.copies.kept.KEPT_FROM_BYTES", 0)
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
 
 
 def killed_at(one: Pipeline, failpoint: str) -> None:
@@ -61,7 +63,7 @@ def run_until(config: Path, failpoint: str) -> None:
     patch.setattr("pgsluice.snapshots.table_reader", read)
     name, _, times = failpoint.partition("@")
     arm(f"{name}=kill@{times or 1}")
-    run(load_config(config), once=True)
+    run(load_config(config), once=True, waits=KEPT_AT_ONCE)
 
 
 def test_no_portion_is_read_twice(
@@ -72,6 +74,7 @@ def test_no_portion_is_read_twice(
 ) -> None:
     keep_small_copies(monkeypatch)
     one = pipeline(shop := database())
+    one.waits = KEPT_AT_ONCE
     shop.execute(
         "CREATE TABLE big (id int PRIMARY KEY, note text)",
         "INSERT INTO big SELECT i, repeat('x', 100) FROM generate_series(1, 8000) i",
@@ -107,6 +110,7 @@ def test_a_kill_after_the_snapshot_is_kept(
     """The connection that took it is closed, and the process that keeps it lives on."""
     keep_small_copies(monkeypatch)
     one = pipeline(shop := database())
+    one.waits = KEPT_AT_ONCE
     shop.execute(
         "CREATE TABLE big (id int PRIMARY KEY, note text)",
         "INSERT INTO big SELECT i, repeat('x', 100) FROM generate_series(1, 8000) i",
@@ -144,7 +148,7 @@ def run_held(config: Path) -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr("pgsluice.snapshots.table_reader", read)
     patch.setattr("pgsluice.subscription.copies.scheduler.tasks_at_once", lambda _: 4)
-    run(load_config(config))
+    run(load_config(config), waits=KEPT_AT_ONCE)
 
 
 def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
@@ -155,6 +159,7 @@ def test_long_copies_side_by_side_each_go_on_and_small_ones_pass_them(
 ) -> None:
     keep_small_copies(monkeypatch)
     one = pipeline(shop := database(), extra="copy_cores = 4")
+    one.waits = KEPT_AT_ONCE
 
     def make(*tables: str) -> None:
         for table in tables:

@@ -15,7 +15,8 @@ from pgsluice.config import load_config
 from pgsluice.monitor.status import read_status
 from pgsluice.spool import TableState, find_record
 from pgsluice.subscription.base.requests import request_copy
-from pgsluice.subscription.copies import copy_run, kept, pending, snapshots
+from pgsluice.subscription.base.waits import Waits
+from pgsluice.subscription.copies import copy_run, snapshots
 from pgsluice.subscription.copies.snapshots import new_snapshot
 
 
@@ -25,8 +26,8 @@ def test_a_table_that_is_locked_waits_and_the_others_are_copied(
     """Then one is renamed before the snapshot of its copy, and no look has found the new name yet:
     what is written under that name does not belong to the target of the old one."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(pending, "LOCK_POLL_S", 0.1)
     one = pipeline(shop := database())
+    one.waits = Waits(lock_poll_s=0.1)
     shop.execute(
         "CREATE TABLE locked (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE leaf PARTITION OF locked DEFAULT",
@@ -91,9 +92,9 @@ def test_a_copy_that_waits_for_its_rate_says_so_and_warns_of_its_snapshot(
 ) -> None:
     """The second range would begin after a minute: the run is stopped before."""
     use_local_spark(monkeypatch)
-    monkeypatch.setattr(kept, "WARN_EVERY_S", 0)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 100_000)
     one = pipeline(shop := database(), extra='copy_rate = "1 KiB"')
+    one.waits = Waits(warn_every_s=0.0)
     shop.execute(
         "CREATE TABLE t (id int PRIMARY KEY, note text)",
         "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 2000) i",

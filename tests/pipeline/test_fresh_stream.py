@@ -19,6 +19,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 from pgsluice.capture.health import read_health
 from pgsluice.spool import find_record
 from pgsluice.subscription.base import received
+from pgsluice.subscription.base.waits import Waits
 from pgsluice.subscription.copies import snapshots
 
 ATTACH = (
@@ -105,12 +106,9 @@ def test_partitions_that_come_during_the_snapshot(
             assert one.table("root").partitions.load, "the table stays as it is"
 
 
-def test_capture_that_does_not_receive(
-    one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    usual_s = received._RECEIVE_S
-    monkeypatch.setattr(received, "_RECEIVE_S", 0.5)
-    words = "has not received the changes that were committed before a copy, within 0.5 s"
+def test_capture_that_does_not_receive(one: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    one.waits = Waits(capture_s=1.0)
+    words = "has not received the changes that were committed before a copy, within 1 s"
     with copied(one):
         one.wait_until(lambda: read_health(one.spool) is not None, why="capture says what it does")
         health = read_health(one.spool)
@@ -119,14 +117,12 @@ def test_capture_that_does_not_receive(
             attach(one.database, 1)
             one.wait_until(says(caplog, words), why="it gives up for now")
             assert one.table("root").partitions.load, "the table stays as it is"
-            monkeypatch.setattr(received, "_RECEIVE_S", usual_s)
 
 
 def test_a_connection_that_does_not_end(
     one: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    usual_s = received._END_S
-    monkeypatch.setattr(received, "_END_S", 0.5)
+    one.waits = Waits(capture_s=1.0)
     come_to, pids = received.ReceivedLive.come_to, list[int]()
 
     def then_stop(self: received.ReceivedLive, *arguments: Any) -> bool:
@@ -148,7 +144,6 @@ def test_a_connection_that_does_not_end(
             words = f"asked the server's process {pids[0]}, which sends the stream, to end"
             one.wait_until(says(caplog, words), why="it gives up for now")
             assert one.table("root").partitions.load, "the table stays as it is"
-            monkeypatch.setattr(received, "_END_S", usual_s)
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

@@ -28,17 +28,17 @@ from pgsluice.capture import run_capture
 from pgsluice.cli.app import run_command
 from pgsluice.config import load_config
 from pgsluice.errors import SpoolTaken
-from pgsluice.spool import SpoolReader, active_runs
+from pgsluice.spool import SpoolReader
 from pgsluice.spool.object_storage import folder_of
+from pgsluice.subscription.base.waits import Waits
 from pgsluice.subscription.running.run import run
 
 
 def run_until(config: Path, failpoint: str) -> None:
     """A run in a process that is killed at a failpoint; its tasks are in the process, too."""
     use_local_spark(pytest.MonkeyPatch())
-    active_runs.BEAT_S = 0.1
     failpoints.arm(f"{failpoint}=kill")
-    run(load_config(config), once=True)
+    run(load_config(config), once=True, waits=Waits(beat_s=0.1))
 
 
 @pytest.mark.usefixtures("local_spark")

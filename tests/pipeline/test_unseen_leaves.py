@@ -17,6 +17,8 @@ from tests.support.unseen_leaves import (
     pass_while_the_driver_is_down,
 )
 
+from pgsluice.subscription.base.waits import Waits
+
 
 def test_while_the_driver_was_down(
     database: MakeDatabase,
@@ -38,6 +40,7 @@ def test_while_no_look_came_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tables that are marked while others are verified wait for the next round."""
-    monkeypatch.setattr("pgsluice.subscription.verifying.suspicious_tables._RETRY_S", 0.0)
     use_local_spark(monkeypatch)
-    pass_while_no_look_comes_through(pipeline(database(servers(18))))
+    one = pipeline(database(servers(18)))
+    one.waits = Waits(verification_retry_s=0.0)
+    pass_while_no_look_comes_through(one)

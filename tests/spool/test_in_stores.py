@@ -32,7 +32,6 @@ from pgsluice.spool import (
     SpoolWriter,
     SubscriptionRecord,
     TableRecord,
-    active_runs,
     find_record,
 )
 from pgsluice.spool import object_storage as module
@@ -368,17 +367,16 @@ def test_commands_learn_where_a_run_is(place: SpoolPlace) -> None:
     assert not ActiveRun(there, "lake").is_elsewhere()
 
 
-def test_a_run_shows_that_it_is_there(place: SpoolPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(active_runs, "BEAT_S", 0.05)
+def test_a_run_shows_that_it_is_there(place: SpoolPlace) -> None:
     new_spool(place)
     folder = folder_of(place)
 
     def beats() -> int:
         return int(json.loads(folder.read("runs/lake.json"))["beats"])
 
-    with ActiveRun(place, "lake"):
+    with ActiveRun(place, "lake", 0.05):
         await_that(lambda: beats() > 1, "it writes the object again")
-        with ActiveRun(there := elsewhere(place), "lake"):
+        with ActiveRun(there := elsewhere(place), "lake", 0.05):
             await_that(lambda: beats() > 1, "so does the run that took it over")
             assert ActiveRun(place, "lake").is_elsewhere(), "only that one does"
     assert folder.stat("runs/lake.json") is None
@@ -402,6 +400,5 @@ def test_a_killed_run_does_not_refuse_commands_elsewhere_for_good(place: SpoolPl
 
 
 def _killed_in_a_run(place: SpoolPlace) -> None:
-    active_runs.BEAT_S = 0.1
-    with ActiveRun(place, "lake"):
+    with ActiveRun(place, "lake", 0.1):
         os.kill(os.getpid(), signal.SIGKILL)

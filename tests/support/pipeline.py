@@ -37,6 +37,7 @@ from pgsluice.config import Config, load_config
 from pgsluice.errors import SpoolError
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, find_record
 from pgsluice.stores.spool_place import SpoolPlace
+from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.running.run import run
 from pgsluice.verification import DeltaRows
 
@@ -57,6 +58,7 @@ class Pipeline:
         reading_spool: with which options tests read a spool in a store.
         spark: settings of the runs' sessions.
         run_options: of every ``pgsluice run`` as a process.
+        waits: how long the parts of runs in this process wait.
         elsewhere: kind of process -> finds those of it that are no children of a run.
     """
 
@@ -80,6 +82,7 @@ class Pipeline:
         self.reading_spool: dict[str, str] | None = None
         self.spark: dict[str, str] = {"spark.master": "local[2]"}
         self.run_options: tuple[str, ...] = ()
+        self.waits = WAITS
         self.elsewhere: dict[str, Callable[[], list[psutil.Process]]] = {}
         self.write(extra)
 
@@ -160,11 +163,13 @@ sink = {{ type = "delta", path = "{self.lake_uri}/{{schema}}/{{table}}"{sink} }}
 
     def once(self, **options: Any) -> None:
         """``pgsluice run --once``, in this process."""
-        run(self.config, once=True, **options)
+        run(self.config, once=True, waits=self.waits, **options)
 
     def live(self, **options: Any) -> AbstractContextManager[threading.Thread]:
         """``pgsluice run`` while the block runs, in a thread of this process."""
-        return beside(lambda stop: run(self.config, stop=stop, **options), self.errors)
+        return beside(
+            lambda stop: run(self.config, stop=stop, waits=self.waits, **options), self.errors
+        )
 
     def record(self, subscription: str = "lake") -> SubscriptionRecord:
         return find_record(self.spool_place(), subscription)

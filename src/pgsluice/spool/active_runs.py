@@ -33,9 +33,13 @@ class ActiveRun:
     """The object that names the machine of a subscription's run; a context manager.
 
     Of a spool on a disk, there is none: its lock tells.
+
+    Args:
+        beat_s: how often the run writes it again.
     """
 
-    def __init__(self, place: SpoolPlace, name: str) -> None:
+    def __init__(self, place: SpoolPlace, name: str, beat_s: float = BEAT_S) -> None:
+        self._beat_s = beat_s
         self._place = place
         self._name = name
         self._object = f"{ACTIVE_RUNS}/{checked_name(name)}.json"
@@ -64,13 +68,13 @@ class ActiveRun:
                 return self._replace(folder, beats, None if stored is None else stored.tag)
 
     def _replace(self, folder: Folder, beats: int, tag: Hashable | None) -> Hashable:
-        content = {**self._here(), "pid": os.getpid(), "beat_s": BEAT_S, "beats": beats}
+        content = {**self._here(), "pid": os.getpid(), "beat_s": self._beat_s, "beats": beats}
         return folder.replace(self._object, json.dumps(content).encode(), tag)
 
     def _beat(self) -> None:
         """Write the object again until the run ends, or another machine's run has taken it."""
         beats = 0
-        while not self._has_ended.wait(BEAT_S):
+        while not self._has_ended.wait(self._beat_s):
             beats += 1
             with suppress(StoreError, FileNotFoundError, Changed):
                 folder = folder_of(self._place)

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from tests.soak.kills.places import NOT_PASSED, PLACES, State, places_of
-from tests.soak.kills.run import fork_server, preload, prepare, run_until
+from tests.soak.kills.run import WAITS, fork_server, preload, prepare, run_until
 from tests.soak.kills.tables import APPENDED, Subject
 from tests.support.children import Child
 from tests.support.pipeline import Pipeline
@@ -125,6 +125,7 @@ class Kills:
         """The next run, and the checkpoint that it makes."""
         with pytest.MonkeyPatch.context() as patch:
             prepare(patch, large=large)
+            self.one.waits = WAITS
             self.one.once()
         cut = self.one.record().cut
         assert cut is not None

@@ -14,6 +14,7 @@ from tests.support.local_spark import use_local_spark
 
 from pgsluice import failpoints
 from pgsluice.config import load_config
+from pgsluice.subscription.base.waits import Waits
 from pgsluice.subscription.running.run import run
 
 _USED = (
@@ -34,6 +35,10 @@ _USED = (
 
 for _name in _USED:
     import_module(_name)
+
+
+WAITS = Waits(cuts_apart_s=0.0)
+"""With a checkpoint at each chance."""
 
 
 def preload() -> None:
@@ -60,13 +65,12 @@ def run_until(config: Path, failpoint: str, large: bool, server: str) -> None:
     prepare(patch, large=large)
     patch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
     failpoints.arm(failpoint)
-    run(load_config(config), once=True)
+    run(load_config(config), once=True, waits=WAITS)
 
 
 def prepare(patch: pytest.MonkeyPatch, *, large: bool) -> None:
-    """Have runs of this process without a JVM, with a checkpoint at each chance."""
+    """Have runs of this process without a JVM."""
     use_local_spark(patch)
-    patch.setattr("pgsluice.subscription.batches.cadence.CUTS_APART_S", 0)
     if large:
         module = "pgsluice.subscription.batches.tasks.large_batch"
         patch.setattr(f"{module}.LARGE_BYTES", 500)

@@ -71,7 +71,6 @@ class Run:
         spark = ContextOnDemand(cast(Any, None))  # nobody asks for it
         return SubscriptionDriver(
             self.config,
-            self.config.subscription("lake"),
             self.store,
             lambda _: None,
             CopyScheduler(spark),

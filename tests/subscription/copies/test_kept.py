@@ -22,14 +22,18 @@ from pgsluice.system.processes import is_running
 
 
 class KeptRun:
-    """A copy run whose snapshot is made and kept."""
+    """A copy run whose snapshot is made and kept.
 
-    def __init__(self, folder: Path, dsn: str, snapshot: Snapshot) -> None:
+    Args:
+        after_s: when its keeper starts; by default at the first look.
+    """
+
+    def __init__(self, folder: Path, dsn: str, snapshot: Snapshot, after_s: float = 0.0) -> None:
         task = CopyTables(dsn, snapshot, "spool", {}, TableOptions())
-        self.files = KeptCopies(folder, 0)
+        self.files = KeptCopies(folder, 0, need_renewed_s=0.01)
         self.read = ReadSnapshot(self.files, task, [])
         self._held = HeldSnapshot(snapshot)
-        self.read.keep(self._held)
+        self.read.keep(self._held, after_s)
 
     @property
     def is_let_go(self) -> bool:
@@ -49,12 +53,6 @@ def snapshot_of(stage: Stage) -> Snapshot:
     task = getattr(stage, "__self__", None)
     assert isinstance(task, CopyTables)
     return task.snapshot
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a keeper start at the first look."""
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 0)
 
 
 @pytest.fixture
@@ -88,10 +86,9 @@ def test_tasks_read_while_the_keeper_starts_and_who_made_the_snapshot_waits_for_
 
 
 def test_a_snapshot_is_said_to_be_needed_whatever_its_copy_run_waits_for(
-    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Database, tmp_path: Path
 ) -> None:
     """A batch may hold the tables' lock for longer than a keeper waits."""
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.SAY_NEEDED_S", 0.01)
     with temporary_snapshot(shop.dsn, 60) as made:
         kept_run = KeptRun(tmp_path, shop.dsn, made)
         kept_run.look_until_kept(made)
@@ -118,12 +115,9 @@ def test_a_keeper_that_has_not_answered_ends_with_its_copies(
         assert not path.exists()
 
 
-def test_copies_that_end_soon_have_no_keeper(
-    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.subscription.copies.kept.KEEPER_AFTER_S", 1e6)
+def test_copies_that_end_soon_have_no_keeper(shop: Database, tmp_path: Path) -> None:
     with temporary_snapshot(shop.dsn, 60) as made:
-        kept_run = KeptRun(tmp_path, shop.dsn, made)
+        kept_run = KeptRun(tmp_path, shop.dsn, made, after_s=1e6)
         kept_run.read.look()
         with kept_run.read.reading() as stage:
             assert snapshot_of(stage) == made

@@ -31,6 +31,7 @@ from pgsluice.spool import (
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.barrier import BarrierOwner
 from pgsluice.subscription.base.received import ReceivedLive
+from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.planning import plan_tables
 from pgsluice.subscription.copies import snapshots
@@ -87,6 +88,7 @@ def driver_of(
     report: Callable[[MetricsEvent], None] = lambda _: None,
     config: Config | None = None,
     spark: ContextOnDemand | None = None,
+    waits: Waits = WAITS,
     **keys: Any,
 ) -> SubscriptionDriver:
     """A driver of a subscription with two tables; ``orders`` has all the changes."""
@@ -98,11 +100,11 @@ def driver_of(
     store = RecordStore.create(maker.path, record)
     return SubscriptionDriver(
         config,
-        config.subscription("lake"),
         store,
         report,
         CopyScheduler(spark or ContextOnDemand(cast(Any, None))),  # nobody asks for that one
         ReceivedLive(config),
+        waits,
     )
 
 
@@ -119,8 +121,8 @@ def failed(end: Lsn, remedy: Remedy, message: str, oid: int = OID) -> Outcome:
 
 
 def take(driver: SubscriptionDriver, end: Lsn, *outcomes: Outcome) -> SubscriptionRecord:
-    driver._results.record(end, outcomes, time.monotonic())
-    saved = find_record(driver._reader.spool.path, "lake")
+    driver.results.record(end, outcomes, time.monotonic())
+    saved = find_record(driver.reader.spool.path, "lake")
     assert saved == driver.tables.record
     return saved
 
@@ -245,6 +247,13 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
     assert record.tables[OID].is_parked
 
 
+def test_deferrals_of_an_earlier_run_are_over(maker: SpoolMaker) -> None:
+    """Its clock may have been ahead by an hour."""
+    driver = driver_of(maker, {OID: ready("orders", pending=Pending(due=2.0**40))})
+    driver.end_earlier_deferrals()
+    assert driver.tables.record.tables[OID].pending.due is None
+
+
 def test_a_cut_that_is_due_takes_deferred_tables_along(maker: SpoolMaker) -> None:
     end = maker.segment(orders(1))
     for cut_interval_s, is_due in ((1e-6, True), (3600, False)):
@@ -263,7 +272,7 @@ def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: Spoo
         driver = driver_of(maker, {OID: table, QUIET: ready("quiet", **level)})
         driver.tables.advance(end)
         driver.promote_copied()
-        driver._results.end_deferrals()
+        driver.results.end_deferrals()
         record = driver.tables.record
         table = record.tables[OID]
         is_marked = table.pending.verification and table.is_active and table.is_published

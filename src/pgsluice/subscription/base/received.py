@@ -24,17 +24,13 @@ from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.segments.retention import limit_words
+from pgsluice.subscription.base.waits import WAITS
 
 logger = logging.getLogger(__name__)
 
 IsStopping = Callable[[], bool]
 
 _POLL_S = 0.05
-_RECEIVE_S = 60.0
-"""How long capture may take to receive up to a current position, in seconds; after that, the work
-that needs it is retried."""
-_END_S = 60.0
-"""How long the server may take to end a connection, in seconds."""
 _STARTS = 30
 """How often pgsluice starts capture to reach a position, which the server may flush seconds
 later."""
@@ -91,20 +87,26 @@ def connect_behind_changes(dsn: str, received: Received, is_stopping: IsStopping
 
 
 class ReceivedLive:
-    """The capture of a run without ``--once``, which receives all the time."""
+    """The capture of a run without ``--once``, which receives all the time.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        wait_s: how long capture may take to receive up to a current position, and the server to end
+            a connection, in seconds.
+    """
+
+    def __init__(self, config: Config, wait_s: float = WAITS.capture_s) -> None:
+        self._wait_s = wait_s
         self._source = config.source
         self._reader = SpoolReader(config.spool.place)
 
     def come_to(self, position: Lsn, is_stopping: IsStopping) -> bool:
         """See :class:`Received`."""
-        ends_by = time.monotonic() + _RECEIVE_S
+        ends_by = time.monotonic() + self._wait_s
         while self._reader.frontier() < position:
             if is_stopping():
                 return False
             if time.monotonic() > ends_by:
-                raise _not_received(f"within {_RECEIVE_S:g} s")
+                raise _not_received(f"within {self._wait_s:g} s")
             time.sleep(_POLL_S)
         return True
 
@@ -118,12 +120,12 @@ class ReceivedLive:
             if pid is None:
                 return
             connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
-            ends_by = time.monotonic() + _END_S
+            ends_by = time.monotonic() + self._wait_s
             while self._sender(connection) == pid and not is_stopping():
                 if time.monotonic() > ends_by:
                     raise SourceUnreachable(
                         f"pgsluice asked the server's process {pid}, which sends the stream, to "
-                        f"end, but the process has not ended within {_END_S:g} s",
+                        f"end, but the process has not ended within {self._wait_s:g} s",
                         hint="pgsluice retries: copies of partitioned tables need a new connection",
                     )
                 time.sleep(_POLL_S)

@@ -20,8 +20,6 @@ HEAVY_MERGE_S = 0.5
 """The pause after an expensive merge, in durations of the merge, so that merging takes at most a
 fifth of the time."""
 SPACING = 4
-CUTS_APART_S = 60
-
 
 _CLOCK_AT_ZERO = time.time() - time.monotonic()
 
@@ -38,7 +36,7 @@ def merge_pause_s(merge_s: float, apply_interval_s: float) -> float:
 
 
 def next_cut(
-    record: SubscriptionRecord, position: Lsn, now: float, retention_s: float
+    record: SubscriptionRecord, position: Lsn, now: float, retention_s: float, apart_s: float
 ) -> tuple[Cut, tuple[Cut, ...]] | None:
     """The consistent checkpoint at a position, with the older ones to keep; None: the tables are
     not all at this position.
@@ -48,6 +46,7 @@ def next_cut(
         position: the record's, or a later one up to which the server sends no more changes.
         now: seconds since 1970.
         retention_s: how long to keep older checkpoints.
+        apart_s: the least time between two of the older checkpoints.
     """
     active = {oid: table for oid, table in record.tables.items() if table.is_active}
     if any(
@@ -63,7 +62,7 @@ def next_cut(
     )
     older = [old for old in record.cuts if now - old.made_at <= retention_s]
     # An earlier run may have made it by a clock that was ahead.
-    if not older or not 0 <= now - older[-1].made_at < CUTS_APART_S:
+    if not older or not 0 <= now - older[-1].made_at < apart_s:
         older.append(cut)
     return cut, tuple(older)
 

@@ -18,6 +18,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState
+from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.cadence import merge_pause_s, next_cut, steady_now
 from pgsluice.subscription.batches.lacking import LackingChanges
@@ -47,6 +48,7 @@ class BatchResults:
         tables: the subscription's tables.
         reader: reads the spool.
         report: receives events.
+        waits: how long to wait.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class BatchResults:
         tables: SubscriptionTables,
         reader: SpoolReader,
         report: Callable[[MetricsEvent], None],
+        waits: Waits = WAITS,
     ) -> None:
         self.subscription = subscription
         self._tables = tables
         self._reader = reader
         self._report = report
+        self._waits = waits
         self._lacking = LackingChanges(reader)
         self._last_cut = time.monotonic()
         self._promote_at = 0.0
@@ -142,7 +146,13 @@ class BatchResults:
 
     def _keep_cut(self, position: Lsn, now: float) -> None:
         """Record a consistent checkpoint if all tables are at this position."""
-        cut = next_cut(self._tables.record, position, now, self.subscription.cut_retention_s)
+        cut = next_cut(
+            self._tables.record,
+            position,
+            now,
+            self.subscription.cut_retention_s,
+            self._waits.cuts_apart_s,
+        )
         if cut is not None:
             self._last_cut = time.monotonic()
             self._tables.keep_cut(*cut)

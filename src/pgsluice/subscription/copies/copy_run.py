@@ -223,7 +223,7 @@ class CopyRun:
         waiting = next((copy.failure for copy in planned if copy.failure is not None), None)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):
-            read.keep(held)
+            read.keep(held, site.share.waits.keeper_after_s)
         try:
             with self._kept.needed():
                 return self._stage(read, source) or waiting
@@ -267,7 +267,8 @@ class CopyRun:
 
     def _stage_each(self, read: ReadSnapshot, copies: Sequence[TableCopy]) -> Failure | None:
         site, snapshot = self._site, read.task.snapshot
-        age = SnapshotAge(self._settings.name, snapshot.taken_at)
+        every_s = site.share.waits.warn_every_s
+        age = SnapshotAge(self._settings.name, snapshot.taken_at, every_s)
         waiting = [self._finish(read.task, copy) for copy in copies if copy.is_staged]
         slots = site.share.join(self._settings.copy_workers, is_alone=self._is_alone)
         staging = Staging(read, copies, slots)

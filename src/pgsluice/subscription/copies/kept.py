@@ -26,6 +26,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES
 from pgsluice.spool.layout import copy_files
+from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.staging import Stage
@@ -34,19 +35,13 @@ from pgsluice.system.processes import Part, say_it_ended
 logger = logging.getLogger(__name__)
 
 KEPT_FROM_BYTES = 4 * PORTION_BYTES
-KEPT_FROM_S = 10.0
+_KEPT_FROM_S = 10.0
 """The size of copies, in bytes, from which a snapshot holder is worth its cost. Smaller ones are
 quickly staged again, and their slot retains little WAL; with ``copy_rate``, small copies may take
 long, too."""
-KEEPER_AFTER_S = 3.0
-"""How long copies run before the snapshot holder starts, in seconds. It costs a quarter of a second
-of CPU, and most small copies end earlier."""
-
-SAY_NEEDED_S = 5.0
+_NEED_RENEWED_S = 5.0
 """How often the holder is told that its snapshot is needed, in seconds: see
 :data:`pgsluice.snapshots.keeper.KEPT_S`."""
-
-WARN_EVERY_S = 3600.0
 
 
 class KeptCopies:
@@ -55,9 +50,11 @@ class KeptCopies:
     Args:
         folder: the subscription's folder.
         number: the copy run's number, part of the files' names.
+        need_renewed_s: how often to renew the need for the snapshot.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, need_renewed_s: float = _NEED_RENEWED_S) -> None:
+        self._need_renewed_s = need_renewed_s
         snapshot, journal = copy_files(number)
         self._file = SnapshotFile(folder / snapshot)
         self._journal_path = folder / journal
@@ -101,7 +98,7 @@ class KeptCopies:
 
         def say() -> None:
             self._still_needed()
-            while not is_over.wait(SAY_NEEDED_S):
+            while not is_over.wait(self._need_renewed_s):
                 self._still_needed()
 
         thread = threading.Thread(target=say, name="pgsluice needs a snapshot", daemon=True)
@@ -201,10 +198,14 @@ class ReadSnapshot:
         """Whether a later run could resume with what is staged."""
         return self._journal is not None
 
-    def keep(self, held: HeldSnapshot) -> None:
-        """Start a holder if the copies take long enough; then close the first connection."""
+    def keep(self, held: HeldSnapshot, after_s: float = WAITS.keeper_after_s) -> None:
+        """Start a holder if the copies take long enough; then close the first connection.
+
+        Args:
+            after_s: how long the copies run before that, in seconds.
+        """
         self._held = held
-        self._starts_at = time.monotonic() + KEEPER_AFTER_S
+        self._starts_at = time.monotonic() + after_s
 
     @contextmanager
     def reading(self) -> Iterator[Stage]:
@@ -286,7 +287,7 @@ def are_worth_keeping(copies: Sequence[TableCopy], copy_rate: float | None) -> b
         copy_rate: the limit on the bytes read in a second.
     """
     size = sum(copy.size_bytes for copy in copies)
-    return size >= KEPT_FROM_BYTES or (copy_rate is not None and size >= KEPT_FROM_S * copy_rate)
+    return size >= KEPT_FROM_BYTES or (copy_rate is not None and size >= _KEPT_FROM_S * copy_rate)
 
 
 class SnapshotAge:
@@ -295,9 +296,13 @@ class SnapshotAge:
     Args:
         subscription: the subscription's name.
         taken_at: when the snapshot was first imported, in seconds since 1970; 0: not yet.
+        warn_every_s: how often to warn.
     """
 
-    def __init__(self, subscription: str, taken_at: float) -> None:
+    def __init__(
+        self, subscription: str, taken_at: float, warn_every_s: float = WAITS.warn_every_s
+    ) -> None:
+        self._warn_every_s = warn_every_s
         self._subscription = subscription
         self._taken_at = taken_at or time.time()
         self._warned_after_s = 0.0
@@ -305,7 +310,7 @@ class SnapshotAge:
     def look(self) -> None:
         """Log a warning if another hour has passed."""
         held_s = time.time() - self._taken_at
-        if held_s >= self._warned_after_s + WARN_EVERY_S:
+        if held_s >= self._warned_after_s + self._warn_every_s:
             self._warned_after_s = held_s
             logger.warning(
                 "the snapshot of the copies of %s has been held for more than %s: meanwhile VACUUM "

@@ -22,12 +22,11 @@ from pgsluice.copy import CopyWork
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import TableLocked
 from pgsluice.spool import TableRecord, TableState
+from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.lifecycle.table_events import CopyWaits
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.system.threads import Backoff
 
-LOCK_POLL_S = 5.0
-"""How often to ask the server whether a table is still locked, in seconds."""
 _ROOM_PAUSES_S = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 """The pauses after copies that were given up because the spool was full; the last one repeats."""
 
@@ -81,10 +80,12 @@ class PendingCopies:
 
     Args:
         tables: the subscription's tables.
+        lock_poll_s: how often to ask the server whether a table is still locked.
     """
 
-    def __init__(self, tables: SubscriptionTables) -> None:
+    def __init__(self, tables: SubscriptionTables, lock_poll_s: float = WAITS.lock_poll_s) -> None:
         self._tables = tables
+        self._lock_poll_s = lock_poll_s
         self._lock = Lock()
         self._pauses: dict[int, _Pause] = {}
         self._claims: dict[int, _Claim] = {}
@@ -148,7 +149,7 @@ class PendingCopies:
     def wait_for_lock(self, oid: int) -> None:
         """Let a table wait until another session's lock is released."""
         with self._lock:
-            self._pauses[oid] = _Pause(time.monotonic() + LOCK_POLL_S)
+            self._pauses[oid] = _Pause(time.monotonic() + self._lock_poll_s)
 
     def wait_for_room(self, oid: int) -> float:
         """Let a table wait after its copy was given up at the spool's size limit; longer each time.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from pgsluice.config import SubscriptionConfig
 from pgsluice.spark.jobs.tasks import tasks_at_once
 from pgsluice.subscription.base.options import copy_tasks_beside_stream
+from pgsluice.subscription.base.waits import WAITS, Waits
 
 if TYPE_CHECKING:
     from pgsluice.spark.session.on_demand import ContextOnDemand
@@ -69,14 +70,17 @@ class CopyScheduler:
         self.slots: list[CopySlots] = []
         self._streams: list[Stream] = []
 
-    def share(self, settings: SubscriptionConfig, stream: Stream) -> CopyShare:
+    def share(
+        self, settings: SubscriptionConfig, stream: Stream, waits: Waits = WAITS
+    ) -> CopyShare:
         """The share of a subscription.
 
         Args:
             stream: the subscription's tables.
+            waits: how long its copies wait.
         """
         self._streams.append(stream)
-        return CopyShare(self, settings)
+        return CopyShare(self, settings, waits)
 
     @property
     def is_beside_stream(self) -> bool:
@@ -105,10 +109,14 @@ class CopyShare:
     Attributes:
         settings: the subscription's settings. Running copy runs keep theirs, except ``copy_cores``.
         rate: the rate limit of all its copies.
+        waits: how long its copies wait.
     """
 
-    def __init__(self, scheduler: CopyScheduler, settings: SubscriptionConfig) -> None:
+    def __init__(
+        self, scheduler: CopyScheduler, settings: SubscriptionConfig, waits: Waits
+    ) -> None:
         self.settings = settings
+        self.waits = waits
         self.rate = CopyRate(settings.copy_rate)
         self._scheduler = scheduler
 

@@ -19,6 +19,7 @@ from pgsluice.spool.layout import staging_path, subscription_folder
 from pgsluice.stores.contract import StoreError
 from pgsluice.subscription.base.options import too_many_copy_cores
 from pgsluice.subscription.base.received import Received
+from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.batches.batches import Batches
 from pgsluice.subscription.batches.results import BatchResults
 from pgsluice.subscription.batches.tasks.shared_batch import clear, staging_folder
@@ -41,44 +42,50 @@ class SubscriptionDriver:
 
     Args:
         config: the whole configuration.
-        subscription: which subscription of it.
-        store: has the durable record; from now on nothing else may write it.
+        store: has the durable record of one of its subscriptions; from now on nothing else may
+            write it.
         report: takes events.
         scheduler: schedules the copies of all subscriptions of the run; gives Spark's context when
             it is needed.
         received: the run's capture.
+        waits: how long the subscription's work waits.
 
     Attributes:
+        waits: see above.
         report: takes events.
         is_look_due: set from any thread to let the next turn read the whole catalog.
         tables: its tables.
+        reader: reads the spool.
         looks: refreshes the catalog: finds new tables, and those that need a copy or a
             verification.
         copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
         batches: applies changes.
         catalog: registers the targets in the catalog of Spark's session.
+        results: records the results of batches.
     """
 
     def __init__(
         self,
         config: Config,
-        subscription: SubscriptionConfig,
         store: RecordStore,
         report: Callable[[MetricsEvent], None],
         scheduler: CopyScheduler,
         received: Received,
+        waits: Waits = WAITS,
     ) -> None:
+        subscription = config.subscription(store.record.name)
         self.subscription = subscription
+        self.waits = waits
         self.report = report
         self.is_look_due = threading.Event()
         self.tables = SubscriptionTables(store, report)
-        self._reader = SpoolReader(config.spool.place)
+        self.reader = SpoolReader(config.spool.place)
         self._rules = PublicationRules.of(config, subscription)
-        self._results = BatchResults(subscription, self.tables, self._reader, report)
+        self.results = BatchResults(subscription, self.tables, self.reader, report, waits)
         self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
         self.batches = Batches(
-            scheduler.spark, config, subscription, self.tables, self._rules, self._results
+            scheduler.spark, config, subscription, self.tables, self._rules, self.results
         )
         folder = subscription_folder(config.spool.folder, subscription.name)
         rate = subscription.copy_rate
@@ -89,13 +96,18 @@ class SubscriptionDriver:
                 self.looks,
                 received,
                 self.batches,
-                PendingCopies(self.tables),
-                scheduler.share(subscription, self.tables),
+                PendingCopies(self.tables, waits.lock_poll_s),
+                scheduler.share(subscription, self.tables, waits),
                 CopyCounts(subscription.name, folder, report, most_bytes_per_s=rate),
             )
         )
         self.suspicious = SuspiciousTables(
-            config, subscription, self.tables, self._rules, received, self.log_once
+            config,
+            self.tables,
+            self._rules,
+            received,
+            self.log_once,
+            waits.verification_retry_s,
         )
         self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
         self._logged: str | None = None
@@ -125,7 +137,7 @@ class SubscriptionDriver:
             subscription: the settings, as :func:`pgsluice.config.in_force.taken_over` made them.
         """
         self.subscription = subscription
-        for user in (self._results, self.looks, self.batches, self.suspicious, self.catalog):
+        for user in (self.results, self.looks, self.batches, self.suspicious, self.catalog):
             user.subscription = subscription
         self.copies.take_over(subscription)
 
@@ -133,11 +145,11 @@ class SubscriptionDriver:
 
     def end_earlier_deferrals(self) -> None:
         """Allow merges of all tables that an earlier run deferred, perhaps by another clock."""
-        self._results.end_deferrals(now=math.inf)
+        self.results.end_deferrals(now=math.inf)
 
     def promote_copied(self) -> None:
         """Set copied tables without pending changes to state ``r``, even if the source is idle."""
-        self._results.promote_copied()
+        self.results.promote_copied()
 
     def copy_released(self) -> None:
         """Request copies of tables whose changes the spool no longer has.
@@ -147,8 +159,8 @@ class SubscriptionDriver:
         """
         tables = self.tables
         with tables.changing():
-            released = self._reader.spool.released().get(self.subscription.name, {})
-            floor = self._reader.start()
+            released = self.reader.spool.released().get(self.subscription.name, {})
+            floor = self.reader.start()
             is_whole = tables.position < floor
             tables.advance(floor)
             for oid, table in tables.record.tables.items():
@@ -168,7 +180,7 @@ class SubscriptionDriver:
             SinkError: the target as a whole cannot be used.
         """
         with suppress(StoreError):  # whether it can be read will be known when the store answers
-            for info in self._reader.segments(self.tables.position):
+            for info in self.reader.segments(self.tables.position):
                 _ = info.header
         self.tables.raise_failure()
 

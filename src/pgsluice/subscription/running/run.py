@@ -30,6 +30,7 @@ from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
+from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.running.session import RunSession
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def run(
     stop: threading.Event | None = None,
     reread: Callable[[], Config | None] = lambda: None,
     owns_process: bool = False,
+    waits: Waits = WAITS,
 ) -> None:
     """Replicate until ``stop`` is set; with ``once``, up to the source's position at the start.
 
@@ -61,6 +63,7 @@ def run(
             (:mod:`pgsluice.config.in_force`). If it raises ConfigError, the settings stay.
         owns_process: nothing else uses Spark or pandas in this process, which makes the start
             faster.
+        waits: how long the parts of the run wait.
 
     Raises:
         ConfigError: no subscription, no Java, an unsuitable Spark, or refused publications.
@@ -83,7 +86,7 @@ def run(
     stop = stop if stop is not None else threading.Event()
     try:
         with ExitStack() as stack:
-            in_force = _InForce(config, once=once, captures=captures)
+            in_force = _InForce(config, once=once, captures=captures, waits=waits)
             _run(in_force, chosen, report or _ignore, stop, reread, stack, owns_process)
     except Exception:
         # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
@@ -98,6 +101,7 @@ class _InForce:
     config: Config
     once: bool
     captures: bool
+    waits: Waits
 
 
 def _on_disks(config: Config, chosen: Sequence[SubscriptionConfig]) -> Iterator[Path]:
@@ -120,14 +124,14 @@ def _run(
     stack: ExitStack,
     owns_process: bool,
 ) -> None:
-    config, once, began_at = asked.config, asked.once, time.time()
+    config, once, waits, began_at = asked.config, asked.once, asked.waits, time.time()
     session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
     # The JVM starts beside all that comes before the first copies.
     if not once or _copies_wait(config, chosen):
         session.begin()
     for subscription in chosen:
         stack.enter_context(subscription_lock(config.spool.folder, subscription.name))
-        stack.enter_context(ActiveRun(config.spool.place, subscription.name))
+        stack.enter_context(ActiveRun(config.spool.place, subscription.name, waits.beat_s))
     # So does the import of what the JVM does not need. All is imported before threads use it.
     load_pyspark(owns_process=session.is_ours and owns_process)
     from pgsluice.capture import CaptureElsewhere, CaptureProcess, await_spool, prepare_source
@@ -172,13 +176,11 @@ def _run(
         scheduler = CopyScheduler(spark)
         own = capture if isinstance(capture, CaptureProcess) and once else None
         receives_once = None if own is None else ReceivedOnce(config, own, stop)
-        received = receives_once or ReceivedLive(config)
+        received = receives_once or ReceivedLive(config, waits.capture_s)
         in_force = asked.config
         drivers = [
-            SubscriptionDriver(
-                in_force, in_force.subscription(each.name), store, report, scheduler, received
-            )
-            for each, store in zip(chosen, stores, strict=True)
+            SubscriptionDriver(in_force, store, report, scheduler, received, waits)
+            for store in stores
         ]
         reloading = Reloading(in_force, drivers, reread, began_at)
         try:

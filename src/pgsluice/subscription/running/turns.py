@@ -32,8 +32,6 @@ from pgsluice.subscription.running.reloading import Reloading
 TURN_S = 0.25
 """The pause between two turns, in seconds. Batches do not wait for it, and an idle run costs as
 much CPU as its turns."""
-_RETRY_S = 5.0
-"""The pause after the source could not be queried, in seconds."""
 
 
 class RunningSubscription:
@@ -58,6 +56,7 @@ class RunningSubscription:
         self._folder = subscription_folder(config.spool.folder, driver.subscription.name)
         self._looked_at = time.monotonic()
         self._batches = BatchThread(driver, ending)
+        self._retry_s = driver.waits.source_retry_s
         self._retry_at = 0.0
         """Do not query the source before this time."""
 
@@ -121,7 +120,7 @@ class RunningSubscription:
                 work()
             except awaited as error:
                 self.driver.log_once(str(error))
-                self._ending.wait(_RETRY_S)
+                self._ending.wait(self._retry_s)
             else:
                 self.driver.log_once(None)
                 return
@@ -169,9 +168,9 @@ class RunningSubscription:
         """
         self._batches.start()
         while not self._ending.wait(TURN_S):
-            self._turn()
+            self.turn()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """One turn: handle command files, copies and deferred tables."""
         driver = self.driver
         self._batches.raise_error()
@@ -214,7 +213,7 @@ class RunningSubscription:
             work()
         except TargetUnreachable as error:
             self.driver.log_once(str(error))
-            self._retry_at = time.monotonic() + _RETRY_S
+            self._retry_at = time.monotonic() + self._retry_s
 
     def _try(self, work: Callable[[], object]) -> None:
         """Do work whose failure delays it but does not end the run."""
@@ -240,4 +239,4 @@ class RunningSubscription:
         else:
             return
         self.driver.log_once(message)
-        self._retry_at = time.monotonic() + _RETRY_S
+        self._retry_at = time.monotonic() + self._retry_s

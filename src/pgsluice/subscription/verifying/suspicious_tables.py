@@ -30,7 +30,7 @@ import psycopg
 import pyarrow as pa
 
 from pgsluice.catalog import notices_publications
-from pgsluice.config import Config, SubscriptionConfig
+from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -51,6 +51,7 @@ from pgsluice.subscription.base.comparing import (
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.base.rejects import rejects_place
+from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded, RepairNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
@@ -64,8 +65,6 @@ ROUND_S = 600.0
 _WHY_COPIED = "its target differs from the source, or could not be compared"
 _WHY_COPIED_ON_SCHEDULE = "a scheduled verification found that its target differs"
 _ANSWER_S = 600.0
-_RETRY_S = 30.0
-"""The pause after a round that left tables marked, in seconds."""
 
 
 class SuspiciousTables:
@@ -80,27 +79,29 @@ class SuspiciousTables:
         received: the run's capture.
         log: called with the reason why tables cannot be compared at the moment, and with None as
             soon as they can; logs each reason once.
+        retry_s: the pause after a round that left tables marked.
     """
 
     def __init__(
         self,
         config: Config,
-        subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         rules: PublicationRules | None,
         received: Received,
         log: Callable[[str | None], None],
+        retry_s: float = WAITS.verification_retry_s,
     ) -> None:
         self._config = config
         self._received = received
-        self.subscription = subscription
+        self.subscription = config.subscription(tables.record.name)
+        self._retry_s = retry_s
         self._tables = tables
         self._rules = rules
         self._log = log
         self._round: _Round | None = None
         self._thread: WorkThread | None = None
         self._retry_at = 0.0
-        self._schedule = VerificationSchedule(config.spool.folder, subscription.name)
+        self._schedule = VerificationSchedule(config.spool.folder, self.subscription.name)
 
     def marked(self) -> dict[int, TableRecord]:
         """The tables to verify now; a parked table is copied first anyway."""
@@ -135,7 +136,7 @@ class SuspiciousTables:
             self._try_round(round_, self._await_answer, self._connect_behind_publications)
         finally:
             if self.marked():
-                self._retry_at = time.monotonic() + _RETRY_S
+                self._retry_at = time.monotonic() + self._retry_s
 
     def verify_now(self, reach: Callable[[Lsn], None]) -> None:
         """Verify marked tables while nothing else runs in this process.
