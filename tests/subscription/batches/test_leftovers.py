@@ -106,11 +106,15 @@ def run(maker: SpoolMaker, tmp_path: Path) -> Run:
 def test_files_of_killed_processes_go_after_a_day_from_a_table_without_changes(run: Run) -> None:
     run.age()
     old = [run.leave(name) for name in ("part-1.parquet", "_dv/2.bin", "_tmp/3.tmp")]
-    kept = [run.leave("part-4.parquet", DAY_S - 60), run.leave("_others/5.parquet")]
+    kept = [
+        run.leave("part-4.parquet", DAY_S - 60),
+        run.leave("another_table/5.parquet"),
+        run.leave("_change_data/6.parquet"),
+    ]
     driver = run.driver()
     assert not driver.batches.run_next()
     assert [path.exists() for path in old] == [False] * 3
-    assert [path.exists() for path in kept] == [True] * 2
+    assert [path.exists() for path in kept] == [True] * 3
     table = DeltaTable(run.target)
     assert (table.version(), table.to_pyarrow_table().num_rows) == (0, 2), "no new version"
 

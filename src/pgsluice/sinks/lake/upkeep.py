@@ -154,8 +154,11 @@ def leftovers(
     """
 
     def is_ours(name: str) -> bool:
-        """Whether only versions need it; Delta's own folders have a name with an underscore."""
-        return name.startswith(inner) or (name.endswith(".parquet") and name[0] not in "_.")
+        """Whether only versions of this table need it. Data files are in the table's folder, or in
+        folders of partitions; any other folder may be another table's."""
+        *folders, file = name.split("/")
+        is_data = file.endswith(".parquet") and all("=" in folder for folder in folders)
+        return name.startswith(inner) or is_data
 
     old = (file.name for file in folder.tree() if file.written_at < written_before)
     return [
