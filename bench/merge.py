@@ -194,17 +194,8 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
 
 def _histories(folder: Path, rows: int) -> Iterator[Line]:
     """A history beside current rows: random keys, then the same keys in many batches."""
-    costs = {mode.name: _batches_of(folder / f"mode{mode.name}", mode, rows) for mode in _MODES}
-    current, history = costs.values()
-    what = f"a history: {CHANGED[0]} keys into {rows:,} rows"
-    for place, kind in enumerate(("random keys", f"the same keys after {_MANY_BATCHES} batches")):
-        yield Line(
-            f"{history[place] / current[place]:.1f} x CPU",
-            "2 x",
-            f"{what}, {kind}",
-            f"{1000 * history[place]:.1f} ms of CPU a batch",
-            f"current rows: {1000 * current[place]:.1f} ms",
-        )
+    costs = [_batches_of(folder / f"mode{mode.name}", mode, rows) for mode in _MODES]
+    return _beside_current(f"a history: {CHANGED[0]} keys into {rows:,} rows", *costs)
 
 
 def _kept(folder: Path, rows: int) -> Iterator[Line]:
@@ -213,20 +204,36 @@ def _kept(folder: Path, rows: int) -> Iterator[Line]:
         _batches_of(folder / f"deletes{mode.name}", mode, rows, deletes=True)
         for mode in (CURRENT, TargetMode(deleted_column=_DELETED))
     ]
-    for place, kind in enumerate(("random keys", f"the same keys after {_MANY_BATCHES} batches")):
-        current, kept = (cost[place] for cost in costs)
+    return _beside_current(f"deleted rows kept: {CHANGED[0]} keys into {rows:,} rows", *costs)
+
+
+def _beside_current(what: str, current: _CpuOfBatches, mode: _CpuOfBatches) -> Iterator[Line]:
+    for kind, used, beside, more in (
+        ("random keys", mode.random_s, current.random_s, f"; the first {1000 * mode.first_s:.0f}"),
+        (f"the same keys after {_MANY_BATCHES} batches", mode.same_s, current.same_s, ""),
+    ):
         yield Line(
-            f"{kept / current:.1f} x CPU",
+            f"{used / beside:.1f} x CPU",
             "2 x",
-            f"deleted rows kept: {CHANGED[0]} keys into {rows:,} rows, {kind}",
-            f"{1000 * kept:.1f} ms of CPU a batch",
-            f"current rows: {1000 * current:.1f} ms",
+            f"{what}, {kind}",
+            f"{1000 * used:.1f} ms of CPU a batch{more}",
+            f"current rows: {1000 * beside:.1f} ms",
         )
+
+
+@dataclass(frozen=True)
+class _CpuOfBatches:
+    """Seconds of CPU of a batch: the first of random keys, later ones, and one of keys that have
+    had many."""
+
+    first_s: float
+    random_s: float
+    same_s: float
 
 
 def _without_a_key(folder: Path, rows: int) -> Line:
     """Deletes of a table without a key, each of which finds one of its rows."""
-    table = replace(TABLE, key=())
+    table = replace(TABLE, key=(), has_whole_rows=True)
     sink = DeltaSink(f"{folder}/keyless/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
     TableWriter(sink, table, IDENTITY).load(copied_rows(rows), Lsn(1))
     every = pa.Table.from_batches(copied_rows(rows))
@@ -245,8 +252,10 @@ def _without_a_key(folder: Path, rows: int) -> Line:
     return Line(f"{taken[0]:.2f} s", "1 s", what, f"later ones: {max(taken[1:]):.2f} s", "")
 
 
-def _batches_of(folder: Path, mode: TargetMode, rows: int, *, deletes: bool = False) -> list[float]:
-    """Seconds of CPU of a batch of random keys, and of one of keys that have had many.
+def _batches_of(
+    folder: Path, mode: TargetMode, rows: int, *, deletes: bool = False
+) -> _CpuOfBatches:
+    """What batches cost.
 
     Args:
         deletes: every second change deletes, or inserts what the last batch has deleted.
@@ -255,6 +264,7 @@ def _batches_of(folder: Path, mode: TargetMode, rows: int, *, deletes: bool = Fa
     sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
     table_writer(sink, TABLE, identity).load(copied_rows(rows), Lsn(1))
     random, position = np.random.default_rng(9), 1
+    gone = set[int]()
 
     def batch(ids: list[int]) -> float:
         nonlocal position
@@ -262,21 +272,23 @@ def _batches_of(folder: Path, mode: TargetMode, rows: int, *, deletes: bool = Fa
         if mode.history:
             net = _versions(ids, position)
         else:
-            net = _half_deleted(ids, position, mode) if deletes else updates(ids, position)
+            net = _half_deleted(ids, position, mode, gone) if deletes else updates(ids, position)
         began, writer = time.process_time(), table_writer(sink, TABLE, identity)
         writer.apply(net, Lsn(position))
         used = time.process_time() - began
         writer.maintain([])
         return used
 
-    def several(ids: Callable[[], list[int]]) -> float:
-        return sum([batch(ids()) for _ in range(_BATCHES + 1)][1:]) / _BATCHES
+    def chosen() -> list[int]:
+        ids: list[int] = random.choice(rows, CHANGED[0], replace=False).tolist()
+        return ids
 
-    first = several(lambda: random.choice(rows, CHANGED[0], replace=False).tolist())
-    same: list[int] = random.choice(rows, CHANGED[0], replace=False).tolist()
+    first, *others = (batch(chosen()) for _ in range(_BATCHES + 1))
+    same = chosen()
     for _ in range(_MANY_BATCHES):
         batch(same)
-    return [first, several(lambda: same)]
+    again = sum(batch(same) for _ in range(_BATCHES))
+    return _CpuOfBatches(first, sum(others) / _BATCHES, again / _BATCHES)
 
 
 def _versions(ids: list[int], position: int) -> NetChanges:
@@ -287,14 +299,23 @@ def _versions(ids: list[int], position: int) -> NetChanges:
     return net
 
 
-def _half_deleted(ids: list[int], position: int, mode: TargetMode) -> NetChanges:
-    """Updates, and deletes of every second key."""
+def _half_deleted(ids: list[int], position: int, mode: TargetMode, gone: set[int]) -> NetChanges:
+    """Deletes of every second key, and new values of the others.
+
+    Args:
+        gone: the keys that are deleted, and are inserted again; changed here.
+    """
     changes, times = ChangesBuilder(_SCHEMA), list[Int64s]()
     for place, number in enumerate(ids):
-        if (place + position) % 2:
+        row = {"id": number, "a": position, "b": str(position)}
+        if number in gone:
+            gone.remove(number)
+            changes.insert(row)
+        elif (place + position) % 2:
+            gone.add(number)
             changes.delete({"id": number})
         else:
-            changes.update({"id": number, "a": position, "b": str(position)})
+            changes.update(row)
     net = net_changes(
         [changes.build()], schema=_SCHEMA, key=TABLE.key, is_complete=False, times=times
     )

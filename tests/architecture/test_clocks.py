@@ -41,6 +41,7 @@ ALLOWED = {
     "sinks/lake/upkeep.py": "the age of files and of versions, which the log has by that clock",
     "sinks/delta/changelog/retention.py": "the age of files, which the log has by that clock",
     "sinks/lake/keys/index.py": "the age of files, which has that clock",
+    "sinks/lake/row_cache.py": "the age of files, which has that clock",
     "spark/source/streaming/spool_stream.py": "the lag in seconds",
     "spool/records/copy_status.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",

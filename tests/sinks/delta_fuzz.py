@@ -35,6 +35,7 @@ from pgsluice.sinks.delta import maintenance, upkeep
 from pgsluice.sinks.delta.log import reading
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.lake import mapped_files, row_cache
 from pgsluice.sinks.lake.keys import index, sidecars
 from pgsluice.sinks.lake.merge import net_merge
 from pgsluice.stores import remote
@@ -286,6 +287,7 @@ class DeltaFuzz:
     def _lose_sidecars(self) -> None:
         shutil.rmtree(self.cache, ignore_errors=True)
         index.OPENED = sidecars.OpenSidecars()
+        row_cache.OPENED = row_cache.OpenGroups()
         self._merge()
 
     def _forget_the_log(self) -> None:
@@ -561,11 +563,13 @@ def run_in_store(
 
 
 def have_limits_soon() -> None:
-    """Let upkeep begin, and sidecars be large, with tables as small as these."""
+    """Let upkeep begin, sidecars be large, and row groups be kept, with tables as small as
+    these."""
+    row_cache.SMALLEST_BYTES, row_cache.FEW_ROWS = 0, 1
     maintenance.MANY_COMMITS = 10
     upkeep.FILES_OF_A_SIZE = 4
     sidecars.ROWS_IN_A_RUN = 8
-    sidecars.RESIDENT_BYTES = 2048
+    mapped_files.RESIDENT_BYTES = 2048
 
 
 def _rows(table: DeltaTable) -> list[Row]:

@@ -24,6 +24,8 @@ from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ChangesBuilder
 from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, batches, changes, row
 
+pytestmark = pytest.mark.usefixtures("keeps_small_groups")
+
 MODE = TargetMode(deleted_column="gone_at")
 
 

@@ -190,7 +190,7 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
             yield file
             raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars.replacing", full)
+    monkeypatch.setattr("pgsluice.sinks.lake.mapped_files.replacing", full)
     for _ in range(2):
         with pytest.raises(PgsluiceError, match="no room"):
             update(sink, 1, 110)

@@ -26,6 +26,8 @@ from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_history import HISTORY, versions
 from pgsluice.testing.sink_tests import SPOOL, TABLE, batches, changes, row
 
+pytestmark = pytest.mark.usefixtures("keeps_small_groups")
+
 MODE = TargetMode(history=HISTORY)
 Rows = dict[int, tuple[Any, Any]]
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pgsluice.sinks.lake import mapped_files
 from pgsluice.sinks.lake.keys import sidecars
 from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.snapshot import DataFile
@@ -71,7 +72,7 @@ LIMIT_BYTES = 1_000_000
 
 @pytest.fixture
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidecars, "RESIDENT_BYTES", LIMIT_BYTES)
+    monkeypatch.setattr(mapped_files, "RESIDENT_BYTES", LIMIT_BYTES)
     monkeypatch.setattr(sidecars, "ROWS_IN_A_RUN", 20_000)
 
 

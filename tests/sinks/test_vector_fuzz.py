@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.sinks.delta_fuzz import DeltaFuzz
 
+pytestmark = pytest.mark.usefixtures("keeps_small_groups")
+
 
 @pytest.mark.parametrize(("seed", "kind"), [(1, "text"), (2, "composite")])
 def test_random_steps_keep_table_and_model_equal(
@@ -16,5 +18,5 @@ def test_random_steps_keep_table_and_model_equal(
     monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 10)
     monkeypatch.setattr("pgsluice.sinks.lake.upkeep.FILES_OF_A_SIZE", 4)
     monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars.ROWS_IN_A_RUN", 8)
-    monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars.RESIDENT_BYTES", 2048)
+    monkeypatch.setattr("pgsluice.sinks.lake.mapped_files.RESIDENT_BYTES", 2048)
     DeltaFuzz(tmp_path, seed, kind).run(60)

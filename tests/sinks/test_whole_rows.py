@@ -23,6 +23,8 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.testing.sink_tests import SCHEMA, batches, identity, row
 from pgsluice.testing.sink_whole_rows import net_whole, whole
 
+pytestmark = pytest.mark.usefixtures("keeps_small_groups")
+
 BAG = TargetTable("public", "t", SCHEMA, (), has_whole_rows=True)
 
 

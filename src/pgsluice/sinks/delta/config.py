@@ -90,7 +90,8 @@ class DeltaSinkConfig(SinkConfig):
         cluster_by: table -> columns by which new files are sorted, so that readers skip more.
         table_properties: table -> properties of its target: names of your own, and those of
             Delta's that tell other writers how to write.
-        cache_dir: a folder of each executor, for what finds the rows of keys.
+        cache_dir: a folder of each executor, for what finds the rows of keys, and rows that are
+            read again.
         storage_options: keys, region, endpoint and more of the object store, as deltalake names
             them. ``"env:NAME"`` stands for an environment variable.
         register_as: the tables' names in the catalog of Spark's session, such as

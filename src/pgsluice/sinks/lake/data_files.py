@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from pgsluice.sinks.joined_columns import with_all_columns
-from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP, with_partition
+from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP, Partition, with_partition
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.at_once import at_once
 from pgsluice.stores.contract import Folder, Span
@@ -27,6 +27,11 @@ DECODED_BYTES = 8 * 2**20
 time."""
 _ROWS_OF_DICTIONARIES = 4096
 """The number of rows that are decoded together if their size is unknown."""
+_THREADS_FROM_BYTES = 2**20
+"""Several threads decode row groups of at least this size, in bytes before compression; for smaller
+ones, they cost more than they save."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+"""The bytes of a value, by Parquet's types."""
 
 
 def rows_at(
@@ -40,21 +45,69 @@ def rows_at(
         schema: the columns to read, in the table's types; columns that the file does not have are
             NULL.
     """
+    return joined(_pieces(folder, file, rows, schema))
+
+
+def joined(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in parts that fit into memory; scattered rows are together."""
     held: list[pa.Table] = []
     size = 0
-    for start, batch in _batches(folder, file, rows, schema):
-        first, end = np.searchsorted(rows, (start, start + len(batch)))
-        if first == end:
-            continue
-        # deltalake writes text as views, which pyarrow cannot take by index yet.
-        read = with_all_columns(pa.Table.from_batches([batch]), schema)
-        held.append(read.take(pa.array(rows[first:end] - start)))
-        size += held[-1].nbytes
+    for piece in pieces:
+        held.append(piece)
+        size += piece.nbytes
         if size >= DECODED_BYTES:
-            yield pa.concat_tables(held)
+            yield _one_table(held)
             held, size = [], 0
     if held:
-        yield pa.concat_tables(held)
+        yield _one_table(held)
+
+
+def _one_table(pieces: Sequence[pa.Table]) -> pa.Table:
+    """One piece of memory: what its caller does for each chunk would cost more than the copy."""
+    return pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces).combine_chunks()
+
+
+def _pieces(
+    folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
+) -> Iterator[pa.Table]:
+    with file.open(folder) as parquet:
+        starts = starts_of_groups(parquet)
+        bounds = np.searchsorted(rows, starts)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            places = rows[bounds[number] : bounds[number + 1]] - starts[number]
+            yield from pieces_of_group(parquet, number, places, file.partition, schema)
+
+
+def starts_of_groups(parquet: pq.ParquetFile) -> npt.NDArray[np.int64]:
+    """The first row of each row group, and the number of all rows."""
+    metadata = parquet.metadata
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return np.cumsum([0, *(group.num_rows for group in groups)])
+
+
+def pieces_of_group(
+    parquet: pq.ParquetFile,
+    number: int,
+    places: npt.NDArray[np.int64],
+    partition: Partition,
+    schema: pa.Schema,
+) -> Iterator[pa.Table]:
+    """Some rows of a row group, in parts that fit into memory.
+
+    Args:
+        places: ascending row numbers in the row group, maybe with duplicates.
+        partition: the file's.
+        schema: see :func:`rows_at`.
+    """
+    names = [name for name in schema.names if name in parquet.schema_arrow.names]
+    start = 0
+    for batch in group_batches(parquet, number, names):
+        first, end = np.searchsorted(places, (start, start + len(batch)))
+        if first < end:
+            # deltalake writes text as views, which pyarrow cannot take by index yet.
+            batch = with_all_columns(with_partition(batch, partition, schema), schema)
+            yield pa.Table.from_batches([batch.take(pa.array(places[first:end] - start))])
+        start += len(batch)
 
 
 def all_batches(folder: Folder, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -63,33 +116,28 @@ def all_batches(folder: Folder, file: DataFile, schema: pa.Schema) -> Iterator[p
     Args:
         schema: the columns to read; columns that the file does not have are ignored.
     """
-    every = np.arange(file.rows(folder))
-    return (batch for _, batch in _batches(folder, file, every, schema))
+    with file.open(folder) as parquet:
+        names = [name for name in schema.names if name in parquet.schema_arrow.names]
+        for number in range(parquet.num_row_groups):
+            for batch in group_batches(parquet, number, names):
+                yield with_partition(batch, file.partition, schema)
 
 
-def _batches(
-    folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The row groups of a file with some of the rows, in batches that fit into memory, each with
-    the number of its first row.
+def group_batches(
+    parquet: pq.ParquetFile, number: int, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a row group in order, in batches that fit into memory.
 
     Args:
-        schema: the columns to read; columns that the file does not have are ignored.
+        names: the columns to read.
     """
-    with file.open(folder) as parquet:
-        metadata = parquet.metadata
-        names = [name for name in schema.names if name in parquet.schema_arrow.names]
-        start = 0
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            end = start + group.num_rows
-            first, behind = np.searchsorted(rows, (start, end))
-            if first < behind:
-                at_once = _rows_at_once(group, names)
-                for batch in parquet.iter_batches(at_once, row_groups=[number], columns=names):
-                    yield start, with_partition(batch, file.partition, schema)
-                    start += len(batch)
-            start = end
+    group = parquet.metadata.row_group(number)
+    yield from parquet.iter_batches(
+        _rows_at_once(group, names),
+        row_groups=[number],
+        columns=names,
+        use_threads=group.total_byte_size >= _THREADS_FROM_BYTES,
+    )
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
@@ -102,8 +150,9 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
     for column in map(group.column, range(group.num_columns)):
         path = column.path_in_schema
         if any(path == name or path.startswith(f"{name}.") for name in names):
-            size += column.total_uncompressed_size
-            has_dictionary |= column.has_dictionary_page
+            width = _WIDTHS.get(column.physical_type)
+            size += max(column.total_uncompressed_size, (width or 0) * column.num_values)
+            has_dictionary |= column.has_dictionary_page and width is None
     # A value that comes often is in a dictionary once, whatever its size is.
     most = _ROWS_OF_DICTIONARIES if has_dictionary else ROWS_IN_A_GROUP
     return max(1, min(most, int(DECODED_BYTES * group.num_rows // max(size, 1))))

@@ -18,7 +18,7 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.columnar.changes import Int64s
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows
-from pgsluice.sinks.lake.data_files import dead_rows, live_batches, rows_at, whole_groups
+from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, may_be_current, prefix_of
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
@@ -82,7 +82,7 @@ class VersionMerge(NetMerge):
         for file, indexes in hits.by_file():
             if prefix_of(file) != CURRENT:
                 indexes = indexes[np.argsort(hits.rows[indexes])]
-                found = rows_at(self._snapshot.folder, file, hits.rows[indexes], schema)
+                found = self._index.rows_at(file, hits.rows[indexes], schema)
                 ends = pa.concat_tables([schema.empty_table(), *found]).column(0)
                 is_current[indexes] = pc.is_null(ends).to_numpy()
         return hits.where(is_current)
@@ -106,7 +106,7 @@ class VersionMerge(NetMerge):
         for file, indexes in hits.by_file():
             indexes = indexes[np.argsort(hits.rows[indexes])]
             keys = hits.wanted[indexes]
-            parts = rows_at(self._snapshot.folder, file, hits.rows[indexes], self._snapshot.schema)
+            parts = self._index.rows_at(file, hits.rows[indexes], self._snapshot.schema)
             for rows in parts:
                 some, keys = keys[: len(rows)], keys[len(rows) :]
                 yield from self._columns.closed(

@@ -30,16 +30,17 @@ import pyarrow as pa
 from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE, writes
-from pgsluice.sinks.lake.keys.entries import Hits, Wanted
+from pgsluice.sinks.lake.keys.entries import Hits, Indexes, Wanted
 from pgsluice.sinks.lake.keys.sidecars import (
     FORMAT,
     ROWS_IN_A_RUN,
     OpenSidecars,
     Sidecar,
-    place_sidecar,
     write_sidecar,
 )
 from pgsluice.sinks.lake.layout.partitions import with_partition
+from pgsluice.sinks.lake.mapped_files import place
+from pgsluice.sinks.lake.row_cache import RowCache
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
 from pgsluice.stores.at_once import at_once
@@ -89,7 +90,9 @@ class KeyIndex:
         self._definition = "\n".join([FORMAT, *columns])
         definition = "\n".join([FORMAT, folder.uri, *columns])
         name = hashlib.sha256(definition.encode()).hexdigest()[:32]
-        self._folder = _cache_folder(cache_dir) / name
+        cache = _cache_folder(cache_dir)
+        self._folder = cache / name
+        self._rows = RowCache(cache / "rows", folder)
 
     @classmethod
     def of(
@@ -114,6 +117,11 @@ class KeyIndex:
             if len(hits.rows):
                 yield file, hits
 
+    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Some rows of a file, as :func:`.data_files.rows_at`; those that batches read often are
+        kept decoded."""
+        return self._rows.rows_at(file, rows, schema)
+
     def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
         """The key columns; None: there is no key."""
         return rows.select(self._keys.names) if len(self._keys) else None
@@ -135,7 +143,13 @@ class KeyIndex:
             self._path(file.name).unlink(missing_ok=True)
 
     def forget(self, live: Iterable[str]) -> None:
-        """Delete the sidecars of removed files, and the leftovers of killed processes."""
+        """Delete the sidecars of removed files, and the leftovers of killed processes.
+
+        Args:
+            live: names of files.
+        """
+        live = [*live]
+        self._rows.forget(live)
         kept = {self._path(name) for name in live}
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path not in kept:
@@ -190,7 +204,7 @@ class KeyIndex:
             content = self._table.read(_object_name(file.name))
         except FileNotFoundError:  # another writer's data file has none
             return False
-        return place_sidecar(self._path(file.name), self._subject(file.name), content)
+        return place(self._path(file.name), self._subject(file.name), content)
 
     def _share(self, file: DataFile) -> None:
         """Begin to upload a sidecar that has just been made."""

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from pgsluice.changes.deleted_rows import TIME
 from pgsluice.changes.key_numbers import numbers_of
-from pgsluice.sinks.lake.keys.entries import Hits, KeyEntries, Wanted
+from pgsluice.sinks.lake.data_files import rows_at
+from pgsluice.sinks.lake.keys.entries import Hits, Indexes, KeyEntries, Wanted
 from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.upkeep import live_rows
@@ -53,6 +54,10 @@ class KeyScan:
                 hits = keys.among(self._candidates(file, keys))
                 if hits is not None:
                     yield file, hits
+
+    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
+        """As :func:`.data_files.rows_at`."""
+        return rows_at(self._folder, file, rows, schema)
 
     def keys_of(self, rows: pa.RecordBatch) -> None:
         """Nothing is kept of a file that has just been written."""

@@ -24,13 +24,7 @@ from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows
-from pgsluice.sinks.lake.data_files import (
-    dead_rows,
-    fetch_vectors,
-    live_batches,
-    rows_at,
-    whole_groups,
-)
+from pgsluice.sinks.lake.data_files import dead_rows, fetch_vectors, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes
 from pgsluice.sinks.lake.merge.whole_rows import equal_rows, first_of_each
@@ -51,6 +45,9 @@ class FindsKeys(staging.TakesKeys, Protocol):
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
         """The rows of each file that have one of the wanted keys; files without any are missing."""
+
+    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Some rows of a file, as :func:`.data_files.rows_at`."""
 
 
 @dataclass(slots=True)
@@ -173,7 +170,8 @@ class NetMerge:
         fetch_vectors(snapshot.folder, unread)
         values = whole.values.take(pa.array(wanted))
         found = self._index.find(snapshot.files.values(), values)
-        live = Live.joined([*equal_rows(snapshot, found, self._dead_rows, values, needed[wanted])])
+        read, dead = self._index.rows_at, self._dead_rows
+        live = Live.joined([*equal_rows(snapshot, found, read, dead, values, needed[wanted])])
         return replace(live, wanted=wanted[live.wanted])
 
     def append(self, net: NetChanges) -> Merged:
@@ -238,7 +236,7 @@ class NetMerge:
         rows = rows.combine_chunks()  # some are taken for each part: that searches all chunks
         for file, indexes in givers.by_file():
             taking = givers.wanted[indexes]
-            for values in rows_at(self._snapshot.folder, file, givers.rows[indexes], wanted):
+            for values in self._index.rows_at(file, givers.rows[indexes], wanted):
                 some, taking = taking[: len(values)], taking[len(values) :]
                 filled = rows.take(pa.array(some))
                 for name, lacks in lacking.items():

@@ -46,7 +46,7 @@ class RowIndex(KeyIndex):
     ) -> None:
         meaning = f"whole rows without {json.dumps(sorted(left_out))}"
         super().__init__(cache_dir, folder, _NUMBERS, shares=shares, meaning=meaning)
-        self._rows = rows
+        self._columns = rows
 
     @classmethod
     def of(
@@ -64,15 +64,15 @@ class RowIndex(KeyIndex):
         Args:
             wanted: the columns by which rows are compared.
         """
-        return super().find(files, _numbered(wanted, self._rows))
+        return super().find(files, _numbered(wanted, self._columns))
 
     def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The hashes of rows."""
-        numbers = _numbered(pa.Table.from_batches([rows]), self._rows)
+        numbers = _numbered(pa.Table.from_batches([rows]), self._columns)
         return numbers.combine_chunks().to_batches()[0]
 
     def _read_keys(self, file: DataFile) -> Iterator[pa.Table]:
-        yield _numbers_of_file(self._table, file, self._rows)
+        yield _numbers_of_file(self._table, file, self._columns)
 
 
 class RowScan:
@@ -99,6 +99,10 @@ class RowScan:
                 if hits is not None:
                     yield file, hits
 
+    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
+        """As :func:`.data_files.rows_at`."""
+        return rows_at(self._folder, file, rows, schema)
+
     def keys_of(self, rows: pa.RecordBatch) -> None:
         """Nothing is kept of a file that has just been written."""
 
@@ -109,6 +113,7 @@ class RowScan:
 def equal_rows(
     snapshot: Snapshot,
     candidates: Iterable[tuple[DataFile, Hits]],
+    read: Callable[[DataFile, Indexes, pa.Schema], Iterable[pa.Table]],
     dead: Callable[[DataFile], BitMap],
     wanted: pa.Table,
     needed: Indexes,
@@ -117,6 +122,7 @@ def equal_rows(
 
     Args:
         candidates: rows of files that may be equal.
+        read: reads some rows of a file, as :func:`.data_files.rows_at`.
         dead: returns the deleted rows of a file.
         wanted: m distinct rows, with the columns by which rows are compared.
         needed: m numbers.
@@ -130,7 +136,7 @@ def equal_rows(
         while len(hits.rows):
             is_chosen = first_of_each(hits.wanted, lacking)
             chosen, hits = _where(hits, is_chosen), _where(hits, ~is_chosen)
-            is_equal = _are_equal(snapshot.folder, file, chosen, rows)
+            is_equal = _are_equal(read, file, chosen, rows)
             equal = Hits.joined([equal, _where(chosen, is_equal)])
             lacking -= np.bincount(chosen.wanted[is_equal], minlength=len(lacking))
             # Unless other rows have the same hash, nothing is lacking, or nothing is left.
@@ -157,12 +163,15 @@ def first_of_each(wanted: Indexes, most: Indexes) -> npt.NDArray[np.bool_]:
 
 
 def _are_equal(
-    folder: Folder, file: DataFile, hits: Hits, wanted: pa.Table
+    read: Callable[[DataFile, Indexes, pa.Schema], Iterable[pa.Table]],
+    file: DataFile,
+    hits: Hits,
+    wanted: pa.Table,
 ) -> npt.NDArray[np.bool_]:
     """Which hits are equal to their wanted rows."""
     is_equal = np.zeros(len(hits.rows), np.bool_)
     order = np.argsort(hits.rows, kind="stable")
-    for values in rows_at(folder, file, hits.rows[order], wanted.schema):
+    for values in read(file, hits.rows[order], wanted.schema):
         some, order = order[: len(values)], order[len(values) :]
         is_equal[some] = are_equal(wanted.take(pa.array(hits.wanted[some])), values)
     return is_equal

@@ -1,0 +1,292 @@
+"""Reads single rows of data files from row groups that are kept decoded on a disk of this machine.
+
+In a data file, a row is read with its whole row group, which has to be decompressed and decoded: a
+batch of 500 random keys reads nearly all bytes of a table with a million rows. So each row group
+from which a batch takes some rows is kept as an Arrow file, which is mapped: later batches read
+only the pages of memory that have their rows.
+
+A data file never changes, so neither do its kept row groups. They may be lost at any time. Their
+size on the disk is limited: beyond the limit, rows are read from data files. Which rows are dead,
+and which files are live, only the log says.
+
+Its figure: a batch of 500 random keys into a history of a million rows costs at most twice the CPU
+of one into current rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgsluice.columnar.changes import Int64s
+from pgsluice.sinks.joined_columns import with_all_columns
+from pgsluice.sinks.lake.data_files import group_batches, joined, pieces_of_group, starts_of_groups
+from pgsluice.sinks.lake.layout.partitions import Partition, with_partition
+from pgsluice.sinks.lake.mapped_files import MappedFile, OpenFiles, writing
+from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.small_files import TEMPORARY
+from pgsluice.stores.contract import Folder
+
+FORMAT = "1"
+"""The format number of kept row groups; it is part of their subject."""
+CACHE_BYTES = 2**30
+"""The maximum size of all kept row groups in a cache folder."""
+SHARE_OF_DISK = 8
+"""They also take at most one part in so many of the disk's free space."""
+SMALLEST_BYTES = 256 * 1024
+"""Row groups that are smaller, in bytes before compression, are as cheap to decode: 0.5 ms."""
+LARGEST_BYTES = 16 * 2**20
+"""Row groups that are larger when decoded, in bytes, are not kept: they are in memory for that."""
+FEW_ROWS = 0.2
+"""The share of a row group's rows from which it is not kept: a batch that takes more replaces
+it."""
+UNUSED_S = 3600
+"""Kept row groups that nobody has used for as many seconds make room for others."""
+_TOUCHED_EVERY_S = 300
+_MEASURED_EVERY_S = 10
+_FILES_KNOWN = 4096
+_SUFFIX = ".rows"
+
+
+class RowCache:
+    """The kept row groups of one table.
+
+    Args:
+        root: the folder of those of all tables.
+        folder: the table's. No two data files have the same name, even if another table is at the
+            same path later.
+    """
+
+    def __init__(self, root: Path, folder: Folder) -> None:
+        self._root = root
+        self._table = folder
+        self._folder = root / _digest(f"{FORMAT}\n{folder.uri}")
+
+    def rows_at(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.Table]:
+        """As :func:`.data_files.rows_at`."""
+        return joined(self._pieces(file, rows, schema))
+
+    def forget(self, live: Iterable[str]) -> None:
+        """Delete the row groups of removed files."""
+        kept = {_digest(name) for name in live}
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            if path.name.partition("-")[0] not in kept:
+                OPENED.drop(path)
+                path.unlink(missing_ok=True)
+
+    def _pieces(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.Table]:
+        with ExitStack() as stack:
+            opened = cache(lambda: stack.enter_context(file.open(self._table)))
+            groups = KNOWN.get(self._table.uri, file.name)
+            if groups is None:
+                groups = KNOWN.add(self._table.uri, file.name, opened())
+            bounds = np.searchsorted(rows, groups.starts)
+            for number in np.flatnonzero(np.diff(bounds)).tolist():
+                places = rows[bounds[number] : bounds[number + 1]] - groups.starts[number]
+                path, subject = self._path(file, number), self._subject(file, number)
+                kept = None
+                if groups.can_keep(number):
+                    kept = OPENED.get(path, subject)
+                    if kept is None and groups.is_worth(number, len(places)):
+                        batch = groups.decoded(opened(), number)
+                        if batch is not None and self._keep(batch, path, subject):
+                            kept = OPENED.get(path, subject)
+                if kept is None:
+                    yield from pieces_of_group(opened(), number, places, file.partition, schema)
+                else:
+                    kept.touch(path)
+                    yield kept.rows(places, file.partition, schema)
+
+    def _keep(self, batch: pa.RecordBatch, path: Path, subject: str) -> bool:
+        """Keep a decoded row group; False: there is no room."""
+        try:
+            if not ROOM.takes(self._root, batch.nbytes):
+                return False
+            with (
+                writing(path, subject, 0o600) as stream,
+                pa.ipc.new_stream(stream, batch.schema) as writer,
+            ):
+                writer.write_batch(batch)
+        except OSError:  # the disk is full, or cannot be written
+            return False
+        return True
+
+    def _path(self, file: DataFile, number: int) -> Path:
+        return self._folder / f"{_digest(file.name)}-{number}{_SUFFIX}"
+
+    def _subject(self, file: DataFile, number: int) -> str:
+        return f"{FORMAT}\n{file.name}\n{number}"
+
+
+class _KeptGroup(MappedFile):
+    """A kept row group as it is mapped.
+
+    Attributes:
+        batch: its rows.
+    """
+
+    def __init__(self, content: pa.Buffer) -> None:
+        super().__init__(content)
+        self.batch = pa.ipc.open_stream(content).read_next_batch()
+        self._touched: float | None = None
+
+    def rows(self, places: Int64s, partition: Partition, schema: pa.Schema) -> pa.Table:
+        """Some of its rows; arguments as of :func:`.data_files.pieces_of_group`."""
+        names = [name for name in schema.names if name in self.batch.schema.names]
+        some = self.batch.select(names).take(pa.array(places))
+        some = with_all_columns(with_partition(some, partition, schema), schema)
+        return pa.Table.from_batches([some])
+
+    def touch(self, path: Path) -> None:
+        """Note on the disk that somebody uses it."""
+        now = time.monotonic()
+        if self._touched is None or now - self._touched > _TOUCHED_EVERY_S:
+            self._touched = now
+            with suppress(OSError):
+                os.utime(path)
+
+
+class OpenGroups(OpenFiles[_KeptGroup]):
+    """The kept row groups that this process has mapped."""
+
+    def __init__(self) -> None:
+        super().__init__(_KeptGroup)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The row groups of a data file.
+
+    Attributes:
+        starts: the first row of each, and the number of all rows.
+        sizes: the size of each in bytes before compression.
+        refused: those that turned out to be too large to keep.
+    """
+
+    starts: Int64s
+    sizes: Int64s
+    has_views: bool
+    refused: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, parquet: pq.ParquetFile) -> _Groups:
+        metadata = parquet.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        return cls(
+            starts_of_groups(parquet),
+            np.array([group.total_byte_size for group in groups], np.int64),
+            any(_has_views(column.type) for column in parquet.schema_arrow),
+        )
+
+    def can_keep(self, number: int) -> bool:
+        """Whether a row group can be kept. Views, which other writers write, cannot be taken by
+        row number."""
+        is_small = self.sizes[number] < SMALLEST_BYTES
+        is_large = self.sizes[number] > LARGEST_BYTES or number in self.refused
+        return not (is_small or is_large or self.has_views)
+
+    def is_worth(self, number: int, count: int) -> bool:
+        """Whether it is worth keeping for a batch that takes so many of its rows."""
+        rows = self.starts[number + 1] - self.starts[number]
+        return bool(count <= FEW_ROWS * rows)
+
+    def decoded(self, parquet: pq.ParquetFile, number: int) -> pa.RecordBatch | None:
+        """All columns of a row group; None: they are too large to keep."""
+        batches, size = [], 0
+        for batch in group_batches(parquet, number, parquet.schema_arrow.names):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > LARGEST_BYTES:
+                self.refused.add(number)
+                return None
+        [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return whole
+
+
+class KnownFiles:
+    """The row groups of data files that this process has read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: OrderedDict[tuple[str, str], _Groups] = OrderedDict()
+
+    def get(self, uri: str, name: str) -> _Groups | None:
+        return self._files.get((uri, name))
+
+    def add(self, uri: str, name: str, parquet: pq.ParquetFile) -> _Groups:
+        groups = _Groups.of(parquet)
+        with self._lock:
+            self._files[uri, name] = groups
+            while len(self._files) > _FILES_KNOWN:
+                self._files.popitem(last=False)
+        return groups
+
+
+class Room:
+    """How much of a disk kept row groups take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._measured: dict[Path, tuple[float, int]] = {}
+
+    def takes(self, root: Path, size: int) -> bool:
+        """Whether there is room for so many bytes, which are taken then.
+
+        Raises:
+            OSError: the disk cannot be read.
+        """
+        with self._lock:
+            root.mkdir(0o700, parents=True, exist_ok=True)
+            at, used = self._measured.get(root, (None, 0))
+            if at is None or time.monotonic() - at > _MEASURED_EVERY_S:
+                at, used = time.monotonic(), _used_bytes(root)
+            free = shutil.disk_usage(root).free + used
+            fits = used + size <= min(CACHE_BYTES, free // SHARE_OF_DISK)
+            self._measured[root] = at, used + size if fits else used
+            return fits
+
+
+def _used_bytes(root: Path) -> int:
+    """The size of all kept row groups. If little room is left, those that nobody uses go."""
+    oldest = time.time() - UNUSED_S
+    unused, used = list[tuple[Path, int]](), 0
+    for path in root.glob("*/*"):
+        with suppress(FileNotFoundError):  # another process deletes them, too
+            status = path.stat()
+            if status.st_mtime < oldest:
+                unused.append((path, status.st_size))
+            used += status.st_size
+    is_crowded = used > CACHE_BYTES // 2
+    for path, size in unused:
+        if is_crowded or path.name.endswith(TEMPORARY):  # a process was killed that wrote it
+            OPENED.drop(path)
+            path.unlink(missing_ok=True)
+            used -= size
+    return used
+
+
+def _has_views(kind: pa.DataType) -> bool:
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return True
+    return any(_has_views(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+KNOWN, OPENED, ROOM = KnownFiles(), OpenGroups(), Room()
+"""What this process knows of data files, has mapped, and has measured."""
