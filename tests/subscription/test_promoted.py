@@ -37,7 +37,7 @@ from pgsluice.subscription.lifecycle.table_events import CopyNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.lifecycle.transitions import Attempts, next_state
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
-from pgsluice.subscription.running.run import _registered
+from pgsluice.subscription.running.run import open_record
 
 FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
 SECOND = replace(FIRST, timeline=2, history=((1, Lsn(500)),))
@@ -160,7 +160,7 @@ def test_who_registers_late_misses_nothing_of_a_new_primary(maker: SpoolMaker) -
     maker.writer.advance_frontier(Lsn(last + 0x5000))
     configured = driver_of(maker)  # the spool's first; the next ones start at its end
     late = configured.subscription.model_copy(update={"name": "late"})
-    record = _registered(config_of(maker), late).record
+    record = open_record(config_of(maker), late).record
     query = stream(maker, subscription="a_query")
     begin = query.initialOffset()
     # Promoted right at the last commit; the new primary commits where the frontier was.

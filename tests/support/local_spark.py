@@ -26,16 +26,16 @@ class LocalRDD:
     """An RDD without rows, and the function that makes rows of its partitions."""
 
     def __init__(self, partitions: int, function: Any = None) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._pickled = cloudpickle.dumps(function)
 
     def mapPartitionsWithIndex(self, function: Any) -> LocalRDD:  # noqa: N802 - Spark's name
-        return LocalRDD(self._partitions, function)
+        return LocalRDD(self.partitions, function)
 
     def collect(self) -> list[Any]:
         return [
             pickle.loads(pickle.dumps(row))
-            for index in range(self._partitions)
+            for index in range(self.partitions)
             for row in cloudpickle.loads(self._pickled)(index, iter(()))
         ]
 
@@ -79,7 +79,7 @@ def use_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "pgsluice.subscription.running.session"
     monkeypatch.setattr(f"{module}.build_session", lambda *_: LocalSession())
     # A session that runs already: otherwise each run would start a JVM beside it.
-    monkeypatch.setattr(f"{module}._running_session", LocalSession)
+    monkeypatch.setattr(f"{module}.running_session", LocalSession)
 
 
 def run_killed_at(config: Path, failpoint: str) -> int | None:

@@ -49,7 +49,7 @@ def give_back_freed_memory() -> None:
     next piece may not fit there, so without this call the process would grow with each piece.
     """
     trim = _function("malloc_trim")
-    if trim is not None and _resident_bytes() > MUCH_BYTES:
+    if trim is not None and resident_bytes() > MUCH_BYTES:
         trim(0)
 
 
@@ -58,6 +58,7 @@ def _function(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """The memory of this process that is not swapped out; on Linux."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

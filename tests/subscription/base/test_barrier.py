@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.children import Child
+from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.errors import SpoolBusy
 from pgsluice.lsn import Lsn
@@ -69,39 +74,33 @@ def test_a_hold_lets_no_batch_begin_until_a_position_is_known(
     mover.join()
 
 
-def test_batches_pass_a_barrier_that_nobody_answers(
-    tmp_path: Path, owner: BarrierOwner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(barriers, "HOLD_S", 0.2)
+def test_batches_pass_a_barrier_that_nobody_answers(tmp_path: Path, owner: BarrierOwner) -> None:
     owner.hold()
-    wait = BarrierWait(tmp_path)
+    wait = BarrierWait(tmp_path, hold_s=0.2)
     assert wait.limit(START, END, wait_s=60) == END
 
 
-def test_a_hold_and_its_position_share_the_time(
-    tmp_path: Path, owner: BarrierOwner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hold_and_its_position_share_the_time(tmp_path: Path, owner: BarrierOwner) -> None:
     owner.hold()
-    wait = BarrierWait(tmp_path)
+    wait = BarrierWait(tmp_path, hold_s=0.2)
     assert wait.limit(START, END, wait_s=0) == START
+    over_at = time.monotonic() + 0.2
     owner.move(START)
-    assert wait.limit(START, END, wait_s=0) == START
-    monkeypatch.setattr(barriers, "HOLD_S", 0)
+    await_that(lambda: time.monotonic() >= over_at)
     assert wait.limit(START, END, wait_s=0) == END, "it began with the hold"
 
 
 def test_a_position_that_comes_after_the_time_of_its_hold_has_time_of_its_own(
-    tmp_path: Path, owner: BarrierOwner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A batch would begin there before the driver has answered."""
-    owner.hold()
-    wait = BarrierWait(tmp_path)
-    with monkeypatch.context() as over:
-        over.setattr(barriers, "HOLD_S", 0)
+    with BarrierOwner(tmp_path, (), hold_s=0.0) as owner:
+        owner.hold()
+        wait = BarrierWait(tmp_path, hold_s=0.2)
         assert wait.limit(START, END, wait_s=60) == END
         owner.move(INSIDE)
-    assert wait.limit(START, END, wait_s=0) == INSIDE
-    assert wait.limit(INSIDE, END, wait_s=0) == INSIDE
+        assert wait.limit(START, END, wait_s=0) == INSIDE
+        assert wait.limit(INSIDE, END, wait_s=0) == INSIDE
 
 
 def test_the_next_attempt_does_not_take_the_answer_of_the_last_one(
@@ -132,12 +131,16 @@ def test_versions_are_kept_while_the_owner_lives(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_dead_owner_are_removed(tmp_path: Path) -> None:
-    dead = BarrierOwner(tmp_path, ())
-    dead.__enter__()
-    dead.hold()
-    dead._lock.release()
+    assert Child(_hold_and_die, tmp_path).wait(HANGS_S) == -signal.SIGKILL
+    assert list(tmp_path.glob("*.json"))
     assert current_barrier(tmp_path) is None
     assert not list(tmp_path.glob("*.json"))
+
+
+def _hold_and_die(folder: Path) -> None:
+    with BarrierOwner(folder, ()) as owner:
+        owner.hold()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_subscription_has_one_barrier_and_the_next_owner_waits_for_it(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import pytest
 from tests.spool.small_spool import make_small_spool
 from tests.subscription.running.test_driver import config_of
 from tests.support.object_stores import ObjectStore
@@ -81,15 +80,15 @@ def test_a_batch_ends_inside_a_segment_at_a_barrier(maker: SpoolMaker) -> None:
 
 
 def test_batches_of_a_spool_in_a_store_are_apart_but_for_a_backlog(
-    maker: SpoolMaker, s3_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maker: SpoolMaker, s3_store: ObjectStore, tmp_path: Path
 ) -> None:
     """Each saves the record there, by a paid request."""
-    monkeypatch.setattr("pgsluice.subscription.batches.ends._SAVES_S", HANGS_S)
     place = SpoolPlace(tmp_path / "state", f"s3://lake/{uuid.uuid4()}", s3_store.options)
     reader = SpoolReader(make_small_spool(place).place)
     newest = reader.position()
-    ends = BatchEnds(reader, config_of(maker).subscription("lake"))
-    behind = BatchEnds(reader, config_of(maker, max_rows_per_batch=1).subscription("lake"))
+    ends = BatchEnds(reader, config_of(maker).subscription("lake"), HANGS_S)
+    limited = config_of(maker, max_rows_per_batch=1).subscription("lake")
+    behind = BatchEnds(reader, limited, HANGS_S)
     first = behind.after(BEGINNING)
     assert first < behind.after(first)
     assert ends.after(BEGINNING) == newest

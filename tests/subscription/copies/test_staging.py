@@ -22,7 +22,7 @@ from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots import SnapshotGone
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
-from pgsluice.subscription.copies.portion_queue import TableCopy
+from pgsluice.subscription.copies.portion_queue import LockedPortions, TableCopy
 from pgsluice.subscription.copies.scheduler import CopyRate, CopyScheduler
 from pgsluice.subscription.copies.staging import Stage, Staging
 
@@ -101,6 +101,7 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         is_beside_stream: bool = False,
         are_kept: bool = False,
         note: Callable[[TableCopy, int], None] = lambda *_: None,
+        locked: LockedPortions | None = None,
     ) -> tuple[list[TableCopy], list[str]]:
         session = LocalSession()
         session.defaultParallelism = at_once
@@ -109,7 +110,8 @@ def copied(tmp_path: Path) -> Callable[..., tuple[list[TableCopy], list[str]]]:
         share = CopyScheduler(context_of(session)).share(settings, Tables(is_beside_stream))
         share.rate = CopyRate(rate)
         ended: list[TableCopy] = []
-        staging = Staging(ReadHere(tmp_path, is_kept=are_kept), copies, share.join(at_once))
+        slots, read = share.join(at_once), ReadHere(tmp_path, is_kept=are_kept)
+        staging = Staging(read, copies, slots, locked, poll_s=0.01)
         try:
             while staging.is_unfinished:
                 if is_stopping():
@@ -196,13 +198,10 @@ def test_a_portion_whose_session_broke_is_tried_again_some_times(copied) -> None
     assert sum(line.startswith("broken") for line in read) == 4
 
 
-def test_a_table_that_is_locked_is_tried_again_while_others_are_read(
-    copied, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue._LOCK_RETRY_S", 0)
-    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue.LOCK_PATIENCE_S", 0)
+def test_a_table_that_is_locked_is_tried_again_while_others_are_read(copied) -> None:
+    copies = table("locked", SMALL), table("free", *[PORTION_BYTES] * 3)
     other = table("other", *[PORTION_BYTES] * 40)
-    ended, read = copied(table("locked", SMALL), table("free", *[PORTION_BYTES] * 3), other)
+    ended, read = copied(*copies, other, locked=LockedPortions(retry_s=0, patience_s=0))
     assert sorted(names(ended)) == ["free", "locked", "other"]
     failed = {copy.work.name: copy.failure is not None for copy in ended}
     assert failed == {"free": False, "locked": True, "other": False}
@@ -228,9 +227,8 @@ def test_what_is_staged_is_not_read_again(copied) -> None:
     assert (names(ended), read) == (["begun"], ["begun0", "begun2"])
 
 
-def test_a_rate_delays_the_next_task(copied, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_delays_the_next_task(copied) -> None:
     """The second one would begin after a day: the copy is stopped before."""
-    monkeypatch.setattr("pgsluice.subscription.copies.staging._POLL_S", 0.01)
     asked = itertools.count()
     ended, read = copied(
         table("big", *[PORTION_BYTES] * 2),
@@ -247,12 +245,10 @@ def test_tables_are_not_tried_under_a_snapshot_that_is_gone(copied) -> None:
     assert [copy.failure is not None and copy.failure.is_lasting for copy in ended] == [True, True]
 
 
-def test_a_table_that_is_locked_does_not_count_against_the_rate(
-    copied, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue._LOCK_RETRY_S", 1e6)
-    monkeypatch.setattr("pgsluice.subscription.copies.portion_queue.LOCK_PATIENCE_S", 0)
-    ended, _ = copied(table("locked", SMALL), table("good", SMALL * 2), rate=SMALL / 86400)
+def test_a_table_that_is_locked_does_not_count_against_the_rate(copied) -> None:
+    locked = LockedPortions(retry_s=1e6, patience_s=0)
+    copies = table("locked", SMALL), table("good", SMALL * 2)
+    ended, _ = copied(*copies, rate=SMALL / 86400, locked=locked)
     assert {copy.work.name: copy.is_staged for copy in ended} == {"good": True, "locked": False}
 
 

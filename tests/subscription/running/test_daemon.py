@@ -62,13 +62,13 @@ PIECES = """
 from pgsluice.system import freed_memory
 freed_memory.keep_freed_memory()
 freed_memory.MUCH_BYTES = 100 * 2**20
-imported = freed_memory._resident_bytes()
+imported = freed_memory.resident_bytes()
 blocks = [bytearray(1_000_000) for _ in range(300)]
-before = freed_memory._resident_bytes()
+before = freed_memory.resident_bytes()
 kept = blocks[::10]
 del blocks
 freed_memory.give_back_freed_memory()
-print(before - imported, freed_memory._resident_bytes() - imported)
+print(before - imported, freed_memory.resident_bytes() - imported)
 """
 
 

@@ -17,7 +17,6 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import import_snapshot, temporary_snapshot
-from pgsluice.subscription.base import barrier as barriers
 from pgsluice.subscription.base.barrier import (
     BarrierAnswer,
     BarrierOwner,
@@ -59,16 +58,15 @@ def test_a_table_that_changed_after_the_snapshot_is_not_compared(
 
 
 def test_a_snapshot_that_outlasts_a_hold_gets_a_position_all_the_same(
-    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: MakeDatabase, tmp_path: Path
 ) -> None:
     """The run passes the first position; then a transaction stays open for longer than batches
     wait."""
-    monkeypatch.setattr(barriers, "HOLD_S", 0.2)
     shop = database()
     shop.execute("CREATE TABLE t (id int)")
     positions: list[Lsn] = []
     may_end = threading.Event()
-    with shop.connect() as writer, BarrierOwner(tmp_path, ()) as owner:
+    with shop.connect() as writer, BarrierOwner(tmp_path, (), hold_s=0.2) as owner:
 
         def answer_at(position: Lsn) -> BarrierAnswer:
             positions.append(position)
@@ -88,7 +86,7 @@ def test_a_snapshot_that_outlasts_a_hold_gets_a_position_all_the_same(
             return barrier is not None and barrier.position is None
 
         failures: list[BaseException] = []
-        wait, far = BarrierWait(tmp_path), Lsn(2**60)
+        wait, far = BarrierWait(tmp_path, hold_s=0.2), Lsn(2**60)
         with beside(verify, failures):
             try:
                 await_that(lambda: is_holding() or bool(failures), "batches wait")

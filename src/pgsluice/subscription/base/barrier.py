@@ -9,7 +9,7 @@ that position, and batches continue at once. The rules:
 - Planning lists the segments first, and then looks for a barrier. So a batch that was planned
   before the barrier's file existed has only transactions that were committed earlier.
 - While a barrier has no position, no batch starts. When it has one, batches stop there.
-- Batches wait for :data:`HOLD_S` at most, then they pass the barrier. The driver reports this, and
+- Batches wait for a while at most, then they pass the barrier. The driver reports this, and
   the verifying process tries again.
 - Vacuum keeps the versions of an answer while the barrier is valid.
 """
@@ -31,7 +31,7 @@ from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import BARRIER, BARRIER_ANSWER
 from pgsluice.spool.lock import barrier_lock
 
-HOLD_S = 10.0
+_HOLD_S = 10.0
 """How long batches wait at one barrier, in all, in seconds."""
 _POLL_S = 0.02
 _ANSWER_POLL_S = 0.05
@@ -218,6 +218,7 @@ class BarrierOwner:
         titles: the tables to verify; empty: all.
         wait_s: how long to wait while another process verifies the subscription.
         is_stopping: polled while waiting; true: give up.
+        hold_s: how long batches wait at the barrier, in all.
     """
 
     def __init__(
@@ -227,7 +228,9 @@ class BarrierOwner:
         *,
         wait_s: float = 2.0,
         is_stopping: Callable[[], bool] = bool,
+        hold_s: float = _HOLD_S,
     ) -> None:
+        self._hold_s = hold_s
         self._titles = tuple(titles)
         self._wait_s = wait_s
         self._is_stopping = is_stopping
@@ -273,7 +276,7 @@ class BarrierOwner:
         batches have continued, and the full time starts again.
         """
         held = self._barrier.barrier_id if self._barrier.position is None else ""
-        if time.monotonic() - self._held_since >= HOLD_S:
+        if time.monotonic() - self._held_since >= self._hold_s:
             held = ""
         self._set(Barrier(held or str(uuid.uuid4()), position, self._titles))
 
@@ -322,9 +325,14 @@ class BarrierOwner:
 
 
 class BarrierWait:
-    """The limit that a barrier sets to batches; used by planning."""
+    """The limit that a barrier sets to batches; used by planning.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        hold_s: how long batches wait at one barrier, in all.
+    """
+
+    def __init__(self, folder: Path, hold_s: float = _HOLD_S) -> None:
+        self._hold_s = hold_s
         self._folder = folder
         self._held_id = ""
         self._held_since = 0.0
@@ -345,7 +353,7 @@ class BarrierWait:
             now = time.monotonic()
             if barrier.barrier_id != self._held_id:
                 self._held_id, self._held_since = barrier.barrier_id, now
-            if now - self._held_since >= HOLD_S:
+            if now - self._held_since >= self._hold_s:
                 return end
             if now >= deadline:
                 return start

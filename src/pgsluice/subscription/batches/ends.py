@@ -24,15 +24,21 @@ saves the record there, by a paid request. A subscription that is behind does no
 
 
 class BatchEnds:
-    """Divides the spool into a subscription's batches; only one thread uses it."""
+    """Divides the spool into a subscription's batches; only one thread uses it.
 
-    def __init__(self, reader: SpoolReader, subscription: SubscriptionConfig) -> None:
+    Args:
+        saves_s: the time between two batches of a spool in a store.
+    """
+
+    def __init__(
+        self, reader: SpoolReader, subscription: SubscriptionConfig, saves_s: float = _SAVES_S
+    ) -> None:
         self._reader = reader
         self._limits = BatchLimits(
             subscription.max_rows_per_batch, subscription.max_bytes_per_batch
         )
         path = reader.spool.path
-        self._apart_s = _SAVES_S if reader.spool.place.is_remote else 0.0
+        self._apart_s = saves_s if reader.spool.place.is_remote else 0.0
         self._due_at = 0.0
         """No batch starts before this, by the monotonic clock."""
         if reader.spool.place.is_remote:  # capture on this machine announces segments there

@@ -148,9 +148,15 @@ class LockedPortions:
 
     They are retried while other tables are read, and then for as long again as the copy has lasted.
     To wait longer would cost more than to copy these tables again later.
+
+    Args:
+        retry_s: the time between two attempts.
+        patience_s: the minimum time that a copy without other work waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, retry_s: float = _LOCK_RETRY_S, patience_s: float = LOCK_PATIENCE_S) -> None:
+        self._retry_s = retry_s
+        self._patience_s = patience_s
         self._tasks: list[StagingTask] = []
         self._retry_at = 0.0
         self._began_at = self._idle_since = time.monotonic()
@@ -161,7 +167,7 @@ class LockedPortions:
     def put(self, tasks: Sequence[StagingTask]) -> None:
         """Set chunks aside."""
         self._tasks += tasks
-        self._retry_at = time.monotonic() + _LOCK_RETRY_S
+        self._retry_at = time.monotonic() + self._retry_s
 
     def take_due(self) -> list[StagingTask]:
         """Take the chunks that are due for another attempt."""
@@ -182,7 +188,7 @@ class LockedPortions:
         if any(copy.locked is None for task in others for copy, _ in task.portions):
             self._idle_since = now
         lasted_s = self._idle_since - self._began_at
-        if not self._tasks or now - self._idle_since < max(LOCK_PATIENCE_S, lasted_s):
+        if not self._tasks or now - self._idle_since < max(self._patience_s, lasted_s):
             return []
         copies = copies_of(self.take_all())
         for copy in copies:

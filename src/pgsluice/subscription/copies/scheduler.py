@@ -89,10 +89,10 @@ class CopyScheduler:
 
     def is_next(self, slots: CopySlots) -> bool:
         """Whether a copy run may start a task now; the caller holds ``changed``."""
-        others = filter(self._has_room, self.slots)
-        return self._has_room(slots) and least_left_first(slots, others)
+        others = filter(self.has_room, self.slots)
+        return self.has_room(slots) and least_left_first(slots, others)
 
-    def _has_room(self, slots: CopySlots) -> bool:
+    def has_room(self, slots: CopySlots) -> bool:
         """Whether the limits allow another task of a copy run, regardless of other copy runs."""
         of_subscription = [other for other in self.slots if other.share is slots.share]
         for group in (self.slots, of_subscription):

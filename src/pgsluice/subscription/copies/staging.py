@@ -67,17 +67,27 @@ class Staging:
         read: the snapshot under which the tasks read.
         copies: the tables; chunks that an earlier run has staged are not read again.
         slots: decides when a task may start; :meth:`close` leaves them.
+        locked: where to set chunks aside whose tables are locked; None: a new place.
+        poll_s: how often to poll while it waits for tasks or for a lease.
 
     Attributes:
         queue: the tasks that are still to run.
     """
 
-    def __init__(self, read: StagedUnder, copies: Sequence[TableCopy], slots: CopySlots) -> None:
+    def __init__(
+        self,
+        read: StagedUnder,
+        copies: Sequence[TableCopy],
+        slots: CopySlots,
+        locked: LockedPortions | None = None,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        self._poll_s = poll_s
         self._read = read
         self._slots = slots
         left = [copy for copy in copies if not copy.is_staged]
         self.queue = PortionQueue(staging_tasks(left, slots.at_once))
-        self._locked = LockedPortions()
+        self._locked = locked if locked is not None else LockedPortions()
         self._running: dict[Future[Results], StagingTask] = {}
         self._ended: deque[tuple[TableCopy, int, StagedRows | Failure | None]] = deque()
         self._lost: Failure | None = None
@@ -104,7 +114,7 @@ class Staging:
         if not self.queue:
             self._slots.rest()
             return
-        lease = self._slots.acquire(self.queue.left_bytes, _POLL_S)
+        lease = self._slots.acquire(self.queue.left_bytes, self._poll_s)
         if lease is None:
             return
         task = self.queue.pop(self._most_portions()).needed(is_wanted)
@@ -151,8 +161,8 @@ class Staging:
             Exception: an error of Spark, if a job failed.
         """
         if not self._running and self.is_unfinished and not self.queue:
-            time.sleep(_POLL_S)
-        ended, _ = wait(self._running, 0 if self.queue else _POLL_S, FIRST_COMPLETED)
+            time.sleep(self._poll_s)
+        ended, _ = wait(self._running, 0 if self.queue else self._poll_s, FIRST_COMPLETED)
         for job in ended:
             self._note(job, self._running.pop(job))
         while self._ended:

@@ -158,7 +158,7 @@ def _run(
     else:
         report(RunStep("waiting for the spool, which capture makes"))
         prepared = stack.enter_context(await_spool(config, stop.is_set))
-    stores = [_registered(config, subscription) for subscription in chosen]
+    stores = [open_record(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
     capture: CaptureProcess | CaptureElsewhere = (
         stack.enter_context(CaptureProcess(config, once=once))
@@ -225,7 +225,7 @@ def _chosen(config: Config, names: Sequence[str] | None) -> list[SubscriptionCon
     return chosen
 
 
-def _registered(config: Config, subscription: SubscriptionConfig) -> RecordStore:
+def open_record(config: Config, subscription: SubscriptionConfig) -> RecordStore:
     """The subscription's record; a new one is created durably, at the spool's end.
 
     That is the last position, not the received-through LSN: after a promotion, commits may follow

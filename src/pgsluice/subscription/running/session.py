@@ -40,7 +40,7 @@ class RunSession:
     def __init__(
         self, config: Config, report: Callable[[MetricsEvent], None], *, owns_process: bool
     ) -> None:
-        self.is_ours = _running_session() is None
+        self.is_ours = running_session() is None
         self._config = config
         self._report = report
         self._owns_process = owns_process
@@ -155,7 +155,7 @@ def restarting(
             return
 
 
-def _running_session() -> SparkSession | None:
+def running_session() -> SparkSession | None:
     """The session that already runs in this process: that of a notebook or a platform."""
     if "pyspark" not in sys.modules:
         return None

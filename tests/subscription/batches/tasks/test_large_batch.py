@@ -328,7 +328,7 @@ def test_a_large_batch_whose_commit_may_have_been_made_keeps_its_files(
         assert len({row["id"] for row in rows_of(task)}) == len(rows_of(task))
 
 
-COMMIT = SharedBatch._commit
+COMMIT = SharedBatch.commit
 ATTEMPTS: list[TaskResult | Failure] = []
 
 
@@ -361,13 +361,13 @@ def test_attempts_to_commit_agree_on_what_becomes_of_staged_changes(
         if task.staging_path is None:
             continue
         before = set(folder.rglob("*.parquet"))
-        monkeypatch.setattr(SharedBatch, "_commit", commit_again)
+        monkeypatch.setattr(SharedBatch, "commit", commit_again)
         refused = apply(task, large)
         assert isinstance(ATTEMPTS[0], Failure)
         assert isinstance(refused, Failure)
         assert "an attempt that failed has deleted the staged changes" in refused.message
         assert set(folder.rglob("*.parquet")) == before
-        monkeypatch.setattr(SharedBatch, "_commit", commit_late)
+        monkeypatch.setattr(SharedBatch, "commit", commit_late)
         done = apply(task, large)
         assert isinstance(ATTEMPTS[0], Failure)
         assert isinstance(done, TaskResult)
@@ -379,6 +379,6 @@ def test_an_attempt_of_an_earlier_batch_decides_nothing(tmp_path: Path) -> None:
     """It may go on after its batch has ended, and would delete files that a version names."""
     batch = SharedBatch(cast("Any", None), cast("Any", None), (), folder_at(str(tmp_path)))
     (tmp_path / "second.undecided").touch()
-    assert not batch._decides("first", "deleted")
-    assert batch._decides("second", "kept")
-    assert not batch._decides("second", "deleted")
+    assert not batch.claim_outcome("first", "deleted")
+    assert batch.claim_outcome("second", "kept")
+    assert not batch.claim_outcome("second", "deleted")

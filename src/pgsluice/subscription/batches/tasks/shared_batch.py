@@ -250,7 +250,7 @@ class SharedBatch:
             for buckets in _divided(pieces, tasks_at_once(spark))
         ]
         staged = self._staged(spark, shares)
-        [done] = _each(spark, self._commit, [(batch, staged, outline)])
+        [done] = _each(spark, self.commit, [(batch, staged, outline)])
         return replace(
             done,
             decode_s=decode_s,
@@ -327,18 +327,20 @@ class SharedBatch:
             yield from changes.nets(runs, share.columns, share.truncates, share.begins)
         self.task.write_rejects(changes, share.after)
 
-    def _commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
+    def commit(self, wanted: tuple[str, Sequence[StagedChanges], Outline]) -> TaskResult:
         """Commit the staged changes. Spark may run this again while the first attempt still runs:
         only the first attempt may delete them, and then no later attempt commits them."""
         batch, staged, outline = wanted
-        if again_in_stage() is not None and not self._decides(batch, _KEPT):
+        if again_in_stage() is not None and not self.claim_outcome(batch, _KEPT):
             raise PgsluiceError(
                 f"table {self.work.title}: an attempt that failed has deleted the staged changes",
                 hint="pgsluice retries the changes",
             )
-        return self.task.commit(self.work, staged, outline, lambda: self._decides(batch, _DELETED))
+        return self.task.commit(
+            self.work, staged, outline, lambda: self.claim_outcome(batch, _DELETED)
+        )
 
-    def _decides(self, batch: str, fate: str) -> bool:
+    def claim_outcome(self, batch: str, fate: str) -> bool:
         """Whether this attempt may commit or delete the staged changes: the first attempt of the
         batch that asks decides for all.
 
