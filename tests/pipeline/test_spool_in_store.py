@@ -29,7 +29,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.config import load_config
 from pgsluice.errors import SpoolTaken
 from pgsluice.spool import SpoolReader
-from pgsluice.spool.object_storage import folder_of
+from pgsluice.spool.object_storage import ListingAges, folder_of
 from pgsluice.subscription.base.waits import Waits
 from pgsluice.subscription.running.run import run
 
@@ -219,15 +219,12 @@ def test_a_large_transaction_is_shared_by_tasks(
     assert folder_of(one.config.spool.place).tree("staging/") == []
 
 
+@pytest.mark.soak  # make soak AREA=long
 @pytest.mark.usefixtures("local_spark")
 def test_an_idle_spool_costs_at_most_a_request_a_second(
-    s3_store: ObjectStore,
-    database: MakeDatabase,
-    pipeline: MakePipeline,
-    monkeypatch: pytest.MonkeyPatch,
+    s3_store: ObjectStore, database: MakeDatabase, pipeline: MakePipeline
 ) -> None:
     """With capture elsewhere, of which the run is not told."""
-    monkeypatch.setattr("pgsluice.spool.object_storage._BUSY_S", 0.0)
     one = pipeline(shop := database())
     with store_proxy(s3_store.endpoint) as proxy:
         one.have_spool_in_store(s3_store, proxy.endpoint)
@@ -239,6 +236,8 @@ def test_an_idle_spool_costs_at_most_a_request_a_second(
             one.live(captures=False),
         ):
             one.wait_applied()
+            idle_at = time.monotonic() + ListingAges().idle_after_s
+            await_that(lambda: time.monotonic() > idle_at)
             proxy.requests.clear()
             began = time.monotonic()
             await_that(lambda: time.monotonic() > began + 20)

@@ -103,7 +103,7 @@ def nothing_is_checked(monkeypatch):
         def __setitem__(self, key, value):
             pass
 
-    monkeypatch.setattr("pgsluice.spool.segments.objects._checked", Nothing())
+    monkeypatch.setattr("pgsluice.spool.segments.objects.CHECKED", Nothing())
 
 
 def the_file(spool: Path, pattern: str) -> Path:
@@ -249,7 +249,7 @@ def test_a_segment_under_the_name_of_another_epoch_is_refused(spool):
 def test_a_file_is_checked_once_by_each_process(spool, monkeypatch):
     computed = []
     # The copy of another test may have had the inodes of these files, whose times are the same.
-    monkeypatch.setattr("pgsluice.spool.segments.objects._checked", {})
+    monkeypatch.setattr("pgsluice.spool.segments.objects.CHECKED", {})
     monkeypatch.setattr(
         "pgsluice.spool.segments.segment.checksum",
         lambda block: computed.append(1) or checksum(block),

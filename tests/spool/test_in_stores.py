@@ -37,7 +37,7 @@ from pgsluice.spool import (
 from pgsluice.spool import object_storage as module
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import SEGMENTS, forget_subscription, subscription_names
-from pgsluice.spool.object_storage import folder_of
+from pgsluice.spool.object_storage import ListingAges, ObjectStorage, folder_of
 from pgsluice.spool.records import objects
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
 from pgsluice.stores.contract import StoreError
@@ -215,17 +215,22 @@ def test_a_lost_answer_is_no_error(
 # Listings
 
 
+def listing(place: SpoolPlace, ages: ListingAges) -> SpoolReader:
+    """A reader that lists the spool by another pace."""
+    spool = Spool.open(place)
+    spool.storage = ObjectStorage(place, ages)
+    return SpoolReader(spool)
+
+
 def test_a_reader_lists_once_a_second_and_after_an_announcement(
     place: SpoolPlace,
     proxy: StoreProxy,
     s3_store: ObjectStore,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "POLL_S", 1000.0)
-    monkeypatch.setattr(module, "_ANNOUNCED_POLL_S", 1000.0)
-    here = SpoolReader(by(place, proxy, s3_store)) if new_spool(place) else None
-    there = SpoolReader(elsewhere(by(place, proxy, s3_store)))
-    assert here is not None
+    seldom = ListingAges(busy_s=1000.0, announced_s=1000.0)
+    new_spool(place)
+    here = listing(by(place, proxy, s3_store), seldom)
+    there = listing(elsewhere(by(place, proxy, s3_store)), seldom)
     assert (ends(here), ends(there)) == ([], [])
     with SpoolWriter(Spool.open(place)) as writer:
         writer.append(segment(2000))
@@ -239,13 +244,26 @@ def test_a_reader_lists_once_a_second_and_after_an_announcement(
         assert [info.end for info in there.segments(Lsn(2000), Lsn(3000))] == [3000]
 
 
+def test_an_idle_spool_is_listed_less_often(
+    place: SpoolPlace, proxy: StoreProxy, s3_store: ObjectStore
+) -> None:
+    new_spool(place)
+    there = elsewhere(by(place, proxy, s3_store))
+    always, seldom = ListingAges(busy_s=0.0), ListingAges(0.0, idle_s=1000.0, idle_after_s=0.0)
+    for ages, requests in ((always, 3), (seldom, 1)):
+        reader = listing(there, ages)
+        proxy.requests.clear()
+        for _ in range(3):
+            assert ends(reader) == []
+        assert len(proxy.requests) == requests
+
+
 def test_a_long_listing_is_continued(place: SpoolPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE_ENTRIES", 2)
-    monkeypatch.setattr(module, "POLL_S", 0.0)
     monkeypatch.setattr(module, "shard_now", lambda: next(hours))
     hours = iter(["2026010102", "2026010102", "2026010103", "2026010101", "2026010101"])
-    reader = SpoolReader(elsewhere(place)) if new_spool(place) else None
-    assert reader is not None
+    new_spool(place)
+    reader = listing(elsewhere(place), ListingAges(busy_s=0.0))
     with SpoolWriter(Spool.open(place)) as writer:
         for end in range(2000, 7000, 1000):
             writer.append(segment(end))

@@ -37,13 +37,6 @@ from pgsluice.stores.spool_place import SpoolPlace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-POLL_S = 1.0
-"""How old a listing may be, in seconds, while capture runs elsewhere."""
-_IDLE_POLL_S = 2.5
-_BUSY_S = 60.0
-"""The same when no listing has changed for this time, in seconds."""
-_ANNOUNCED_POLL_S = 10.0
-"""The same while capture announces its segments on this machine."""
 _HEARTBEAT_S = 45.0
 """The age, in seconds, from which an announcement is that of a capture that has ended."""
 PAGE_ENTRIES = 900
@@ -73,6 +66,25 @@ def folder_of(place: SpoolPlace, name: str = "") -> Folder:
 
     assert place.url is not None
     return folder_at(f"{place.url}/{name}" if name else place.url, place.options)
+
+
+@dataclass(frozen=True, slots=True)
+class ListingAges:
+    """How old a listing may be, in seconds.
+
+    Attributes:
+        busy_s: while capture runs elsewhere.
+        idle_s: the same, if no listing has changed for ``idle_after_s``.
+        announced_s: while capture announces its segments on this machine.
+    """
+
+    busy_s: float = 1.0
+    idle_s: float = 2.5
+    idle_after_s: float = 60.0
+    announced_s: float = 10.0
+
+
+_AGES = ListingAges()
 
 
 @dataclass(slots=True)
@@ -140,8 +152,9 @@ class Announcements:
 class ObjectStorage:
     """Objects below a prefix of an object store; see :class:`pgsluice.spool.storage.Storage`."""
 
-    def __init__(self, place: SpoolPlace) -> None:
+    def __init__(self, place: SpoolPlace, ages: ListingAges = _AGES) -> None:
         self._place = place
+        self._ages = ages
         self._folder = folder_of(place)
         self._ahead = ReadAhead(self._fetch, self._size)
         self._since = self._opened_at = time.monotonic()
@@ -269,9 +282,10 @@ class ObjectStorage:
         announced, is_announced = self.announcements.newest()
         now = time.monotonic()
         if known is not None:
-            is_busy = now - known.changed_at < _BUSY_S
-            pause_s = POLL_S if is_busy else _IDLE_POLL_S
-            pause_s = _ANNOUNCED_POLL_S if is_announced else pause_s
+            ages = self._ages
+            is_busy = now - known.changed_at < ages.idle_after_s
+            pause_s = ages.busy_s if is_busy else ages.idle_s
+            pause_s = ages.announced_s if is_announced else pause_s
             is_new = now - known.at < pause_s and announced == known.announced
             if is_new and known.at >= self._since:
                 return known.entries

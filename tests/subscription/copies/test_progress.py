@@ -41,10 +41,10 @@ class Copies:
     def last(self) -> CopiesProgress:
         return [event for event in self.events if isinstance(event, CopiesProgress)][-1]
 
-    def file(self, state: TableState = TableState.DATA_COPY) -> CopyStatus:
+    def file(self, state: TableState = TableState.DATA_COPY, fresh_s: float = 15.0) -> CopyStatus:
         tables = {oid: TableRecord("public", f"t{oid}", state) for oid in (BIG, SMALL)}
         record = SubscriptionRecord("lake", Owner.CONFIG, "current", "x", Lsn(1), Lsn(1), tables)
-        return read_copy_status(self.spool, record)
+        return read_copy_status(self.spool, record, fresh_s)
 
 
 @pytest.fixture
@@ -199,16 +199,13 @@ def test_a_copy_that_waits_does_not_have_the_totals_of_one_that_has_ended(copies
     assert copies.last() == CopiesProgress("lake", 0, 0, CopyAmount(), ("its snapshot",))
 
 
-def test_a_run_that_has_ended_copies_at_no_rate(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_has_ended_copies_at_no_rate(copies: Copies) -> None:
     big = of(BIG, 300, 300)
     copies.counts.begin([big])
     copies.now += 1
     copies.stage(big, 0, rows=1)
     assert copies.file().amount.bytes_per_s == 300
-    monkeypatch.setattr("pgsluice.spool.records.copy_status._FRESH_S", -1.0)
-    assert copies.file().amount == CopyAmount(1, 2, 1, 300, 600)
+    assert copies.file(fresh_s=0.0).amount == CopyAmount(1, 2, 1, 300, 600)
 
 
 def test_a_damaged_file_says_nothing(copies: Copies) -> None:

@@ -53,11 +53,16 @@ def remove_copy_status(folder: Path) -> None:
     (folder / COPY_STATUS).unlink(missing_ok=True)
 
 
-def read_copy_status(spool_path: Path, record: SubscriptionRecord) -> CopyStatus:
+def read_copy_status(
+    spool_path: Path, record: SubscriptionRecord, fresh_s: float = _FRESH_S
+) -> CopyStatus:
     """The progress of a subscription's copies, limited to the tables that are being copied
     according to its record.
 
     An old file has no rates and no reasons for waiting, because the run has ended.
+
+    Args:
+        fresh_s: the age from which the file is old.
     """
     copied = {oid for oid, table in record.tables.items() if table.state is TableState.DATA_COPY}
     path = subscription_folder(spool_path, record.name) / COPY_STATUS
@@ -65,7 +70,7 @@ def read_copy_status(spool_path: Path, record: SubscriptionRecord) -> CopyStatus
         return CopyStatus()
     try:
         raw = json.loads(path.read_text())
-        is_fresh = abs(time.time() - raw.pop("written_at")) < _FRESH_S
+        is_fresh = abs(time.time() - raw.pop("written_at")) < fresh_s
         tables = {int(oid): CopyAmount(**amount) for oid, amount in raw.pop("tables").items()}
         waits_for = {int(oid): str(words) for oid, words in raw.pop("waits_for").items()}
         status = CopyStatus(

@@ -27,7 +27,7 @@ from pgsluice.spool.storage import Storage
 
 H = TypeVar("H", SegmentHeader, PartHeader, ReferenceHeader, PreparedHeader)
 _REMEMBERED = 10_000
-_checked: dict[Hashable, None] = {}
+CHECKED: dict[Hashable, None] = {}
 """The files whose checksums this process has checked, the oldest first."""
 
 
@@ -70,11 +70,11 @@ class Objects:
         """
         version = self.storage.version(name)
         with self.storage.open(name) as file:
-            header, messages = read_segment(file, name, is_checked=version in _checked)
+            header, messages = read_segment(file, name, is_checked=version in CHECKED)
         own = self._expect(header, kind, name)
-        _checked[version] = None
-        if len(_checked) > _REMEMBERED:
-            _checked.pop(next(iter(_checked)), None)
+        CHECKED[version] = None
+        if len(CHECKED) > _REMEMBERED:
+            CHECKED.pop(next(iter(CHECKED)), None)
         return own, messages
 
     def _expect(self, header: Header, kind: type[H], name: str) -> H:
