@@ -84,11 +84,8 @@ def test_the_snapshot_outlives_its_slot_until_it_is_released(
         import_snapshot(connection, snapshot)
 
 
-def test_a_snapshot_that_nobody_needs_is_given_up(
-    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.snapshots.keeper.KEPT_S", 0.1)
-    file = SnapshotFile(tmp_path / "copies.snapshot")
+def test_a_snapshot_that_nobody_needs_is_given_up(shop: Database, tmp_path: Path) -> None:
+    file = SnapshotFile(tmp_path / "copies.snapshot", kept_s=0.1)
     kept(shop, file)
     wait_until_none(shop, SESSIONS)
     await_that(lambda: file.snapshot() is None)
@@ -122,9 +119,8 @@ def test_a_keeper_that_does_not_answer_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the server answers, it would take the place of the next keeper."""
-    monkeypatch.setattr("pgsluice.snapshots.keeper._START_S", 0.5)
     monkeypatch.setenv("PGAPPNAME", str(tmp_path))
-    file = SnapshotFile(tmp_path / "copies.snapshot")
+    file = SnapshotFile(tmp_path / "copies.snapshot", start_s=0.5)
     with socket.create_server(("localhost", 0)) as silent:
         dsn = f"host={','.join(['localhost'] * 9)} port={silent.getsockname()[1]}"  # 30 s each
         with pytest.raises(SourceUnreachable, match="it did not answer"):
@@ -166,12 +162,9 @@ def keepers_named(application: str) -> list[psutil.Process]:
     return named
 
 
-def test_a_keeper_for_readers_ends_after_the_last_of_them(
-    shop: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.snapshots.keeper.IDLE_S", 0.1)
+def test_a_keeper_for_readers_ends_after_the_last_of_them(shop: Database) -> None:
     with temporary_snapshot(shop.dsn, 60) as snapshot:
-        shared = keep_for_readers(shop.dsn, snapshot)
+        shared = keep_for_readers(shop.dsn, snapshot, 0.1)
     shop.execute("INSERT INTO t VALUES (2)")
     with connect_sql(shop.dsn) as first, connect_sql(shop.dsn) as second:
         for connection in (first, second):
@@ -184,13 +177,10 @@ def test_a_keeper_for_readers_ends_after_the_last_of_them(
         import_snapshot(late, shared)
 
 
-def test_a_keeper_sees_a_reader_that_is_faster_than_it_looks(
-    shop: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.snapshots.keeper.IDLE_S", 0.1)
+def test_a_keeper_sees_a_reader_that_is_faster_than_it_looks(shop: Database) -> None:
     with connect_sql(shop.dsn) as fast:
         with temporary_snapshot(shop.dsn, 60) as snapshot:
-            shared = keep_for_readers(shop.dsn, snapshot)
+            shared = keep_for_readers(shop.dsn, snapshot, 0.1)
         import_snapshot(fast, shared)
     wait_until_none(shop, SESSIONS)
 

@@ -66,9 +66,13 @@ class SnapshotFile:
 
     Attributes:
         path: :data:`pgsluice.spool.layout.COPY_SNAPSHOT` in a subscription's folder.
+        kept_s: how long to hold the snapshot when nothing reports that it is needed.
+        start_s: how long the keeper may take to answer.
     """
 
     path: Path
+    kept_s: float = KEPT_S
+    start_s: float = _START_S
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot, which its keeper holds or has lost meanwhile; None: there is none."""
@@ -100,15 +104,17 @@ class SnapshotFile:
             snapshot: a snapshot that another session holds until the keeper has answered.
         """
         self.release()
-        return StartedKeeper(dsn, snapshot, {"path": str(self.path), "kept_s": KEPT_S})
+        until = {"path": str(self.path), "kept_s": self.kept_s}
+        return StartedKeeper(dsn, snapshot, until, self.start_s)
 
 
-def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
-    """Start a keeper that ends by itself: with the process that started the caller, or after
-    :data:`IDLE_S` without readers.
+def keep_for_readers(dsn: str, snapshot: Snapshot, idle_s: float = IDLE_S) -> Snapshot:
+    """Start a keeper that ends by itself: with the process that started the caller, or after a
+    while without readers.
 
     Args:
         snapshot: a snapshot that another session still holds.
+        idle_s: how long to hold the snapshot without readers.
 
     Returns:
         the same snapshot under the keeper's name for it; its readers share a lock.
@@ -117,7 +123,7 @@ def keep_for_readers(dsn: str, snapshot: Snapshot) -> Snapshot:
         SourceUnreachable: the keeper could not connect, or could not import it.
     """
     readers = secrets.randbits(62) + 1
-    asked = {"driver": os.getppid(), "first_s": FIRST_READER_S, "idle_s": IDLE_S}
+    asked = {"driver": os.getppid(), "first_s": FIRST_READER_S, "idle_s": idle_s}
     kept = StartedKeeper(dsn, snapshot, {"readers": readers, **asked}).answer(math.inf)
     assert kept is not None
     return replace(kept, readers=readers)
@@ -130,12 +136,15 @@ class StartedKeeper:
         dsn: the connection string of the snapshot's server.
         snapshot: a snapshot that another session holds until the keeper has answered.
         until: when the keeper ends, for :func:`hold`.
+        start_s: how long it may take to answer.
 
     Raises:
         SourceUnreachable: the system cannot start a process now.
     """
 
-    def __init__(self, dsn: str, snapshot: Snapshot, until: dict[str, Any]) -> None:
+    def __init__(
+        self, dsn: str, snapshot: Snapshot, until: dict[str, Any], start_s: float = _START_S
+    ) -> None:
         try:
             self._process = start(
                 Part.KEEPER,
@@ -150,7 +159,7 @@ class StartedKeeper:
         except OSError as error:
             what, hint = why_not_started(Part.KEEPER, error)
             raise SourceUnreachable(what, hint=hint) from error
-        self._gives_up_at = time.monotonic() + _START_S
+        self._gives_up_at = time.monotonic() + start_s
         assert self._process.stdin is not None
         asked = {"dsn": dsn, "snapshot": asdict(snapshot), **until}
         with suppress(BrokenPipeError), self._process.stdin as pipe:
@@ -164,7 +173,7 @@ class StartedKeeper:
 
         Raises:
             SourceUnreachable: the keeper could not connect or import the snapshot, or has not
-                answered for a minute; it has ended.
+                answered in time; it has ended.
         """
         assert self._process.stdout is not None
         left_s = max(0.0, self._gives_up_at - time.monotonic())

@@ -30,7 +30,7 @@ class _RDD(LocalRDD):
         self._session = session
 
     def mapPartitionsWithIndex(self, function: Any) -> LocalRDD:  # noqa: N802 - Spark's name
-        return _RDD(self._partitions, self._session, function)
+        return _RDD(self.partitions, self._session, function)
 
     def collect(self) -> list[Any]:
         found = self._session.collected

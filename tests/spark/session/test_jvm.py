@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import await_that
 
 from pgsluice.spark.session import jvm
-from pgsluice.spark.session.starting_context import _is_refusal
+from pgsluice.spark.session.starting_context import is_refusal
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def spark_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_the_jvm_says_is_read() -> None:
     said = b"\0\0\x9c\x40" + b"\0\0\0\x06" + b"secret"
-    assert jvm._port_and_secret(said) == (40000, "secret")
+    assert jvm.port_and_secret(said) == (40000, "secret")
 
 
 SCRIPT = """#!/bin/sh
@@ -49,7 +49,7 @@ def test_a_script_that_is_killed_is_no_refusal_and_leaves_nothing(
     with pytest.raises(jvm.LaunchEndedError) as caught:
         jvm.Launch({}, log).context()
     assert caught.value.exit_code == -signal.SIGKILL
-    assert not _is_refusal(caught.value, log.read_text().splitlines())
+    assert not is_refusal(caught.value, log.read_text().splitlines())
     assert [path.name for path in tmp_path.glob("spark.log.*")] == []
     # What the script had started has ended, or is about to.
     await_that(lambda: has_ended(child))

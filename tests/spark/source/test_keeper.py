@@ -14,13 +14,12 @@ from pgsluice.errors import ConfigError, SpoolError
 from pgsluice.hints import COPY_ALL_AGAIN, for_query
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.options import SourceOptions
-from pgsluice.spark.source.streaming import keeper
 from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 from pgsluice.spool import Owner, RecordStore, Spool, SpoolIdentity, SubscriptionRecord
 
 
 def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """`pgsluice run` was killed before it had made its slot, and is not started again."""
     path = tmp_path / "spool"
@@ -32,8 +31,7 @@ def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
         "lake", Owner.CONFIG, mode="current", sink="delta", registered=Lsn(0), position=Lsn(0)
     )
     RecordStore.create(path, record)
-    monkeypatch.setattr(keeper, "_NO_CAPTURE_TIMEOUT_S", 0.2)
-    waiting = CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop"))
+    waiting = CaptureKeeper(SourceOptions(spool=path, dsn="dbname=shop"), patience_s=0.2)
     with pytest.raises(SpoolError, match="no process writes changes to the spool"):
         waiting.wait_for_spool()
 
@@ -46,11 +44,11 @@ def test_a_long_wait_says_what_the_query_waits_for(
 ) -> None:
     """The server makes no slot until the transactions that are open have ended."""
     monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
-    monkeypatch.setattr(keeper, "_SAY_AFTER_S", 0.0)
     shop, words = database(), "the query waits for the slot, and the start of the spool; capture"
     shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     options = {"dsn": shop.dsn, "slot": shop.name, "publications": "p"}
-    waiting = CaptureKeeper(SourceOptions.model_validate({**options, "spool": tmp_path / "spool"}))
+    given = SourceOptions.model_validate({**options, "spool": tmp_path / "spool"})
+    waiting = CaptureKeeper(given, log_after_s=0.0)
     try:
         with shop.connect() as writer:
             writer.execute("BEGIN; INSERT INTO t VALUES (1)")

@@ -11,14 +11,9 @@ from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import find_record
 
 
-@pytest.fixture(autouse=True)
-def _short_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.streaming.stream._LOCK_S", 0.0)
-
-
 def older(maker: SpoolMaker, **options: str) -> PgoutputStreamReader:
     """A reader as these versions make it."""
-    return PgoutputStreamReader(stream(maker, **options)._options, SCHEMA, gives_start=False)
+    return PgoutputStreamReader(stream(maker, **options).options, SCHEMA, gives_start=False)
 
 
 def ids(reader: PgoutputStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:

@@ -79,7 +79,7 @@ def ids(reader: PgoutputStreamReader, start: dict[str, str], end: dict[str, str]
 
 def stream_of(reader: PgoutputStreamReader) -> PgoutputStreamReader:
     """A new reader with the same options, like those that Spark makes for tasks."""
-    return PgoutputStreamReader(reader._options, SCHEMA)
+    return PgoutputStreamReader(reader.options, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,8 @@ def test_without_new_data_the_latest_offset_is_the_start(spool_maker: SpoolMaker
     assert reader.partitions(start, start) == []
 
 
-def test_latest_offset_waits_for_new_data(
-    spool_maker: SpoolMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.streaming.spool_stream.LONG_POLL_S", 60.0)
-    reader = stream(spool_maker)
+def test_latest_offset_waits_for_new_data(spool_maker: SpoolMaker) -> None:
+    reader = PgoutputStreamReader(stream(spool_maker).options, SCHEMA, long_poll_s=60.0)
     reader.initialOffset()
     writing = threading.Timer(0.05, lambda: spool_maker.segment(orders(1)))
     writing.start()
@@ -202,9 +199,9 @@ def test_a_start_before_dropped_data_fails(spool_maker: SpoolMaker) -> None:
     end = spool_maker.segment(orders(2))
     spool_maker.writer.release(dropped)
     reader = registered(spool_maker)
-    with pytest.raises(SpoolHole, match="the changes from 0/1000 on: the spool starts at 0/1100"):
+    with pytest.raises(SpoolHole, match="the changes from 0/1000 to 0/1100, where it starts"):
         reader.latestOffset(FIRST, ReadAllAvailable())
-    with pytest.raises(SpoolHole, match="the changes from 0/1000 on: the spool starts at 0/1100"):
+    with pytest.raises(SpoolHole, match="the changes from 0/1000 to 0/1100, where it starts"):
         reader.partitions(FIRST, at(end))
 
 
@@ -427,10 +424,7 @@ def test_a_given_schema_must_have_the_change_columns() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_only_transient_errors_are_retried(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, calls: int
-) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.streaming.retry._PAUSES_S", (0.0,) * 4)
+def test_only_transient_errors_are_retried(error: Exception, calls: int) -> None:
     seen: list[int] = []
 
     def call() -> str:
@@ -440,10 +434,10 @@ def test_only_transient_errors_are_retried(
         return "done"
 
     if calls == 3:
-        assert retry_transient(call) == "done"
+        assert retry_transient(call, (0.0,) * 4) == "done"
     else:
         with pytest.raises(type(error)):
-            retry_transient(call)
+            retry_transient(call, (0.0,) * 4)
     assert len(seen) == calls
 
 

@@ -17,11 +17,6 @@ from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import find_record
 
 
-@pytest.fixture(autouse=True)
-def _short_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.streaming.stream._LOCK_S", 0.0)
-
-
 def read_all(reader: PgoutputStreamReader) -> dict[str, str]:
     """Plan one batch and commit it; the offset in the query's checkpoint."""
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -145,7 +140,7 @@ def test_two_queries_cannot_read_one_subscription(spool_maker: SpoolMaker) -> No
     first = stream(spool_maker)
     first.initialOffset()
     with pytest.raises(SpoolBusy, match="another process runs the subscription q"):
-        stream(spool_maker).initialOffset()
+        PgoutputStreamReader(first.options, SCHEMA, lock_s=0.0).initialOffset()
     first.stop()
     stream(spool_maker).initialOffset()
 

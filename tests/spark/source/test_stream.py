@@ -66,7 +66,7 @@ def test_a_query_survives_a_failed_first_batch_and_fails_on_a_dropped_start(
     dropped = spool_maker.segment(orders(7))
     spool_maker.segment(orders(8))
     spool_maker.writer.release(dropped)
-    assert f"the spool starts at {dropped}" in query.fails()
+    assert f"to {dropped}, where it starts" in query.fails()
 
 
 def test_what_does_not_belong_together_is_refused(spark: Any, spool_maker: SpoolMaker) -> None:

@@ -107,7 +107,7 @@ class Launch:
                     if not self._connection.parent.exists():  # with all of the state folder
                         raise LaunchEndedError(-signal.SIGKILL)
                     time.sleep(_POLL_S)
-                gateway = _connected(*_port_and_secret(self._connection.read_bytes()))
+                gateway = _connected(*port_and_secret(self._connection.read_bytes()))
                 self._guard.dismiss()
             except BaseException:
                 _kill_all(self._process)
@@ -227,7 +227,7 @@ def _submit_arguments() -> list[str]:
     return shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
 
 
-def _port_and_secret(said: bytes) -> tuple[int, str]:
+def port_and_secret(said: bytes) -> tuple[int, str]:
     """The port and the secret that the JVM writes for PySpark: a port, and a text after its length,
     big-endian."""
     port, length = struct.unpack_from(">ii", said)

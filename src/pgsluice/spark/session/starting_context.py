@@ -208,7 +208,7 @@ class StartingContext(threading.Thread):
             raise self._error
         lines = self._logged().decode(errors="replace").strip().splitlines()
         end = [f"the end of {self._log}:", *lines[-4:]] if lines else []
-        if _is_refusal(self._error, lines):
+        if is_refusal(self._error, lines):
             what = f"Spark did not start{self._why}"
             raise ConfigError(what, hint="\n".join(end)) from self._error
         if isinstance(self._error, OSError) and not isinstance(self._error, ConnectionError):
@@ -238,7 +238,7 @@ def _why(error: BaseException) -> str:
     return ""
 
 
-def _is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
+def is_refusal(error: BaseException | None, log: Sequence[str]) -> bool:
     """Whether Spark itself refused to start, by an exception. A killed JVM has none.
 
     Args:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def shop(database: MakeDatabase) -> Database:
 
 
 def reader(
-    shop: Database, table: str, kind: type[SnapshotReader] = SnapshotReader, **given: str
+    shop: Database, table: str, kind: Callable[..., SnapshotReader] = SnapshotReader, **given: str
 ) -> SnapshotReader:
     """A reader as Spark's worker makes it: from the schema that the source declares."""
     all_given = {"dsn": shop.dsn, "table": table, "snapshot": "true", **given}
@@ -120,14 +121,13 @@ def test_the_portions_of_a_large_table_are_read_under_one_snapshot(
 ) -> None:
     monkeypatch.setattr(snapshot_reader, "PORTION_BYTES", 0)
     monkeypatch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 16384)
-    monkeypatch.setattr("pgsluice.snapshots.keeper.IDLE_S", 0.5)
     shop.execute(
         "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
         "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (3000)",
         "CREATE TABLE high PARTITION OF t FOR VALUES FROM (3000) TO (10000)",
         "INSERT INTO t SELECT generate_series(0, 4999)",
     )
-    made = reader(shop, "public.t", copy_workers="3")
+    made = reader(shop, "public.t", partial(SnapshotReader, idle_s=0.5), copy_workers="3")
     partitions = made.partitions()
     assert len(partitions) == 3
     shop.execute("DELETE FROM t WHERE id % 2 = 0", "INSERT INTO t VALUES (9999)")
@@ -245,20 +245,16 @@ def test_what_cannot_be_read_is_refused_in_words(shop: Database) -> None:
         shop.execute(f"DROP ROLE {role}")
 
 
-def test_a_table_that_another_session_has_locked(
-    shop: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.spark.source.snapshot.rows.LOCK_TIMEOUT_S", 1)
+def test_a_table_that_another_session_has_locked(shop: Database) -> None:
     shop.execute("CREATE TABLE t (id int)")
-    made = reader(shop, "public.t")
     # A lock from before the snapshot would already hold up its slot.
     with temporary_snapshot(shop.dsn, 60) as snapshot, connect_sql(shop.dsn) as other:
-        query, (portion,) = made._plan(snapshot)
-        rows = SnapshotRows(shop.dsn, snapshot, query, made._declared)
+        query = TableSelection(TableName("public", "t"), ("id",), TypeOptions()).query(other)
+        rows = SnapshotRows(shop.dsn, snapshot, query, pa.schema([]), lock_timeout_s=1)
         with other.transaction():
             other.execute("LOCK TABLE public.t IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(TableError, match="locked") as locked, hints_of_a_read(""):
-                list(rows.read(portion, 0))
+                list(rows.read(WHOLE[0], 0))
     assert str(locked.value.hint).startswith("read the table again")
 
 

@@ -234,7 +234,7 @@ class Starts:
     def __init__(self, shop: Database, spool: Path) -> None:
         self.stream = Stream(shop, spool)
         self.stream.reader.stop()
-        self.options = self.stream.reader._options
+        self.options = self.stream.reader.options
         self.schema: StructType = SCHEMA
         self.checkpoint: list[Offset] = []
         self.is_committed = True

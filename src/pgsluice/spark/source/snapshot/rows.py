@@ -23,7 +23,7 @@ from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
 
 ORDINALS_OF_A_PORTION = 2**40
 """A number larger than the rows of any chunk."""
-LOCK_TIMEOUT_S = 30
+_LOCK_TIMEOUT_S = 30
 _NAMES = [name for name, _ in CHANGE_COLUMNS]
 _WITHOUT_TRANSACTION = ("commit_timestamp", "xid")
 
@@ -35,12 +35,14 @@ class SnapshotRows:
     Attributes:
         dsn: the server's connection string on the executors.
         declared: the query's schema: the columns of ``query``, then the change columns.
+        lock_timeout_s: how long to wait for a lock on the table.
     """
 
     dsn: str
     snapshot: Snapshot
     query: TableQuery
     declared: pa.Schema
+    lock_timeout_s: int = _LOCK_TIMEOUT_S
 
     def read(self, portion: Portion, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of a chunk.
@@ -53,7 +55,7 @@ class SnapshotRows:
         """
         ordinal = number * ORDINALS_OF_A_PORTION
         with table_reader(
-            self.dsn, self.snapshot, self.query, [portion], lock_timeout_s=LOCK_TIMEOUT_S
+            self.dsn, self.snapshot, self.query, [portion], lock_timeout_s=self.lock_timeout_s
         ) as reader:
             for rows in reader.rows(portion):
                 changes = self._changes(rows, ordinal)

@@ -49,9 +49,9 @@ _CHECK_INTERVAL_S = 0.2
 _RETRY_INTERVAL_S = 5.0
 _NO_CAPTURE_TIMEOUT_S = 60.0
 _READY_POLL_S = 0.05
-_SAY_AFTER_S = 15.0
+_LOG_AFTER_S = 15.0
 """A longer wait is logged, in seconds: a query shows nothing of it."""
-_SAY_AGAIN_S = 300.0
+_LOG_AGAIN_S = 300.0
 
 
 class CaptureKeeper:
@@ -60,13 +60,24 @@ class CaptureKeeper:
     Args:
         options: the query's options, with a ``dsn``.
         once: capture up to the server's current position and then end.
+        patience_s: how long to wait for a capture that this query may not start.
+        log_after_s: from when on a wait is logged.
 
     Raises:
         ConfigError: the spool belongs to another slot than the query's.
     """
 
-    def __init__(self, options: SourceOptions, *, once: bool = False) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        once: bool = False,
+        patience_s: float = _NO_CAPTURE_TIMEOUT_S,
+        log_after_s: float = _LOG_AFTER_S,
+    ) -> None:
         assert options.dsn is not None
+        self._patience_s = patience_s
+        self._log_after_s = log_after_s
         self._path = options.spool
         self._options = options
         slot, publications = options.slot or DEFAULT_SLOT, options.publications
@@ -222,11 +233,11 @@ class CaptureKeeper:
         Raises:
             PgsluiceError: as :meth:`require` does.
         """
-        log_at = time.monotonic() + _SAY_AFTER_S
+        log_at = time.monotonic() + self._log_after_s
         while not has_come():
             self.require()
             if time.monotonic() >= log_at:
-                log_at += _SAY_AGAIN_S
+                log_at += _LOG_AGAIN_S
                 _LOG.warning("the query waits for %s; %s", what, self._capture_state())
             time.sleep(poll_s)
 
@@ -244,7 +255,7 @@ class CaptureKeeper:
             SpoolError: no capture has run for a while, and this query cannot start one.
         """
         self.look_after()
-        if time.monotonic() - self._last_alive_at > _NO_CAPTURE_TIMEOUT_S:
+        if time.monotonic() - self._last_alive_at > self._patience_s:
             raise SpoolError(
                 f"no process writes changes to the spool {self._path}",
                 hint="start `pgsluice run CONFIG` or `pgsluice capture CONFIG` with the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pgsluice.errors import SourceUnreachable, SpoolError
@@ -14,9 +14,9 @@ _PAUSES_S = (0.2, 0.4, 0.8, 1.6)
 """The pauses before further attempts, in seconds."""
 
 
-def retry_transient(call: Callable[[], T]) -> T:
+def retry_transient(call: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S) -> T:
     """Call a function; repeat it a few times after transient errors, with growing pauses."""
-    for pause_s in _PAUSES_S:
+    for pause_s in pauses_s:
         try:
             return call()
         except (OSError, SourceUnreachable, SpoolError) as error:

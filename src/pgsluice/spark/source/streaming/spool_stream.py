@@ -78,12 +78,20 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_rows: the number of rows at which a batch includes no further segment.
         max_bytes: the size at which a batch includes no further segment.
         gives_start: Spark says where a batch starts, and which limit it has.
+        long_poll_s: how long to wait for new data, in seconds, before a query hears of none.
     """
 
     def __init__(
-        self, spool: Path, *, max_rows: int, max_bytes: int, gives_start: bool = HAS_READ_LIMITS
+        self,
+        spool: Path,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        gives_start: bool = HAS_READ_LIMITS,
+        long_poll_s: float = LONG_POLL_S,
     ) -> None:
         self._path = spool
+        self._long_poll_s = long_poll_s
         self._gives_start = gives_start
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -243,7 +251,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Wait a while for a segment after ``start``."""
         if self._notices is None:
             self._notices = FolderNotices(self._path / SEGMENTS)
-        deadline = time.monotonic() + LONG_POLL_S
+        deadline = time.monotonic() + self._long_poll_s
         while (left_s := deadline - time.monotonic()) > 0:
             self.look_after_capture()
             chain = retry_transient(self.reader().all_segments)

@@ -34,7 +34,13 @@ from pgsluice.spark.source.streaming.registration import (
     tag_of,
 )
 from pgsluice.spark.source.streaming.retry import retry_transient
-from pgsluice.spark.source.streaming.spool_stream import POLL_S, Offset, SpoolStreamReader, lsn_of
+from pgsluice.spark.source.streaming.spool_stream import (
+    LONG_POLL_S,
+    POLL_S,
+    Offset,
+    SpoolStreamReader,
+    lsn_of,
+)
 from pgsluice.spark.source.walsender_options import refuse_other_options
 from pgsluice.spool import SegmentInfo, SpoolIdentity, SubscriptionRecord
 from pgsluice.spool.identity import read_identity
@@ -55,7 +61,6 @@ _ONE_BATCH = (
     "in a start after all of these rows"
 )
 _LOCK_S = 10.0
-"""How long to wait for the planning process of a stopped query to end, in seconds."""
 
 
 class PgoutputStreamReader(SpoolStreamReader):
@@ -64,10 +69,21 @@ class PgoutputStreamReader(SpoolStreamReader):
     Args:
         options: the query's options, with a subscription.
         gives_start: Spark says where a batch starts, and which limit it has.
+        lock_s: how long to wait for the planning process of a stopped query to end.
+        long_poll_s: how long to wait for new data before a query hears of none.
+
+    Attributes:
+        options: see above.
     """
 
     def __init__(
-        self, options: SourceOptions, schema: StructType, *, gives_start: bool = HAS_READ_LIMITS
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        *,
+        gives_start: bool = HAS_READ_LIMITS,
+        lock_s: float = _LOCK_S,
+        long_poll_s: float = LONG_POLL_S,
     ) -> None:
         assert options.subscription is not None
         super().__init__(
@@ -75,8 +91,10 @@ class PgoutputStreamReader(SpoolStreamReader):
             max_rows=options.max_rows_per_batch,
             max_bytes=options.max_bytes_per_batch,
             gives_start=gives_start,
+            long_poll_s=long_poll_s,
         )
-        self._options = options
+        self.options = options
+        self._lock_s = lock_s
         self._subscription = options.subscription
         self._rows = RowReader.of(options, schema)
         self._snapshot = SnapshotStart(options, self._rows.declared, self._identity)
@@ -223,28 +241,28 @@ class PgoutputStreamReader(SpoolStreamReader):
             ConfigError: the subscription is not for this query.
         """
         super().begin(once=once)
-        dsn = self._options.dsn
+        dsn = self.options.dsn
         if dsn is not None and self._flushed is None and (once or not self._gives_start):
             # Ask before capture starts: it then reads at least up to this LSN.
             self._flushed = retry_transient(lambda: _flush_lsn(dsn))
         if dsn is None:
-            refuse_other_options(self._options, self.reader().spool.identity)
+            refuse_other_options(self.options, self.reader().spool.identity)
         elif self._keeper is None:
             from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 
-            self._keeper = CaptureKeeper(self._options, once=once)
+            self._keeper = CaptureKeeper(self.options, once=once)
             retry_transient(self._keeper.publish)
             self._keeper.wait_for_spool()
             retry_transient(self._keeper.connect_behind_publications)
         if self._lock is None:
             self._registration().check_name()
             # Two queries would drop from the spool what the other one still has to read.
-            lock = subscription_lock(self._path, self._subscription, _LOCK_S)
+            lock = subscription_lock(self._path, self._subscription, self._lock_s)
             lock.acquire()
             self._lock = lock
             if not self._gives_start:
                 _LOG.warning(_ONE_BATCH)
-            warn_of_unknown_exclusions(self._options)
+            warn_of_unknown_exclusions(self.options)
 
     def _identity(self) -> SpoolIdentity:
         identity = read_identity(self._path)
@@ -252,7 +270,7 @@ class PgoutputStreamReader(SpoolStreamReader):
         return identity
 
     def _registration(self) -> Registration:
-        return Registration(self._options, self.reader)
+        return Registration(self.options, self.reader)
 
     def end_inside(self, info: SegmentInfo, start: Lsn, rows: int, *, is_first: bool) -> Lsn:
         """The end of the segment's last transaction whose rows fit into the batch."""
