@@ -28,7 +28,7 @@ from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, reader, temporary_snapshot
+from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.copies.portion_queue import TableCopy
@@ -577,13 +577,12 @@ def test_a_table_that_was_renamed_after_its_copy_was_planned(
 
 
 def test_a_table_that_is_gone_locked_or_not_ours_to_read(
-    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: MakeDatabase, tmp_path: Path
 ) -> None:
     shop = database()
     one = copier(
         shop, tmp_path, "CREATE TABLE gone (id int)", "CREATE TABLE locked (id int PRIMARY KEY)"
     )
-    monkeypatch.setattr(reader, "LOCK_TIMEOUT_S", 1)
     with one.snapshot() as snapshot, shop.connect() as other:
         works = one.works()
         shop.execute("DROP TABLE gone")

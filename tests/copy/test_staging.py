@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import pyarrow as pa
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
@@ -17,6 +18,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.contract import StagedRows
+from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Portion, temporary_snapshot
 from pgsluice.snapshots.ranges import Read
@@ -49,7 +51,9 @@ def shop(database: MakeDatabase) -> Database:
 def stage(shop: Database, tmp_path: Path) -> Stage:
     """Stages the portions of tables as one task."""
 
-    def run(*tables: str, locked: str | None = None) -> list[StagedRows | Failure | None]:
+    def run(
+        *tables: str, locked: str | None = None, **more: Any
+    ) -> list[StagedRows | Failure | None]:
         with ExitStack() as held:
             connection = held.enter_context(connect_sql(shop.dsn))
             facts = {each.facts.name: each.facts for each in source_tables(connection, ["p"])}
@@ -59,7 +63,7 @@ def stage(shop: Database, tmp_path: Path) -> Stage:
                 other.execute("BEGIN")
                 other.execute(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE".encode())
             sink = {"type": "delta", "path": str(tmp_path / "{table}")}
-            task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions())
+            task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions(), **more)
             works = [
                 CopyWork(facts[table], "public", table, None, None, copy_number=1)
                 for table in tables
@@ -109,26 +113,23 @@ def test_after_a_failure_no_other_portion_of_the_table_is_read(
     assert rows(stage("first", "second")) == [10, Remedy.PARK, None, None, 10, 10, 10, 10]
 
 
-def test_after_a_while_no_other_portion_of_a_table_is_begun(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pgsluice.copy.job._TABLE_S", 0)
-    assert rows(stage("first", "second")) == [10, None, None, None] * 2
+def test_after_a_while_no_other_portion_of_a_table_is_begun(stage: Stage) -> None:
+    assert rows(stage("first", "second", table_s=0.0)) == [10, None, None, None] * 2
 
 
 def test_a_session_that_ends_after_the_last_portion_has_read_all_of_them(
     shop: Database, stage: Stage, sessions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash of the server between the last row and the end of the session's transaction."""
-    stage_one = CopyTables._stage
+    stage_load, staged = TableWriter.stage_load, list[StagedRows]()
 
-    def stage_and_end(self: CopyTables, work: CopyWork, *rest: Any) -> StagedRows:
-        staged = stage_one(self, work, *rest)
-        if work.name == "first" and rest[-1] == PORTIONS[-1]:
+    def stage_and_end(self: TableWriter, rows: Iterable[pa.RecordBatch], position: Lsn) -> Any:
+        staged.append(stage_load(self, rows, position))
+        if len(staged) == len(PORTIONS):  # those of the first table
             shop.execute(_END_SESSIONS)
-        return staged
+        return staged[-1]
 
-    monkeypatch.setattr(CopyTables, "_stage", stage_and_end)
+    monkeypatch.setattr(TableWriter, "stage_load", stage_and_end)
     assert rows(stage("first", "second")) == [10] * 8
     assert sessions == ["copy public.first", "copy public.second"]
 

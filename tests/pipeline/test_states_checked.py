@@ -22,7 +22,7 @@ from tests.support.store_proxy import store_proxy
 from tests.support.threads import beside
 
 from pgsluice.errors import SlotLost
-from pgsluice.monitor.metrics import serving
+from pgsluice.monitor.metrics.serving import monitoring
 
 pytestmark = pytest.mark.usefixtures("local_spark")
 
@@ -36,9 +36,8 @@ Watch = Callable[[Pipeline], AbstractContextManager[Says]]
 
 
 @pytest.fixture
-def watching(monkeypatch: pytest.MonkeyPatch, pgsluice: Command) -> Watch:
+def watching(pgsluice: Command) -> Watch:
     """``with watching(one) as says``: ``says(line, is_ready)`` waits for an answer of both."""
-    monkeypatch.setattr(serving, "EVERY_S", 0.0)
 
     @contextmanager
     def watch(one: Pipeline) -> Iterator[Says]:
@@ -62,7 +61,7 @@ def watching(monkeypatch: pytest.MonkeyPatch, pgsluice: Command) -> Watch:
 
             one.wait_until(is_said, why=lambda: f"{line}, {is_ready=}: {said}")
 
-        with serving.monitoring(one.config):
+        with monitoring(one.config, every_s=0.0):
             yield says
 
     return watch

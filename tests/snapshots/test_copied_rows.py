@@ -19,7 +19,7 @@ from tests.support.databases import MakeDatabase
 
 from pgsluice.errors import ProtocolError
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots.copied_rows import _blocks_of_libpq, copied_blocks
+from pgsluice.snapshots.copied_rows import blocks_of_libpq, copied_blocks
 from pgsluice.snapshots.row_block import RowBlock
 
 Session = psycopg.Connection[tuple[object, ...]]
@@ -213,7 +213,7 @@ def test_other_threads_go_on_while_the_end_of_a_copy_is_waited_for() -> None:
         connection = psycopg.connect(
             f"host=127.0.0.1 port={port} sslmode=disable gssencmode=disable"
         )
-        blocks = _blocks_of_libpq(connection.pgconn, b"COPY t TO STDOUT (FORMAT binary)")
+        blocks = blocks_of_libpq(connection.pgconn, b"COPY t TO STDOUT (FORMAT binary)")
         assert numbers_of([next(blocks)], 1) == [7]
         taken.set()
         assert list(blocks) == []

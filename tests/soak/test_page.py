@@ -23,7 +23,7 @@ from tests.support.commands import WriteConfig
 from tests.support.commands import write_config as write_config
 
 from pgsluice.monitor.metrics.http_server import MonitorServer
-from pgsluice.monitor.page import pages
+from pgsluice.monitor.page.pages import status_pages
 
 pytestmark = pytest.mark.soak
 
@@ -56,7 +56,9 @@ def packages() -> Path:
 
 def _browse(scene: Scene, chromium: str, packages: Path, shots: Path) -> dict[str, Any]:
     """What browser.mjs found at the page of a scene."""
-    with MonitorServer(("127.0.0.1", 0), pages.status_pages(scene.config, scene.status)) as server:
+    # browser.mjs reads more often than a person.
+    pages = status_pages(scene.config, scene.status, every_s=0.0)
+    with MonitorServer(("127.0.0.1", 0), pages) as server:
         url = f"http://127.0.0.1:{server.port}/"
         command = ["node", str(PROGRAM / "browser.mjs"), url, chromium, str(packages), str(shots)]
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_BROWSER_S, check=True)
@@ -70,10 +72,8 @@ def test_a_browser_shows_it(
     chromium: str,
     packages: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     report: Report,
 ) -> None:
-    monkeypatch.setattr(pages, "EVERY_S", 0.0)  # browser.mjs reads more often than a person
     with report.row(f"the page with {tables:,} tables in Chromium", 0) as row:
         found = _browse(Scene(tables, odd=True), chromium, packages, tmp_path)
         assert found["errors"] == []

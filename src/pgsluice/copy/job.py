@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from pgsluice.verification import KeyRanges
 
 _TABLE_S = 2.0
-"""After this time, in seconds, a task starts no other chunk of a table, to give its core to other
-work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +109,8 @@ class CopyTables:
         snapshot: the snapshot for all tables, with its position.
         spool_id: the id of the spool whose stream continues the copies.
         rejects: where values that do not fit go; None: they are errors.
+        table_s: after this time, a task starts no other chunk of a table, to give its core to other
+            work.
     """
 
     dsn: str
@@ -119,6 +119,7 @@ class CopyTables:
     sink: dict[str, Any]
     options: TableOptions
     rejects: RejectsPlace | None = None
+    table_s: float = _TABLE_S
 
     def stage_all(
         self, portions: Sequence[tuple[CopyWork, Portion]], stands_back: bool = False
@@ -157,7 +158,7 @@ class CopyTables:
         from pgsluice.snapshots import table_reader
 
         results: list[StagedRows | Failure | None] = []
-        ends_at = time.monotonic() + _TABLE_S
+        ends_at = time.monotonic() + self.table_s
         try:
             table = self._table(work)
             if self.options.mode.history is not None:

@@ -156,9 +156,10 @@ class FilterEvaluator:
             try:
                 return truth_column(self._plan, batch)
             except (NoColumn, SqlError, RecursionError, pa.ArrowException):
-                return self._by_rows(batch)
+                return self.evaluate_rows(batch)
 
-    def _by_rows(self, batch: Batch) -> pa.Array:
+    def evaluate_rows(self, batch: Batch) -> pa.Array:
+        """The same one row after the other, where whole columns cannot be evaluated."""
         run = runner(self._plan)
         truths: list[bool | None] = []
         try:

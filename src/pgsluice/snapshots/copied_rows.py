@@ -59,7 +59,7 @@ def copied_blocks(
         psycopg.Error: an error of the server.
         ProtocolError: the server sends something else.
     """
-    receive = _blocks_of_libpq if _is_encrypted(connection) else _blocks_of_socket
+    receive = blocks_of_libpq if _is_encrypted(connection) else _blocks_of_socket
     try:
         yield from receive(connection.pgconn, statement.as_bytes(connection))
     except BaseException:
@@ -195,7 +195,7 @@ def _broken(why: str | None) -> psycopg.OperationalError:
     return psycopg.OperationalError(f"the connection to the server broke: {why}")
 
 
-def _blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:
+def blocks_of_libpq(pgconn: pq.abc.PGconn, command: bytes) -> Iterator[RowBlock]:
     result = pgconn.exec_(command)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)

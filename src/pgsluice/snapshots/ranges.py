@@ -120,7 +120,7 @@ def _divide_leaf(
     if rows.key_bounds:
         conditions = rows.key_bounds
     elif by_pages:
-        conditions = _page_ranges(leaf.pages, min(count, leaf.pages), has_end=leaf.is_heap)
+        conditions = page_ranges(leaf.pages, min(count, leaf.pages), has_end=leaf.is_heap)
     named = leaf if is_named else None
     return [Read(named, condition, leaf.size_bytes // len(conditions)) for condition in conditions]
 
@@ -134,11 +134,11 @@ def _through_the_table(
     if by_pages:
         pages = max(leaf.pages for leaf in leaves)
         has_end = all(leaf.is_heap for leaf in leaves)
-        ranges = _page_ranges(pages, min(division.ranges(all_bytes), pages), has_end=has_end)
+        ranges = page_ranges(pages, min(division.ranges(all_bytes), pages), has_end=has_end)
     return tuple((Read(None, condition, all_bytes // len(ranges)),) for condition in ranges)
 
 
-def _page_ranges(pages: int, count: int, *, has_end: bool) -> list[str]:
+def page_ranges(pages: int, count: int, *, has_end: bool) -> list[str]:
     """Conditions on about the same number of pages each; each row fulfils exactly one."""
     bounds = [_first_row(pages * number // count) for number in range(1, count)]
     starts = ["", *(f"ctid >= {bound}" for bound in bounds)]

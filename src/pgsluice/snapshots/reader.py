@@ -52,7 +52,7 @@ from pgsluice.types import ColumnType, Decoded
 from pgsluice.types.buffers import Mask
 from pgsluice.types.registry import printed_type
 
-LOCK_TIMEOUT_S = 2
+_LOCK_TIMEOUT_S = 2
 """How long a task waits for a lock, in seconds; it occupies one of Spark's cores meanwhile."""
 _TEXT = "CASE pg_catalog.num_nulls({value}) WHEN 0 THEN pg_catalog.concat({value}) END"
 """The output of the type's output function. A cast to text may print something else, for inet, bool
@@ -218,7 +218,7 @@ def table_reader(
     portions: Sequence[Portion],
     *,
     session: ReadSession | None = None,
-    lock_timeout_s: int = LOCK_TIMEOUT_S,
+    lock_timeout_s: int = _LOCK_TIMEOUT_S,
 ) -> Iterator[TableReader]:
     """A session that reads these chunks of a table, which cannot be rewritten until the block ends.
 
@@ -241,17 +241,18 @@ def table_reader(
         query.errors(),
         (session or own).reading(query.table) as connection,
     ):
-        _import_snapshot(connection, snapshot, query, reads, lock_timeout_s)
+        import_and_lock(connection, snapshot, query, reads, lock_timeout_s)
         yield TableReader(query, connection)
 
 
-def _import_snapshot(
+def import_and_lock(
     connection: psycopg.Connection[tuple[object, ...]],
     snapshot: Snapshot,
     query: TableQuery,
     portion: Portion,
     lock_timeout_s: int,
 ) -> None:
+    """Begin to read a chunk: import the snapshot, and lock what is read."""
     import_snapshot(connection, snapshot)
     # A server's or role's own limits must not cut a long copy short.
     connection.execute(

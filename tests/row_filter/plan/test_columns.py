@@ -105,5 +105,5 @@ def test_whole_columns_give_what_rows_give(text: str) -> None:
     evaluator = plan_filters([bind_row_filter(text, relation, text_rules=C_LOCALE)])
     given = columns(120)
     by_columns = evaluator.evaluate(given)
-    by_rows = evaluator._by_rows(Batch(given, evaluator.columns))
+    by_rows = evaluator.evaluate_rows(Batch(given, evaluator.columns))
     assert by_columns.to_pylist() == by_rows.to_pylist()

@@ -31,7 +31,7 @@ WHERE wait_event_type = 'Lock' AND (wait_event = 'relation' OR NOT %s) AND pid =
 
 _begin = Staging.begin
 _table_reader = reader.table_reader
-_import_snapshot = reader._import_snapshot
+_import_and_lock = reader.import_and_lock
 
 
 class HeldCopies:
@@ -104,7 +104,7 @@ class HeldCopies:
         *more: Any,
     ) -> None:
         """In place of the reader's, which ends with the lock."""
-        _import_snapshot(connection, snapshot, query, *more)
+        _import_and_lock(connection, snapshot, query, *more)
         if query.facts.oid in self._oids:
             self._note({query.facts.oid})
             assert self._firsts.wait(HANGS_S)
@@ -130,16 +130,16 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
     """
     held = HeldCopies()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pgsluice.snapshots.ranges._page_ranges", _two_ranges)
+        patch.setattr("pgsluice.snapshots.ranges.page_ranges", _two_ranges)
         patch.setattr("pgsluice.snapshots.plan.finds_pages", lambda _: True)
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.subscription.copies.staging.PORTIONS_ALONE", 1)
         if has_lock:
             patch.setattr("pgsluice.snapshots.table_reader", held.table_reader)
-            patch.setattr("pgsluice.snapshots.reader._import_snapshot", held.import_snapshot)
+            patch.setattr("pgsluice.snapshots.reader.import_and_lock", held.import_snapshot)
             patch.setattr("pgsluice.subscription.copies.staging.MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.
-            patch.setattr(CopyScheduler, "_has_room", lambda *_: True)
+            patch.setattr(CopyScheduler, "has_room", lambda *_: True)
             patch.setattr(CopySlots, "at_once", _MOST_TASKS)
         else:
             patch.setattr(Staging, "begin", lambda *arguments: held.begin(*arguments))

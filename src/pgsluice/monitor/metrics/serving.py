@@ -22,12 +22,15 @@ from pgsluice.shown import one_line
 
 
 @contextmanager
-def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[None]:
+def monitoring(
+    config: Config, counters: RunCounters | None = None, every_s: float = EVERY_S
+) -> Iterator[None]:
     """Within this context, metrics, health and the page are served, if ``listen`` is set, and
     problems are sent, if ``webhook`` is set.
 
     Args:
         counters: the counters of the run in this process; None: it only captures.
+        every_s: how often to read the status at most.
 
     Raises:
         ConfigError: the extra ``monitor`` is not installed, or nobody can listen there, or the
@@ -37,21 +40,23 @@ def monitoring(config: Config, counters: RunCounters | None = None) -> Iterator[
     if monitor.address is None and monitor.webhook is None:
         yield
         return
-    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
+    status = Recent(StatusReader(config, asks_server=False).read, every_s)
     with ExitStack() as stack:
         if monitor.address is not None:
             require_packages()
-            server = MonitorServer(monitor.address, _pages(config, counters, status))
+            server = MonitorServer(monitor.address, _pages(config, counters, status, every_s))
             stack.enter_context(server)
         if monitor.webhook is not None:
             stack.enter_context(Webhook(config, status))
         yield
 
 
-def _pages(config: Config, counters: RunCounters | None, status: Recent[Status]) -> Pages:
+def _pages(
+    config: Config, counters: RunCounters | None, status: Recent[Status], every_s: float
+) -> Pages:
     from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, render
 
-    metrics = Recent(lambda: render(_all_samples(config, status(), counters)), EVERY_S)
+    metrics = Recent(lambda: render(_all_samples(config, status(), counters)), every_s)
 
     def ready() -> Page:
         problems = find_problems(status(), config)
@@ -63,7 +68,7 @@ def _pages(config: Config, counters: RunCounters | None, status: Recent[Status])
         )
 
     return {
-        **status_pages(config, status),
+        **status_pages(config, status, every_s),
         "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
         "/healthz": lambda: Page(HTTPStatus.OK, TEXT, b"ok\n"),
         "/readyz": ready,

@@ -26,30 +26,33 @@ from pgsluice.monitor.status import Status, StatusReader
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
-def status_pages(config: Config, status: Callable[[], Status]) -> Pages:
+def status_pages(config: Config, status: Callable[[], Status], every_s: float = EVERY_S) -> Pages:
     """The page and its data.
 
     Args:
         status: the status, which many requests may share.
+        every_s: how often to write the data again at most.
     """
-    made = Recent(lambda: _report(config, status()), EVERY_S)
+    made = Recent(lambda: _report(config, status()), every_s)
     return {
         "/": _page,
         "/status.json": lambda: Page(HTTPStatus.OK, "application/json", made()),
     }
 
 
-def page_server(config: Config, port: int) -> MonitorServer:
+def page_server(config: Config, port: int, every_s: float = EVERY_S) -> MonitorServer:
     """Serves the page on loopback, from the spool's files alone.
 
     Args:
         port: the port to listen at; 0: a free one.
+        every_s: how often to read the status at most.
 
     Raises:
         ConfigError: it is not possible to listen there.
     """
-    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
-    return MonitorServer(("127.0.0.1", port), status_pages(config, status), setting="--port")
+    status = Recent(StatusReader(config, asks_server=False).read, every_s)
+    pages = status_pages(config, status, every_s)
+    return MonitorServer(("127.0.0.1", port), pages, setting="--port")
 
 
 def _report(config: Config, status: Status) -> bytes:
