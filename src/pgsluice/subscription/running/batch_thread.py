@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import BatchFailed
@@ -17,7 +18,6 @@ LONG_POLL_S = 1.0
 """How long a call waits for changes, in seconds: an idle run wakes up this rarely, and stops this
 soon."""
 _RETRIES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""The pauses after consecutive failed batches, in seconds; the last one repeats."""
 
 
 class BatchThread(WorkThread):
@@ -30,15 +30,22 @@ class BatchThread(WorkThread):
         driver: the subscription's driver.
         ending: set when the run ends; the thread ends within :data:`LONG_POLL_S`, or when its Spark
             job is interrupted.
+        retries_s: the pauses after consecutive failed batches; the last one repeats.
     """
 
-    def __init__(self, driver: SubscriptionDriver, ending: threading.Event) -> None:
+    def __init__(
+        self,
+        driver: SubscriptionDriver,
+        ending: threading.Event,
+        retries_s: Sequence[float] = _RETRIES_S,
+    ) -> None:
         super().__init__(f"pgsluice batches of {driver.subscription.name}", self._run_batches)
         self._driver = driver
         self._ending = ending
+        self._retries_s = retries_s
 
     def _run_batches(self) -> None:
-        backoff, logged = Backoff(_RETRIES_S), ""
+        backoff, logged = Backoff(self._retries_s), ""
         while not self._ending.is_set():
             try:
                 if self._driver.batches.run_next(LONG_POLL_S):
