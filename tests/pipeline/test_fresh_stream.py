@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.support.databases import Database, MakeDatabase, Servers
 from tests.support.local_spark import use_local_spark
 from tests.support.partition_cases import publish_via_root
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.threads import beside
+from tests.support.waiting import await_that
 
 from pgsluice.capture.health import read_health
 from pgsluice.spool import find_record
@@ -158,6 +161,7 @@ def subscribe(one: Pipeline, *publications: str) -> None:
 
 DROPPED_AND_MADE = "BEGIN; DROP PUBLICATION more; CREATE PUBLICATION more FOR TABLE {t}; COMMIT"
 ADDED = "ALTER PUBLICATION more ADD TABLE {t}"
+_WAITING = "SELECT 1 FROM pg_replication_slots WHERE temporary AND database = current_database()"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +208,76 @@ def test_publications_that_change_beside_open_transactions(
         shop.execute(f"INSERT INTO {table} VALUES (3)")
         one.wait_applied()
     one.assert_equal("a", table)
+
+
+@pytest.fixture
+def uncopied(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Pipeline:
+    """On 12, with a table that has no copy, and another that is not published yet."""
+    use_local_spark(monkeypatch)
+    shop = database(servers(12))
+    shop.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("a", "added")),
+        "CREATE PUBLICATION more FOR TABLE a",
+    )
+    one = pipeline(shop, extra="copy_data = false")
+    subscribe(one, "more")
+    return one
+
+
+def is_known(one: Pipeline) -> bool:
+    return any(table.name == "added" for table in one.record().tables.values())
+
+
+def ids(one: Pipeline) -> list[int]:
+    """What the target of the added table has."""
+    if not DeltaTable.is_deltatable(one.target("added")):
+        return []
+    return one.delta("added").to_pyarrow_table()["id"].to_pylist()
+
+
+def test_a_table_that_is_not_copied_and_an_open_transaction_that_wrote_to_it(
+    uncopied: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Changes come as soon as such transactions have ended and capture has connected again."""
+    caplog.set_level(logging.INFO)
+    one, shop, rows = uncopied, uncopied.database, iter(range(10, 10_000))
+
+    def come() -> bool:
+        shop.execute(f"INSERT INTO added VALUES ({next(rows)})")
+        return bool(ids(one))
+
+    with one.live():
+        one.wait_until(lambda: find_record(one.spool, "lake") is not None)
+        one.wait_until(lambda: any(table.is_active for table in one.record().tables.values()))
+        with shop.connect() as writer:
+            writer.execute("BEGIN; INSERT INTO added VALUES (2)")
+            shop.execute(ADDED.format(t="added"))
+            one.wait_until(lambda: is_known(one), why="the look found it")
+            writer.execute("COMMIT")
+        one.wait_until(come, why="changes come")
+        last = shop.execute("INSERT INTO added VALUES (10000) RETURNING id")[0][0]
+        one.wait_applied()
+    assert last in ids(one)
+    assert says(caplog, "changes of public.added that commit from now on are sent")()
+
+
+def test_with_once_such_a_table_waits_for_the_transaction(uncopied: Pipeline) -> None:
+    one, shop = uncopied, uncopied.database
+    one.once()
+    with shop.connect() as writer:
+        writer.execute("BEGIN; INSERT INTO added VALUES (2)")
+        shop.execute(ADDED.format(t="added"))
+        with beside(lambda _: one.once()) as run:
+            await_that(lambda: not run.is_alive() or bool(shop.execute(_WAITING)))
+            writer.execute("COMMIT")
+    shop.execute("INSERT INTO added VALUES (3)")
+    one.once()
+    assert 3 in ids(one)
 
 
 def test_a_publication_that_changes_there_and_back_beside_an_open_transaction(

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import psycopg
 
 from pgsluice.capture import CaptureProcess
-from pgsluice.catalog import insert_lsn, slot_info
+from pgsluice.catalog import insert_lsn, notices_publications, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
+from pgsluice.snapshots import temporary_snapshot
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.segments.retention import limit_words
 from pgsluice.subscription.base.waits import WAITS
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 IsStopping = Callable[[], bool]
 
 _POLL_S = 0.05
+_OPEN_S = 300.0
+"""How long transactions may stay open that a new connection waits for, in seconds."""
 _STARTS = 30
 """How often pgsluice starts capture to reach a position, which the server may flush seconds
 later."""
@@ -84,6 +87,27 @@ def connect_behind_changes(dsn: str, received: Received, is_stopping: IsStopping
     )
     received.connect_again(is_stopping)
     return True
+
+
+def connect_behind_publications(dsn: str, received: Received, is_stopping: IsStopping) -> bool:
+    """Give capture a connection that knows the publications as they are now, where it may not.
+
+    It begins after all transactions that are open now, because such a server decides by their start
+    (:func:`pgsluice.catalog.notices_publications`).
+
+    Returns:
+        False: the run is stopping.
+
+    Raises:
+        SourceUnreachable, SourceRefused, SpoolFull: see :class:`Received`; or a transaction stays
+            open.
+    """
+    with connect_sql(dsn, application="publications") as connection:
+        if notices_publications(connection):
+            return True
+    with temporary_snapshot(dsn, _OPEN_S, is_stopping):
+        pass
+    return connect_behind_changes(dsn, received, is_stopping)
 
 
 class ReceivedLive:

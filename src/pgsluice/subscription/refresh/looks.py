@@ -35,11 +35,19 @@ from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.shown import shown
 from pgsluice.sinks import make_sink
-from pgsluice.spool import SourceView, Spool, SpoolIdentity, SubscriptionRecord, TableRecord
+from pgsluice.spool import (
+    SourceView,
+    Spool,
+    SpoolIdentity,
+    SpoolReader,
+    SubscriptionRecord,
+    TableRecord,
+)
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.refresh.completeness import Assessment, names_to_find
+from pgsluice.subscription.refresh.open_writers import OpenWriters
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +64,7 @@ class CatalogLooks:
         tables: its tables.
         rules: the rules of pgsluice's own publications; None: everything that the server sends is
             applied.
+        writers: gets new tables that are not copied, where the server may not send their changes.
 
     Attributes:
         has_aware_streams: the server notices partitions and publications during a connection
@@ -69,11 +78,13 @@ class CatalogLooks:
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         rules: PublicationRules | None,
+        writers: OpenWriters,
     ) -> None:
         self._config = config
         self.subscription = subscription
         self._tables = tables
         self._rules = rules
+        self._writers = writers
         self._lock = threading.Lock()  # of all that is kept from look to look
         self._changes = CatalogChanges()
         self._filters = FilterTexts()
@@ -179,18 +190,20 @@ class CatalogLooks:
     def _warn_of_open_writers(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
     ) -> None:
-        """Log that the server may send nothing of new tables, behind whose copies capture would
-        connect again (ADR 0056)."""
+        """Have capture connect again for new tables without a copy (ADR 0056)."""
         new = [one.facts for one in source if one.facts.oid not in known]
-        if known and new:
-            names = ", ".join(shown(f"{facts.namespace}.{facts.name}") for facts in new)
+        # A new spool begins with a slot that is newer than its publications.
+        if new and (known or self._tables.position > SpoolReader(self._config.spool.place).start()):
+            names = [shown(f"{facts.namespace}.{facts.name}") for facts in new]
             logger.warning(
                 "%s: not copied (copy_data = false). If a transaction that had written to such a "
                 "table was open when the table was published, this version of PostgreSQL sends no "
-                "changes of the table until capture connects again\n  → restart the run when such "
-                "transactions have ended; the minor releases of May 2025 send the changes",
-                names,
+                "changes of the table until capture connects again: pgsluice has it connect again "
+                "when the transactions that are open now have ended\n  → changes from before that "
+                "may be missing; the minor releases of May 2025 send them",
+                ", ".join(names),
             )
+            self._writers.add(names)
 
     def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
         """Log the names in settings that match no table, each once while it lasts."""

@@ -113,6 +113,7 @@ class RunLoop:
             received.start_again()
             self._reach(received, position, subscription.catch_up_once)
 
+        driver.writers.connect_now()
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
             driver.copies.run(stop=self._ending)

@@ -26,7 +26,7 @@ from pgsluice.subscription.base.comparing import Session
 
 ATTEMPTS = 5
 """How many positions to try if the run passes them before it sees the barrier."""
-SNAPSHOT_TIMEOUT_S = 300.0
+_SNAPSHOT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _snapshot(
 ) -> tuple[list[Session], Lsn]:
     """Sessions with a new snapshot, and its position, where the barrier is."""
     with (
-        temporary_snapshot(dsn, SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
+        temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
         source_errors("importing a snapshot"),
     ):
         barrier.move(snapshot.position)  # at once: the run may pass it

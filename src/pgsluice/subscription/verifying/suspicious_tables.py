@@ -29,7 +29,6 @@ from functools import partial
 import psycopg
 import pyarrow as pa
 
-from pgsluice.catalog import notices_publications
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
 from pgsluice.failpoints import failpoint
@@ -37,8 +36,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.rejects.fold import Reject
-from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import temporary_snapshot
+from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import (
@@ -49,14 +47,14 @@ from pgsluice.subscription.base.comparing import (
     standing_rows,
 )
 from pgsluice.subscription.base.options import table_options
-from pgsluice.subscription.base.received import Received, connect_behind_changes
+from pgsluice.subscription.base.received import Received, connect_behind_publications
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded, RepairNeeded
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.verifying.schedule import VerificationSchedule
-from pgsluice.subscription.verifying.standing import SNAPSHOT_TIMEOUT_S, Standing, standing
+from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.system.threads import WorkThread
 from pgsluice.verification import Comparison, Extent, TargetRows
 
@@ -166,15 +164,7 @@ class SuspiciousTables:
             self._thread = None
 
     def _connect_behind_publications(self, is_stopping: Callable[[], bool]) -> None:
-        """Give capture a connection that knows the publications, where it may not: after all
-        transactions that are open now, because the server decides by their start."""
-        dsn = self._config.source.conninfo
-        with connect_sql(dsn, application="verify") as session:
-            if notices_publications(session):
-                return
-        with temporary_snapshot(dsn, SNAPSHOT_TIMEOUT_S, is_stopping):
-            pass
-        connect_behind_changes(dsn, self._received, is_stopping)
+        connect_behind_publications(self._config.source.conninfo, self._received, is_stopping)
 
     def _try_round(
         self,
