@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ import psycopg
 
 from pgsluice.capture.receiving.facts import CatalogWatch, FactsSource
 from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
+from pgsluice.capture.receiving.renewal import ConnectionRenewal
 from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.source.comparison import ComparedStream, Comparison
@@ -244,7 +245,7 @@ class SlotStream:
             config.catalog_poll_s,
             self._keep_publications,
             self._reporter.warn,
-            self._read_slot,
+            self._reader_of_slot(source),
         )
         try:
             with watch, self._guarded(connection, source):
@@ -277,8 +278,15 @@ class SlotStream:
         self._reporter.lasting = report.problem
         return not report.left
 
-    def _read_slot(self, connection: psycopg.Connection[Any]) -> None:
-        self._reporter.note_slot(slot_info(connection, self._config.source.slot))
+    def _reader_of_slot(self, source: SourceState) -> Callable[[psycopg.Connection[Any]], None]:
+        slot = self._config.source.slot
+        renewal = ConnectionRenewal(slot, source.unnoticed, lambda: self._store.durable)
+
+        def read(connection: psycopg.Connection[Any]) -> None:
+            self._reporter.note_slot(slot_info(connection, slot))
+            renewal.poll(connection)
+
+        return read
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to request, and the LSN at which another one can be added.

@@ -27,6 +27,7 @@ from pgsluice.catalog.publications.publications import (
     PublicationInfo,
     notices_publications,
     publications_of,
+    unnoticed_publications,
 )
 from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.publications.server_publications import server_publications

@@ -20,6 +20,7 @@ from pgsluice.catalog import (
     relations_of,
     server_info,
     slot_info,
+    unnoticed_publications,
 )
 from pgsluice.config import SourceConfig
 from pgsluice.definitions.published import disagreeing
@@ -71,6 +72,8 @@ class SourceState:
         publications: the publications to request.
         all_publications: the names of all publications of the database.
         started_at: the server's start time as text; the same value only if it has not restarted.
+        unnoticed: the state of publications before pgsluice updated them, if the server does not
+            notice changes (:func:`unnoticed_publications`).
     """
 
     slot: SlotInfo
@@ -80,6 +83,7 @@ class SourceState:
     publications: PublicationReport
     all_publications: frozenset[str]
     started_at: str
+    unnoticed: object | None
 
 
 def read_source_state(
@@ -111,6 +115,7 @@ def read_source_state(
         found = slot_info(sql, source.slot)
         note_slot(found)
         slot = check_slot_is_there(found, source.slot, server)
+        unnoticed = unnoticed_publications(sql)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
         _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)
@@ -124,6 +129,7 @@ def read_source_state(
         publications=publications,
         all_publications=frozenset(names),
         started_at=started_at,
+        unnoticed=unnoticed,
     )
 
 

@@ -35,6 +35,34 @@ def notices_publications(connection: Connection) -> bool:
     return version >= _FIRST_AWARE.get(version // 10000, 180000)
 
 
+# All of them: a connection has one list of publications for all tables.
+_VERSIONS = """
+SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid))
+FROM (
+    SELECT oid, xmin FROM pg_catalog.pg_publication
+    UNION ALL SELECT oid, xmin FROM pg_catalog.pg_publication_rel
+) AS c
+"""
+_VERSIONS_OF_SCHEMAS = """
+SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid)
+FROM pg_catalog.pg_publication_namespace
+"""
+
+
+def unnoticed_publications(connection: Connection) -> object | None:
+    """The state of all publications: two equal values mean that none has changed.
+
+    Returns:
+        None: the server notices changes (:func:`notices_publications`).
+    """
+    if notices_publications(connection):
+        return None
+    found = connection.execute(_VERSIONS).fetchall()
+    if connection.info.server_version >= 150000:
+        found += connection.execute(_VERSIONS_OF_SCHEMAS).fetchall()
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class PublicationInfo:
     """One row of pg_publication.

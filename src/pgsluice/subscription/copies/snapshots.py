@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pgsluice.catalog import notices_partitions, notices_publications
+from pgsluice.catalog import notices_partitions, unnoticed_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.snapshots import Snapshot, temporary_snapshot
@@ -42,18 +42,6 @@ FROM pg_catalog.unnest(%s::pg_catalog.oid[]) AS t (oid),
 # Any table may be a partition, or may have been one of a partitioned table that is there.
 _HAS_PARTITIONED = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relkind = 'p')
-"""
-# All of them: a connection has one list of publications for all tables.
-_PUBLICATIONS = """
-SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid))
-FROM (
-    SELECT oid, xmin FROM pg_catalog.pg_publication
-    UNION ALL SELECT oid, xmin FROM pg_catalog.pg_publication_rel
-) AS c
-"""
-_SCHEMAS_OF_PUBLICATIONS = """
-SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid)
-FROM pg_catalog.pg_publication_namespace
 """
 
 
@@ -186,16 +174,13 @@ _NOTHING = _Unnoticed()
 
 
 def _unnoticed(dsn: str, oids: Collection[int]) -> _Unnoticed:
-    partitions = publications = None
+    partitions = None
     with _connected(dsn) as connection:
         if not notices_partitions(connection):
             has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
             if has_partitioned:
                 partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
-        if not notices_publications(connection):
-            publications = connection.execute(_PUBLICATIONS).fetchall()
-            if connection.info.server_version >= 150000:
-                publications += connection.execute(_SCHEMAS_OF_PUBLICATIONS).fetchall()
+        publications = unnoticed_publications(connection)
     return _Unnoticed(partitions, publications)
 
 

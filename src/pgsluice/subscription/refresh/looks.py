@@ -47,7 +47,6 @@ from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.refresh.completeness import Assessment, names_to_find
-from pgsluice.subscription.refresh.open_writers import OpenWriters
 
 logger = logging.getLogger(__name__)
 
@@ -64,12 +63,13 @@ class CatalogLooks:
         tables: its tables.
         rules: the rules of pgsluice's own publications; None: everything that the server sends is
             applied.
-        writers: gets new tables that are not copied, where the server may not send their changes.
 
     Attributes:
         has_aware_streams: the server notices partitions and publications during a connection
             (:func:`pgsluice.catalog.notices_partitions`, ``notices_publications``), as of the last
             refresh; false before the first one.
+        has_uncopied: refreshes found new tables that are not copied, and the server may send their
+            changes only by a new connection of capture.
     """
 
     def __init__(
@@ -78,13 +78,11 @@ class CatalogLooks:
         subscription: SubscriptionConfig,
         tables: SubscriptionTables,
         rules: PublicationRules | None,
-        writers: OpenWriters,
     ) -> None:
         self._config = config
         self.subscription = subscription
         self._tables = tables
         self._rules = rules
-        self._writers = writers
         self._lock = threading.Lock()  # of all that is kept from look to look
         self._changes = CatalogChanges()
         self._filters = FilterTexts()
@@ -92,6 +90,7 @@ class CatalogLooks:
         self._unknown_names: frozenset[UnknownName] = frozenset()
         self._rewritten: Mapping[int, Mapping[int, int]] = {}
         self.has_aware_streams = False
+        self.has_uncopied = False
 
     def look(self) -> None:
         """Refresh the catalog: find new tables, and tables whose rows changed without changes in
@@ -190,7 +189,7 @@ class CatalogLooks:
     def _warn_of_open_writers(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
     ) -> None:
-        """Have capture connect again for new tables without a copy (ADR 0056)."""
+        """Log that changes of new tables without a copy may be missing (ADR 0056)."""
         new = [one.facts for one in source if one.facts.oid not in known]
         # A new spool begins with a slot that is newer than its publications.
         if new and (known or self._tables.position > SpoolReader(self._config.spool.place).start()):
@@ -198,12 +197,12 @@ class CatalogLooks:
             logger.warning(
                 "%s: not copied (copy_data = false). If a transaction that had written to such a "
                 "table was open when the table was published, this version of PostgreSQL sends no "
-                "changes of the table until capture connects again: pgsluice has it connect again "
-                "when the transactions that are open now have ended\n  → changes from before that "
+                "changes of the table until capture connects again, which it does when the "
+                "transactions that are open now have ended\n  → changes from before that "
                 "may be missing; the minor releases of May 2025 send them",
                 ", ".join(names),
             )
-            self._writers.add(names)
+            self.has_uncopied = True
 
     def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
         """Log the names in settings that match no table, each once while it lasts."""

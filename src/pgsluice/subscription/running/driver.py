@@ -31,7 +31,6 @@ from pgsluice.subscription.copies.table_copies import TableCopies
 from pgsluice.subscription.lifecycle.table_events import HoldReleased
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.looks import CatalogLooks
-from pgsluice.subscription.refresh.open_writers import OpenWriters
 from pgsluice.subscription.running.catalog_tables import CatalogTables
 from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
 
@@ -59,7 +58,6 @@ class SubscriptionDriver:
         reader: reads the spool.
         looks: refreshes the catalog: finds new tables, and those that need a copy or a
             verification.
-        writers: has capture connect again for new tables that are not copied.
         copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
         batches: applies changes.
@@ -85,8 +83,7 @@ class SubscriptionDriver:
         self.reader = SpoolReader(config.spool.place)
         self._rules = PublicationRules.of(config, subscription)
         self.results = BatchResults(subscription, self.tables, self.reader, report, waits)
-        self.writers = OpenWriters(config, received, self.log_once)
-        self.looks = CatalogLooks(config, subscription, self.tables, self._rules, self.writers)
+        self.looks = CatalogLooks(config, subscription, self.tables, self._rules)
         self.batches = Batches(
             scheduler.spark, config, subscription, self.tables, self._rules, self.results
         )

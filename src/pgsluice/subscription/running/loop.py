@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource
+from pgsluice.errors import SourceRefused, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import SpoolReader
-from pgsluice.subscription.base.received import ReceivedOnce
+from pgsluice.subscription.base.received import ReceivedOnce, connect_behind_publications
 from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.reloading import Reloading
 from pgsluice.subscription.running.side_by_side import SideBySide
@@ -113,11 +114,20 @@ class RunLoop:
             received.start_again()
             self._reach(received, position, subscription.catch_up_once)
 
-        driver.writers.connect_now()
+        if driver.looks.has_uncopied:
+            self._end_writers(received, driver)
         driver.suspicious.verify_now(reach)
         if driver.copies.pending():
             driver.copies.run(stop=self._ending)
             driver.batches.drain()
+
+    def _end_writers(self, received: ReceivedOnce, driver: SubscriptionDriver) -> None:
+        """Receive the end of transactions by whose start the next run's server would decide."""
+        dsn = self._reloading.config.source.conninfo
+        try:
+            connect_behind_publications(dsn, received, self._ending.is_set)
+        except (SourceUnreachable, SourceRefused, SpoolFull) as error:
+            driver.log_once(f"changes of new tables may be missing: {error}")
 
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
         """Apply changes up to the target, in several rounds if the spool cannot hold them all at

@@ -115,7 +115,6 @@ class SideBySide:
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
             for subscription in running:
-                subscription.driver.writers.stop()
                 subscription.driver.suspicious.stop()
                 subscription.join(max(0.0, deadline - time.monotonic()))
             if not is_working():

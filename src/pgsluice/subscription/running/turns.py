@@ -190,7 +190,6 @@ class RunningSubscription:
             self._try(driver.batches.catch_up)
         self._try(driver.batches.answer_barrier)
         self._try_store(driver.promote_copied)
-        self._try_store(driver.writers.tend)
         self._try_store(driver.suspicious.tend)
         self._try_store(driver.catalog.tend)
 

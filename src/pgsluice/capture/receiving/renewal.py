@@ -1,0 +1,69 @@
+"""Ends a connection whose server decides by publications of before, so that capture connects again.
+
+Some servers decide by the catalog of an open transaction's start, and keep the decision for the
+rest of the connection (:func:`pgsluice.catalog.notices_publications`, ADR 0056). A new connection
+decides right if it begins after these transactions have ended, and after capture has received them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from pgsluice.catalog import insert_lsn, slot_info, unnoticed_publications
+from pgsluice.lsn import Lsn
+
+logger = logging.getLogger(__name__)
+
+_OPEN = """
+SELECT pg_catalog.txid_snapshot_xmin(s.now), pg_catalog.txid_snapshot_xmax(s.now)
+FROM pg_catalog.txid_current_snapshot() AS s (now)
+"""
+
+
+class ConnectionRenewal:
+    """Ends one connection when publications have changed; its watcher asks at intervals.
+
+    Args:
+        slot: the slot that the connection reads.
+        publications: their state before the connection (:func:`unnoticed_publications`).
+        durable: returns the LSN up to which capture has received everything.
+    """
+
+    def __init__(self, slot: str, publications: object | None, durable: Callable[[], Lsn]) -> None:
+        self._slot = slot
+        self._publications = publications
+        self._durable = durable
+        self._ended_from: int | None = None
+        self._receive: Lsn | None = None
+
+    def poll(self, connection: psycopg.Connection[Any]) -> None:
+        """End the connection if publications have changed, as soon as that is possible.
+
+        Raises:
+            psycopg.Error: the server cannot be queried.
+        """
+        if self._publications is None:
+            return
+        now = unnoticed_publications(connection)
+        ((oldest, next_),) = connection.execute(_OPEN).fetchall()
+        if now != self._publications:
+            # All transactions that may have begun before this change.
+            self._publications, self._ended_from, self._receive = now, next_, None
+        if self._ended_from is not None and oldest >= self._ended_from:
+            self._ended_from, self._receive = None, insert_lsn(connection)
+        if self._receive is not None and self._durable() >= self._receive:
+            self._receive = None
+            self._end(connection)
+
+    def _end(self, connection: psycopg.Connection[Any]) -> None:
+        slot = slot_info(connection, self._slot)
+        if slot is not None and slot.active_pid is not None:
+            logger.info(
+                "capture connects again: publications changed, and this version of PostgreSQL does "
+                "not notice that in a connection if transactions were open"
+            )
+            connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [slot.active_pid])
