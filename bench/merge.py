@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -48,13 +48,13 @@ WAYS: tuple[Way, ...] = ("on_read", "on_write", "MERGE")
 _REACH = {(500, 10**6): "50 x", (500, 10**7): "200 x"}
 _BATCHES = 3
 _MANY_BATCHES = 200
+_BATCHES_OF_MODES = 15
 _READS = 15
 _SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())]
 )
 TABLE = TargetTable("public", "t", _SCHEMA, ("id",))
 _HISTORY, _DELETED = HistoryColumns("_"), "gone_at"
-_MODES = (CURRENT, TargetMode(history=_HISTORY))
 IDENTITY = TargetIdentity("5b0a7c1e-0000-4000-8000-000000000001", 16384, 1)
 
 
@@ -193,42 +193,49 @@ def _worn(folder: Path, copied: Copied) -> list[Line]:
 
 
 def _histories(folder: Path, rows: int) -> Iterator[Line]:
-    """A history beside current rows: random keys, then the same keys in many batches."""
-    costs = [_batches_of(folder / f"mode{mode.name}", mode, rows) for mode in _MODES]
-    return _beside_current(f"a history: {CHANGED[0]} keys into {rows:,} rows", *costs)
+    """A history beside current rows."""
+    what = f"a history: {CHANGED[0]} keys into {rows:,} rows"
+    return _beside_current(folder / "history", what, TargetMode(history=_HISTORY), rows)
 
 
 def _kept(folder: Path, rows: int) -> Iterator[Line]:
-    """Deleted rows that are kept beside current rows: the same, every second change a delete."""
-    costs = [
-        _batches_of(folder / f"deletes{mode.name}", mode, rows, deletes=True)
-        for mode in (CURRENT, TargetMode(deleted_column=_DELETED))
-    ]
-    return _beside_current(f"deleted rows kept: {CHANGED[0]} keys into {rows:,} rows", *costs)
+    """Deleted rows that are kept beside current rows: every second change is a delete."""
+    what = f"deleted rows kept: {CHANGED[0]} keys into {rows:,} rows"
+    mode = TargetMode(deleted_column=_DELETED)
+    return _beside_current(folder / "kept", what, mode, rows, deletes=True)
 
 
-def _beside_current(what: str, current: _CpuOfBatches, mode: _CpuOfBatches) -> Iterator[Line]:
-    for kind, used, beside, more in (
-        ("random keys", mode.random_s, current.random_s, f"; the first {1000 * mode.first_s:.0f}"),
-        (f"the same keys after {_MANY_BATCHES} batches", mode.same_s, current.same_s, ""),
+def _beside_current(
+    folder: Path, what: str, mode: TargetMode, rows: int, *, deletes: bool = False
+) -> Iterator[Line]:
+    """Batches of random keys, then of the same keys; each in both tables, one after the other."""
+    tables = [_Target(folder / each.name, each, rows, deletes) for each in (CURRENT, mode)]
+    random = np.random.default_rng(9)
+
+    def chosen() -> list[int]:
+        ids: list[int] = random.choice(rows, CHANGED[0], replace=False).tolist()
+        return ids
+
+    def medians(batches: Iterable[list[int]]) -> list[float]:
+        used = [[table.batch(ids) for table in tables] for ids in batches]
+        return [float(np.median(of_table)) for of_table in zip(*used, strict=True)]
+
+    _, first = medians([chosen()])
+    random_keys = medians(chosen() for _ in range(_BATCHES_OF_MODES))
+    same = chosen()
+    medians([same] * _MANY_BATCHES)
+    same_keys = medians([same] * _BATCHES_OF_MODES)
+    for kind, (current, used), more in (
+        ("random keys", random_keys, f"; the first {1000 * first:.0f}"),
+        (f"the same keys after {_MANY_BATCHES} batches", same_keys, ""),
     ):
         yield Line(
-            f"{used / beside:.1f} x CPU",
+            f"{used / current:.1f} x CPU",
             "2 x",
             f"{what}, {kind}",
             f"{1000 * used:.1f} ms of CPU a batch{more}",
-            f"current rows: {1000 * beside:.1f} ms",
+            f"current rows: {1000 * current:.1f} ms",
         )
-
-
-@dataclass(frozen=True)
-class _CpuOfBatches:
-    """Seconds of CPU of a batch: the first of random keys, later ones, and one of keys that have
-    had many."""
-
-    first_s: float
-    random_s: float
-    same_s: float
 
 
 def _without_a_key(folder: Path, rows: int) -> Line:
@@ -252,43 +259,37 @@ def _without_a_key(folder: Path, rows: int) -> Line:
     return Line(f"{taken[0]:.2f} s", "1 s", what, f"later ones: {max(taken[1:]):.2f} s", "")
 
 
-def _batches_of(
-    folder: Path, mode: TargetMode, rows: int, *, deletes: bool = False
-) -> _CpuOfBatches:
-    """What batches cost.
+class _Target:
+    """A table in some mode.
 
     Args:
-        deletes: every second change deletes, or inserts what the last batch has deleted.
+        deletes: every second change of a batch deletes, or inserts what one has deleted.
     """
-    identity = replace(IDENTITY, mode=mode)
-    sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
-    table_writer(sink, TABLE, identity).load(copied_rows(rows), Lsn(1))
-    random, position = np.random.default_rng(9), 1
-    gone = set[int]()
 
-    def batch(ids: list[int]) -> float:
-        nonlocal position
-        position += 1
+    def __init__(self, folder: Path, mode: TargetMode, rows: int, deletes: bool) -> None:
+        self._identity = replace(IDENTITY, mode=mode)
+        self._sink = DeltaSink(f"{folder}/{{table}}", merge="on_read", cache_dir=f"{folder}/keys")
+        self._deletes, self._gone, self._position = deletes, set[int](), 1
+        self._writer().load(copied_rows(rows), Lsn(1))
+
+    def batch(self, ids: list[int]) -> float:
+        """Seconds of CPU of a batch, without its upkeep."""
+        self._position += 1
+        position, mode = self._position, self._identity.mode
         if mode.history:
             net = _versions(ids, position)
+        elif self._deletes:
+            net = _half_deleted(ids, position, mode, self._gone)
         else:
-            net = _half_deleted(ids, position, mode, gone) if deletes else updates(ids, position)
-        began, writer = time.process_time(), table_writer(sink, TABLE, identity)
+            net = updates(ids, position)
+        began, writer = time.process_time(), self._writer()
         writer.apply(net, Lsn(position))
         used = time.process_time() - began
         writer.maintain([])
         return used
 
-    def chosen() -> list[int]:
-        ids: list[int] = random.choice(rows, CHANGED[0], replace=False).tolist()
-        return ids
-
-    first, *others = (batch(chosen()) for _ in range(_BATCHES + 1))
-    same = chosen()
-    for _ in range(_MANY_BATCHES):
-        batch(same)
-    again = sum(batch(same) for _ in range(_BATCHES))
-    return _CpuOfBatches(first, sum(others) / _BATCHES, again / _BATCHES)
+    def _writer(self) -> TableWriter:
+        return table_writer(self._sink, TABLE, self._identity)
 
 
 def _versions(ids: list[int], position: int) -> NetChanges:

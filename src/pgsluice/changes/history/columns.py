@@ -63,6 +63,11 @@ class HistoryColumns:
         """The name of the column that is NULL in current versions alone."""
         return f"{self.prefix}valid_to"
 
+    @property
+    def closing(self) -> tuple[str, str, str]:
+        """The names of the columns that change when a version ends."""
+        return self.valid_to, f"{self.prefix}valid_to_time", f"{self.prefix}is_current"
+
     def without(self, schema: pa.Schema) -> pa.Schema:
         """The columns of the table alone."""
         return pa.schema([field for field in schema if field.name not in self.names])
@@ -102,11 +107,8 @@ class HistoryColumns:
             positions: where each one ends.
             times: when; NULL: a copy closes it.
         """
-        closing = {
-            self.valid_to: pa.array(positions, pa.int64()),
-            f"{self.prefix}valid_to_time": times,
-            f"{self.prefix}is_current": pa.array(np.zeros(len(rows), np.bool_)),
-        }
+        ends = pa.array(positions, pa.int64()), times, pa.array(np.zeros(len(rows), np.bool_))
+        closing = dict(zip(self.closing, ends, strict=True))
         columns = [
             closing[field.name].cast(field.type)
             if field.name in closing

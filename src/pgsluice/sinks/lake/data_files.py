@@ -48,28 +48,24 @@ def rows_at(
     return joined(_pieces(folder, file, rows, schema))
 
 
-def joined(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in parts that fit into memory; scattered rows are together."""
-    held: list[pa.Table] = []
+def joined(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in parts that fit into memory; scattered rows are together, in one chunk: what
+    is done for each chunk would cost more than the copy."""
+    held: list[pa.RecordBatch] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += piece.nbytes
         if size >= DECODED_BYTES:
-            yield _one_table(held)
+            yield pa.Table.from_batches(held).combine_chunks()
             held, size = [], 0
     if held:
-        yield _one_table(held)
-
-
-def _one_table(pieces: Sequence[pa.Table]) -> pa.Table:
-    """One piece of memory: what its caller does for each chunk would cost more than the copy."""
-    return pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces).combine_chunks()
+        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _pieces(
     folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
-) -> Iterator[pa.Table]:
+) -> Iterator[pa.RecordBatch]:
     with file.open(folder) as parquet:
         starts = starts_of_groups(parquet)
         bounds = np.searchsorted(rows, starts)
@@ -91,7 +87,7 @@ def pieces_of_group(
     places: npt.NDArray[np.int64],
     partition: Partition,
     schema: pa.Schema,
-) -> Iterator[pa.Table]:
+) -> Iterator[pa.RecordBatch]:
     """Some rows of a row group, in parts that fit into memory.
 
     Args:
@@ -106,7 +102,7 @@ def pieces_of_group(
         if first < end:
             # deltalake writes text as views, which pyarrow cannot take by index yet.
             batch = with_all_columns(with_partition(batch, partition, schema), schema)
-            yield pa.Table.from_batches([batch.take(pa.array(places[first:end] - start))])
+            yield batch.take(pa.array(places[first:end] - start))
         start += len(batch)
 
 

@@ -19,6 +19,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -55,10 +56,15 @@ class MappedFile:
     def leave_memory(self) -> None:
         """Take its pages out of this process's memory, where the system can; the next reader gets
         those that it reads from the system's cache, or from the disk."""
-        advise = getattr(ctypes.CDLL(None), "madvise", None)
+        advise = _madvise()
         if advise is not None:
             address, size = ctypes.c_void_p(self._content.address), ctypes.c_size_t(self.size)
             advise(address, size, mmap.MADV_DONTNEED)
+
+
+@cache
+def _madvise() -> Callable[[ctypes.c_void_p, ctypes.c_size_t, int], int] | None:
+    return getattr(ctypes.CDLL(None), "madvise", None)
 
 
 Mapped = TypeVar("Mapped", bound=MappedFile)

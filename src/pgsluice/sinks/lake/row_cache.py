@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from pgsluice.columnar.changes import Int64s
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.data_files import group_batches, joined, pieces_of_group, starts_of_groups
-from pgsluice.sinks.lake.layout.partitions import Partition, with_partition
+from pgsluice.sinks.lake.layout.partitions import with_partition
 from pgsluice.sinks.lake.mapped_files import MappedFile, OpenFiles, writing
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.small_files import TEMPORARY
@@ -87,18 +87,21 @@ class RowCache:
                 OPENED.drop(path)
                 path.unlink(missing_ok=True)
 
-    def _pieces(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.Table]:
+    def _pieces(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
             opened = cache(lambda: stack.enter_context(file.open(self._table)))
             groups = KNOWN.get(self._table.uri, file.name)
             if groups is None:
                 groups = KNOWN.add(self._table.uri, file.name, opened())
+            names = [name for name in schema.names if name in groups.names]
+            start = str(self._folder / _digest(file.name))
             bounds = np.searchsorted(rows, groups.starts)
             for number in np.flatnonzero(np.diff(bounds)).tolist():
                 places = rows[bounds[number] : bounds[number + 1]] - groups.starts[number]
-                path, subject = self._path(file, number), self._subject(file, number)
                 kept = None
                 if groups.can_keep(number):
+                    path = Path(f"{start}-{number}{_SUFFIX}")
+                    subject = f"{FORMAT}\n{file.name}\n{number}"
                     kept = OPENED.get(path, subject)
                     if kept is None and groups.is_worth(number, len(places)):
                         batch = groups.decoded(opened(), number)
@@ -108,7 +111,8 @@ class RowCache:
                     yield from pieces_of_group(opened(), number, places, file.partition, schema)
                 else:
                     kept.touch(path)
-                    yield kept.rows(places, file.partition, schema)
+                    some = kept.columns(names).take(pa.array(places))
+                    yield with_all_columns(with_partition(some, file.partition, schema), schema)
 
     def _keep(self, batch: pa.RecordBatch, path: Path, subject: str) -> bool:
         """Keep a decoded row group; False: there is no room."""
@@ -124,12 +128,6 @@ class RowCache:
             return False
         return True
 
-    def _path(self, file: DataFile, number: int) -> Path:
-        return self._folder / f"{_digest(file.name)}-{number}{_SUFFIX}"
-
-    def _subject(self, file: DataFile, number: int) -> str:
-        return f"{FORMAT}\n{file.name}\n{number}"
-
 
 class _KeptGroup(MappedFile):
     """A kept row group as it is mapped.
@@ -141,14 +139,12 @@ class _KeptGroup(MappedFile):
     def __init__(self, content: pa.Buffer) -> None:
         super().__init__(content)
         self.batch = pa.ipc.open_stream(content).read_next_batch()
+        self._names = self.batch.schema.names
         self._touched: float | None = None
 
-    def rows(self, places: Int64s, partition: Partition, schema: pa.Schema) -> pa.Table:
-        """Some of its rows; arguments as of :func:`.data_files.pieces_of_group`."""
-        names = [name for name in schema.names if name in self.batch.schema.names]
-        some = self.batch.select(names).take(pa.array(places))
-        some = with_all_columns(with_partition(some, partition, schema), schema)
-        return pa.Table.from_batches([some])
+    def columns(self, names: Sequence[str]) -> pa.RecordBatch:
+        """Some of its columns."""
+        return self.batch if names == self._names else self.batch.select(names)
 
     def touch(self, path: Path) -> None:
         """Note on the disk that somebody uses it."""
@@ -173,11 +169,13 @@ class _Groups:
     Attributes:
         starts: the first row of each, and the number of all rows.
         sizes: the size of each in bytes before compression.
+        names: of their columns.
         refused: those that turned out to be too large to keep.
     """
 
     starts: Int64s
     sizes: Int64s
+    names: frozenset[str]
     has_views: bool
     refused: set[int] = field(default_factory=set)
 
@@ -188,6 +186,7 @@ class _Groups:
         return cls(
             starts_of_groups(parquet),
             np.array([group.total_byte_size for group in groups], np.int64),
+            frozenset(parquet.schema_arrow.names),
             any(_has_views(column.type) for column in parquet.schema_arrow),
         )
 

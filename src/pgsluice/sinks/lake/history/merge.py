@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pgsluice.changes.history.columns import TIME, Closings, HistoryColumns
 from pgsluice.changes.net import NetChanges
 from pgsluice.columnar.changes import Int64s
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
@@ -102,15 +103,19 @@ class VersionMerge(NetMerge):
         return Live(hits.files, rows, hits.file_of[at[rows]], hits.rows[at[rows]])
 
     def _closed(self, hits: Live, closings: Closings) -> Iterator[pa.RecordBatch]:
-        """The current versions that end."""
+        """The current versions that end; columns that say so are not read."""
+        schema = self._snapshot.schema
+        read = pa.schema([field for field in schema if field.name not in self._columns.closing])
         for file, indexes in hits.by_file():
             indexes = indexes[np.argsort(hits.rows[indexes])]
             keys = hits.wanted[indexes]
-            parts = self._index.rows_at(file, hits.rows[indexes], self._snapshot.schema)
+            parts = self._index.rows_at(file, hits.rows[indexes], read)
             for rows in parts:
                 some, keys = keys[: len(rows)], keys[len(rows) :]
                 yield from self._columns.closed(
-                    rows, closings.positions[some], pa.array(closings.times[some], TIME)
+                    with_all_columns(rows, schema),
+                    closings.positions[some],
+                    pa.array(closings.times[some], TIME),
                 ).to_batches()
 
     def _truncated(self, at: tuple[int, int], merged: Merged) -> Iterator[pa.RecordBatch]:
