@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -49,10 +50,10 @@ def shop(database: MakeDatabase) -> Database:
 
 @pytest.fixture
 def stage(shop: Database, tmp_path: Path) -> Stage:
-    """Stages the portions of tables as one task."""
+    """Stages the portions of tables as one task, which has time for all of them."""
 
     def run(
-        *tables: str, locked: str | None = None, **more: Any
+        *tables: str, locked: str | None = None, table_s: float = math.inf
     ) -> list[StagedRows | Failure | None]:
         with ExitStack() as held:
             connection = held.enter_context(connect_sql(shop.dsn))
@@ -63,7 +64,7 @@ def stage(shop: Database, tmp_path: Path) -> Stage:
                 other.execute("BEGIN")
                 other.execute(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE".encode())
             sink = {"type": "delta", "path": str(tmp_path / "{table}")}
-            task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions(), **more)
+            task = CopyTables(shop.dsn, snapshot, "a-spool", sink, TableOptions(), table_s=table_s)
             works = [
                 CopyWork(facts[table], "public", table, None, None, copy_number=1)
                 for table in tables
