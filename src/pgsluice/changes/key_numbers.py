@@ -20,7 +20,9 @@ from pgsluice.types.buffers import content_of, entries_of, offsets_of
 
 Numbers = npt.NDArray[np.uint64]
 
-_BYTES_AT_ONCE = 8 * 2**20
+ROWS_AT_ONCE = 64 * 1024
+"""How many texts are hashed together: their words are in the processor's caches then."""
+_ALL = np.uint64(2**64 - 1)
 _SIGN = np.uint64(1 << 63)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
@@ -164,28 +166,37 @@ def _of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Nu
     Args:
         offsets: n + 1 numbers: where each text starts and ends in ``data``.
     """
-    lengths = np.diff(offsets)
+    first, end = int(offsets[0]), int(offsets[-1])
+    windows = _windows(data[first:end])
+    starts, lengths = offsets[:-1] - first, np.diff(offsets)
     words = -(-lengths // 8)
     result = np.empty(len(lengths), np.uint64)
     for count in np.unique(words).tolist():
         rows = np.flatnonzero(words == count)
-        at_once = max(1, _BYTES_AT_ONCE // (8 * count + 8))
-        for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
-            result[some] = _of_padded(data, offsets[some], lengths[some], count)
+        for begin in range(0, len(rows), ROWS_AT_ONCE):
+            some = rows[begin : begin + ROWS_AT_ONCE]
+            result[some] = _of_windows(windows, starts[some], lengths[some], count)
     return result
 
 
-def _of_padded(
-    data: npt.NDArray[np.uint8],
+def _windows(data: npt.NDArray[np.uint8]) -> Numbers:
+    """The eight bytes from each byte on as a number; they overlap. Zeros follow the last byte."""
+    padded = np.zeros(len(data) + 8, np.uint8)
+    padded[: len(data)] = data
+    return np.ndarray(len(data) + 1, np.dtype("<u8"), padded, strides=(1,))
+
+
+def _of_windows(
+    windows: Numbers,
     starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
     words: int,
 ) -> Numbers:
-    """Hashes of texts that need the same number of words, padded with zeros."""
-    places = np.arange(8 * words)
-    is_inside = places < lengths[:, np.newaxis]
-    index = np.where(is_inside, starts[:, np.newaxis] + places, 0)
-    padded = np.where(is_inside, data[index], 0).astype(np.uint8) if words else index
-    hashed = _of_words(padded.view(np.uint64).reshape(len(starts), words))
+    """Hashes of texts that need the same number of words, the last of which ends with zeros."""
+    hashed = np.full(len(starts), words, np.uint64)
+    for number in range(words):
+        word = windows[starts + 8 * number]
+        if number == words - 1:
+            word &= _ALL >> (64 - 8 * (lengths - 8 * number)).astype(np.uint64)
+        hashed = spread(hashed ^ word)
     return spread(hashed ^ lengths.astype(np.uint64))
