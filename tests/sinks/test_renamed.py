@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -115,3 +116,26 @@ def test_errors_name_the_table_and_its_key_as_the_source_does(tmp_path: Path) ->
     t.insert(row(1))
     with pytest.raises(TableError, match=r"key \(id\) of table public\.t is not unique"):
         writer(sink).apply(net(t, is_key_proved=False), Lsn(110))
+
+
+def test_errors_of_a_target_also_name_the_column_as_the_source_does(tmp_path: Path) -> None:
+    sink = made(tmp_path, "on_read", partition_by={"public.t": ["big"]})
+    with pytest.raises(TableError) as error:  # the source has another column "a"
+        writer(sink).load(batches(row(1, big="")), Lsn(100))
+    assert "in the partition column a\n  a is the target's name of column big" in str(error.value)
+    assert error.value.column == "big"
+    writer(sink).load(batches(row(1)), Lsn(100))
+    t = changes()
+    t.insert(row(2, big=""))
+    with pytest.raises(TableError, match="a is the target's name of column big"):
+        writer(sink).apply(net(t), Lsn(110))
+
+
+def test_errors_of_the_source_keep_their_column(tmp_path: Path) -> None:
+    def unfit() -> Iterator[pa.RecordBatch]:
+        yield from batches(row(1))
+        raise TableError("values of column a do not fit", column="a")
+
+    with pytest.raises(TableError) as error:
+        writer(made(tmp_path, "on_read")).load(unfit(), Lsn(100))
+    assert (str(error.value), error.value.column) == ("values of column a do not fit", "a")

@@ -9,7 +9,7 @@ parts of times) keep their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
@@ -21,7 +21,9 @@ from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.columnar.changes import Int64s
 from pgsluice.config.values.target_names import TargetNames
 from pgsluice.definitions.comments import TableComments
+from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
+from pgsluice.shown import shown
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
@@ -35,6 +37,7 @@ from pgsluice.sinks.contract import (
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.verification import TargetRows
 
+Item = TypeVar("Item")
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 _NOT_OURS = "{} (at the target)"
 """What the source's side calls a column of the target that no source column can be."""
@@ -50,6 +53,7 @@ class _Columns:
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._at_target = renamed
         self._at_source = {given: name for name, given in renamed.items()}
+        self._of_source: list[TableError] = []
 
     def at_target(self, name: str) -> str:
         return self._at_target.get(name, name)
@@ -66,13 +70,34 @@ class _Columns:
         return _rows(rows, self.at_target)
 
     def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return (_rows(batch, self.at_target) for batch in rows)
+        return (_rows(batch, self.at_target) for batch in self.of_source(rows))
 
     def source_schema(self, schema: pa.Schema) -> pa.Schema:
         return _schema(schema, self.at_source)
 
     def source_batches(self, rows: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         return (_rows(batch, self.at_source) for batch in rows)
+
+    def of_source(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items; errors on the way to them name the source's columns."""
+        try:
+            yield from items
+        except TableError as error:
+            self._of_source.append(error)
+            raise
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors of the target's column have the source's name of it, too."""
+        try:
+            yield
+        except TableError as error:
+            name = error.facts.get("column")
+            if name in self._at_source and error not in self._of_source:
+                column = self._at_source[name]
+                error.details += (shown(f"{name} is the target's name of column {column}"),)
+                error.facts["column"] = column
+            raise
 
     def changes(self, net: NetChanges) -> NetChanges:
         return replace(
@@ -222,17 +247,20 @@ class _RenamedHandle(TableHandle):
         self._handle.refuse_foreign_changes()
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        return self._handle.load(self._columns.batches(rows), position)
+        with self._columns.named():
+            return self._handle.load(self._columns.batches(rows), position)
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
-        types = self._handle.target_types(self._columns.schema(schema))
-        return self._columns.source_schema(types)
+        with self._columns.named():
+            types = self._handle.target_types(self._columns.schema(schema))
+            return self._columns.source_schema(types)
 
     def alter(
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
-        renamed = [replace(each, field=self._renamed(each.field)) for each in added]
-        return self._handle.alter(renamed, [*map(self._renamed, widened)], position)
+        with self._columns.named():
+            renamed = [replace(each, field=self._renamed(each.field)) for each in added]
+            return self._handle.alter(renamed, [*map(self._renamed, widened)], position)
 
     def _renamed(self, column: pa.Field) -> pa.Field:
         return column.with_name(self._columns.at_target(column.name))
@@ -245,7 +273,8 @@ class _RenamedHandle(TableHandle):
         return self._handle.comment(_comments(comments, self._columns.at_target), position)
 
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        return self._handle.apply(self._columns.changes(changes), position)
+        with self._columns.named():
+            return self._handle.apply(self._columns.changes(changes), position)
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         return self._handle.maintain(keep_versions)
@@ -268,10 +297,12 @@ class _RenamedHandle(TableHandle):
         return self._handle.can_stage_load()
 
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        return self._handle.stage_load(self._columns.batches(rows))
+        with self._columns.named():
+            return self._handle.stage_load(self._columns.batches(rows))
 
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        return self._handle.commit_load(staged, position)
+        with self._columns.named():
+            return self._handle.commit_load(staged, position)
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
         self._handle.discard_load(staged)
@@ -283,10 +314,14 @@ class _RenamedHandle(TableHandle):
         return self._handle.can_append()
 
     def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        return self._handle.stage_rows(self._columns.schema(schema), self._columns.batches(rows))
+        with self._columns.named():
+            return self._handle.stage_rows(
+                self._columns.schema(schema), self._columns.batches(rows)
+            )
 
     def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        return self._handle.append(self._columns.schema(schema), staged, position)
+        with self._columns.named():
+            return self._handle.append(self._columns.schema(schema), staged, position)
 
     def can_keep_versions(self) -> bool:
         return self._handle.can_keep_versions()
@@ -294,7 +329,8 @@ class _RenamedHandle(TableHandle):
     def load_versions(
         self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
     ) -> Applied:
-        return self._handle.load_versions(self._columns.schema(schema), staged, position)
+        with self._columns.named():
+            return self._handle.load_versions(self._columns.schema(schema), staged, position)
 
     def can_change_whole_rows(self) -> bool:
         return self._handle.can_change_whole_rows()
@@ -303,10 +339,13 @@ class _RenamedHandle(TableHandle):
         return self._handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        return self._handle.stage_changes(map(self._columns.changes, pieces))
+        with self._columns.named():
+            pieces = self._columns.of_source(pieces)
+            return self._handle.stage_changes(map(self._columns.changes, pieces))
 
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
-        return self._handle.commit_changes(staged, position)
+        with self._columns.named():
+            return self._handle.commit_changes(staged, position)
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
         self._handle.discard_changes(staged)
