@@ -60,7 +60,8 @@ column a VARIANT, `"string"` keeps one a text. Arrays of json stay arrays of tex
 
 | reader | column |
 |---|---|
-| Spark 4.2 with Delta 4.4 | `variant` |
+| Spark 4.2 and 4.1 with Delta 4.4.0, Spark 4.0 with Delta 4.0.1 | `variant`. Spark 4.2 has the operator of the example; 4.0 has only the function: `variant_get(v, '$.a.b', 'int')` |
+| Spark 3.5 with Delta 3.3.2 | it refuses the table: "unsupported by Delta Lake 3.3.2: variantType". `pgsluice check` warns if it is the run's own Spark |
 | DuckDB 1.5.5 with its `delta` extension | `VARIANT` |
 | `deltalake`, polars | a struct of the byte strings `metadata` and `value`, which they do not decode |
 | readers that do not know Delta's feature `variantType` | they refuse the table |

@@ -33,6 +33,11 @@ LACKS = (
         "`pgsluice.register` refuses, with a hint: use `pgsluice run`, and read its tables",
     ),
     Lack(
+        'Spark with Delta\'s jar reads tables with VARIANT columns (`json = "variant"`)',
+        SparkVersion(4, 0),
+        "it refuses such a table; `pgsluice check` warns, and a run writes it all the same",
+    ),
+    Lack(
         f"filters of a query reach the server (`snapshot` of `{_SOURCE}`)",
         SparkVersion(4, 1),
         "the server sends all rows, and Spark filters them",

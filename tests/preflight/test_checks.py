@@ -44,6 +44,7 @@ from pgsluice.preflight.local import (
     check_incomplete_targets,
     check_spool,
     check_targets,
+    check_variants,
 )
 from pgsluice.preflight.publications import (
     check_column_lists,
@@ -712,6 +713,27 @@ def test_what_is_installed() -> None:
     assert [finding.subject for finding in findings] == ["java", "pyspark"]
     (finding,) = check_environment(replace(_LOCAL, config=_configured("")))
     assert (finding.level, finding.subject) == (Level.WARNING, "subscription")
+
+
+@pytest.mark.parametrize(
+    ("setting", "pyspark", "is_said"),
+    [
+        ('json = "variant"', "3.5.9", True),
+        ('types = { "public.t.c" = "variant" }', "3.5.9", True),
+        ('json = "variant"', "4.0.5", False),
+        ('json = "variant"', None, False),
+        ("", "3.5.9", False),
+    ],
+)
+def test_variants_that_the_installed_spark_does_not_read(
+    setting: str, pyspark: str | None, is_said: bool
+) -> None:
+    text = '[[subscription]]\nname = "lake"\nsink = { type = "delta", path = "l/{table}" }\n'
+    environment = EnvironmentFacts(None, pyspark, None)
+    facts = replace(_LOCAL, config=_configured(text + setting), environment=environment)
+    said = [finding.what for finding in check_variants(facts)]
+    sentence = 'subscription "lake" makes VARIANT columns; Spark 3.5.9 refuses tables that have one'
+    assert said == ([sentence] if is_said else [])
 
 
 def test_a_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:

@@ -1,23 +1,33 @@
 """Spark with Delta's own jar, as another program that works on the same tables.
 
 It is a process of its own with one session, because the tests' session is without that jar. It
-takes a line of JSON for each request and answers with one.
+takes a line of JSON for each request and answers with one. ``PGSLUICE_SPARK_PYTHON`` names the
+Python with another version of Spark (``make matrix ARGS=--spark`` makes environments).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 from pyarrow import feather
 
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+PYTHON = os.environ.get("PGSLUICE_SPARK_PYTHON", sys.executable)
+PACKAGES = {
+    "4.0": "io.delta:delta-spark_2.13:4.0.1",
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+"""Delta's package, by the version of Spark."""
+PACKAGE = PACKAGES["4.2"]
 EXCLUDED = ",".join(
     f"{group}:*"
     for group in (
@@ -39,6 +49,7 @@ EXCLUDED = ",".join(
     )
 )
 """What Delta's package brings and Spark has: 70 MB, which each session would copy."""
+_VERSION = "from importlib.metadata import version; print(version('pyspark'))"
 S3A_PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.5.0",
     *(
@@ -97,6 +108,14 @@ for line in sys.stdin:
 """
 
 
+@cache
+def spark_version() -> str:
+    """The version of the process' Spark, as "4.2"."""
+    code = [PYTHON, "-c", _VERSION]
+    done = subprocess.run(code, capture_output=True, text=True, check=True)
+    return ".".join(done.stdout.split(".")[:2])
+
+
 class DeltaSparkError(Exception):
     """A statement failed in Spark."""
 
@@ -153,14 +172,15 @@ def delta_spark(folder: Path, store: Mapping[str, str] | None = None) -> Iterato
         store: options of S3, as :mod:`tests.support.object_stores` has them; its tables are
             ``s3a://``.
     """
-    settings = {"spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDED}
+    package = PACKAGES[spark_version()]
+    settings = {"spark.jars.packages": package, "spark.jars.excludes": EXCLUDED}
     if store is not None:
-        settings = _s3a(store)
+        settings = _s3a(package, store)
     program = folder / "delta_spark_program.py"
     program.write_text(_PROGRAM)
     with (folder / "delta_spark.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, str(program), json.dumps(settings)],
+            [PYTHON, str(program), json.dumps(settings)],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -180,7 +200,7 @@ def delta_spark(folder: Path, store: Mapping[str, str] | None = None) -> Iterato
             process.stdout.close()
 
 
-def _s3a(store: Mapping[str, str]) -> dict[str, str]:
+def _s3a(package: str, store: Mapping[str, str]) -> dict[str, str]:
     options = {
         "endpoint": store["aws_endpoint_url"],
         "endpoint.region": store["aws_region"],
@@ -190,7 +210,7 @@ def _s3a(store: Mapping[str, str]) -> dict[str, str]:
         "connection.ssl.enabled": "false",
     }
     return {
-        "spark.jars.packages": ",".join((PACKAGE, *S3A_PACKAGES)),
+        "spark.jars.packages": ",".join((package, *S3A_PACKAGES)),
         "spark.jars.excludes": _S3A_EXCLUDED,
         **{f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()},
     }

@@ -21,6 +21,7 @@ from pgsluice.preflight.local import (
     check_monitor,
     check_spool,
     check_targets,
+    check_variants,
 )
 from pgsluice.preflight.own_publications import check_own_publications
 from pgsluice.preflight.publications import (
@@ -88,6 +89,7 @@ LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
     check_targets,
     check_catalog,
     check_copy_cores,
+    check_variants,
     check_incomplete_targets,
     check_failing_tables,
     check_monitor,

@@ -164,6 +164,22 @@ def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
             )
 
 
+def check_variants(facts: LocalFacts) -> Iterator[Finding]:
+    """Whether the installed Spark reads the VARIANT columns that subscriptions have."""
+    version = facts.environment.pyspark
+    if version is None or SparkVersion.parse(version).has_variants:
+        return
+    for subscription in facts.config.subscriptions:
+        if "variant" in (subscription.json_as, *subscription.types.values()):
+            yield warning(
+                "variant",
+                f'subscription "{subscription.name}" makes VARIANT columns; Spark {version} '
+                "refuses tables that have one",
+                "read them with Spark 4.0 or newer, or DuckDB (docs/types.md); or have json as "
+                '"string", and copy the tables',
+            )
+
+
 def check_incomplete_targets(facts: LocalFacts) -> Iterator[Finding]:
     """Which targets did not get all changes of their tables, as of the last run."""
     for record in facts.records:

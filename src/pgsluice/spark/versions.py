@@ -28,6 +28,11 @@ class SparkVersion(NamedTuple):
         return self >= (4, 0)
 
     @property
+    def has_variants(self) -> bool:
+        """Whether Spark, with Delta's jar, reads tables that have VARIANT columns."""
+        return self >= (4, 0)
+
+    @property
     def has_read_limits(self) -> bool:
         """Whether Spark asks a Python stream for batches with limits, and for its last offset."""
         return self >= (4, 2)
