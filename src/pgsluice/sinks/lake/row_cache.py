@@ -169,7 +169,7 @@ class _Groups:
     Attributes:
         starts: the first row of each, and the number of all rows.
         sizes: the size of each in bytes before compression.
-        names: of their columns.
+        names: the names of their columns.
         refused: those that turned out to be too large to keep.
     """
 
