@@ -207,6 +207,14 @@ def test_without_room_rows_are_read_from_data_files(
     assert place.kept == [first]
 
 
+def test_without_room_row_groups_are_not_decoded_as_a_whole(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_cache, "CACHE_BYTES", 0)
+    monkeypatch.setattr(row_cache.RowGroups, "decoded", None)  # a call fails
+    assert place.read().equals(TABLE.take(pa.array(SOME)))
+
+
 def test_row_groups_that_nobody_uses_make_room(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,8 +54,12 @@ def joined(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     size = 0
     for piece in pieces:
+        piece_bytes = piece.nbytes
+        if held and piece_bytes >= DECODED_BYTES:  # which is not copied
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, size = [], 0
         held.append(piece)
-        size += piece.nbytes
+        size += piece_bytes
         if size >= DECODED_BYTES:
             yield pa.Table.from_batches(held).combine_chunks()
             held, size = [], 0

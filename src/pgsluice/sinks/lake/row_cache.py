@@ -46,8 +46,8 @@ CACHE_BYTES = 2**30
 """The maximum size of all kept row groups in a cache folder."""
 SHARE_OF_DISK = 8
 """They also take at most one part in so many of the disk's free space."""
-SMALLEST_BYTES = 256 * 1024
-"""Row groups that are smaller, in bytes before compression, are as cheap to decode: 0.5 ms."""
+SMALLEST_BYTES = 64 * 1024
+"""Row groups that are smaller, in bytes before compression, are as cheap to decode: 0.3 ms."""
 LARGEST_BYTES = 16 * 2**20
 """Row groups that are larger when decoded, in bytes, are not kept: they are in memory for that."""
 FEW_ROWS = 0.2
@@ -90,43 +90,45 @@ class RowCache:
     def _pieces(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
             opened = cache(lambda: stack.enter_context(file.open(self._table)))
-            groups = KNOWN.get(self._table.uri, file.name)
+            groups = KNOWN.get(self._folder, file.name)
             if groups is None:
-                groups = KNOWN.add(self._table.uri, file.name, opened())
+                groups = KNOWN.add(self._folder, file.name, opened())
             names = [name for name in schema.names if name in groups.names]
-            start = str(self._folder / _digest(file.name))
             bounds = np.searchsorted(rows, groups.starts)
             for number in np.flatnonzero(np.diff(bounds)).tolist():
                 places = rows[bounds[number] : bounds[number + 1]] - groups.starts[number]
-                kept = None
+                group = None
                 if groups.can_keep(number):
-                    path = Path(f"{start}-{number}{_SUFFIX}")
-                    subject = f"{FORMAT}\n{file.name}\n{number}"
-                    kept = OPENED.get(path, subject)
-                    if kept is None and groups.is_worth(number, len(places)):
-                        batch = groups.decoded(opened(), number)
-                        if batch is not None and self._keep(batch, path, subject):
-                            kept = OPENED.get(path, subject)
-                if kept is None:
+                    path, subject = groups.places[number]
+                    if (kept := OPENED.get(path, subject)) is not None:
+                        kept.touch(path)
+                        group = kept.batch
+                    elif groups.is_worth(number, len(places)) and self._has_room(groups, number):
+                        group = groups.decoded(opened(), number)
+                        if group is not None:
+                            self._keep(group, path, subject)
+                if group is None:
                     yield from pieces_of_group(opened(), number, places, file.partition, schema)
                 else:
-                    kept.touch(path)
-                    some = kept.columns(names).take(pa.array(places))
-                    yield with_all_columns(with_partition(some, file.partition, schema), schema)
+                    columns = group if names == group.schema.names else group.select(names)
+                    some = with_partition(columns.take(pa.array(places)), file.partition, schema)
+                    yield with_all_columns(some, schema)
 
-    def _keep(self, batch: pa.RecordBatch, path: Path, subject: str) -> bool:
-        """Keep a decoded row group; False: there is no room."""
-        try:
-            if not ROOM.takes(self._root, batch.nbytes):
-                return False
+    def _has_room(self, groups: RowGroups, number: int) -> bool:
+        """Whether a row group may be kept, by its size before it is decoded."""
+        with suppress(OSError):
+            return ROOM.has(self._root, int(groups.sizes[number]))
+        return False
+
+    def _keep(self, batch: pa.RecordBatch, path: Path, subject: str) -> None:
+        """Keep a decoded row group, unless the disk is full or cannot be written."""
+        with suppress(OSError):
             with (
                 writing(path, subject, 0o600) as stream,
                 pa.ipc.new_stream(stream, batch.schema) as writer,
             ):
                 writer.write_batch(batch)
-        except OSError:  # the disk is full, or cannot be written
-            return False
-        return True
+            ROOM.take(self._root, batch.nbytes)
 
 
 class _KeptGroup(MappedFile):
@@ -139,12 +141,7 @@ class _KeptGroup(MappedFile):
     def __init__(self, content: pa.Buffer) -> None:
         super().__init__(content)
         self.batch = pa.ipc.open_stream(content).read_next_batch()
-        self._names = self.batch.schema.names
         self._touched: float | None = None
-
-    def columns(self, names: Sequence[str]) -> pa.RecordBatch:
-        """Some of its columns."""
-        return self.batch if names == self._names else self.batch.select(names)
 
     def touch(self, path: Path) -> None:
         """Note on the disk that somebody uses it."""
@@ -163,30 +160,42 @@ class OpenGroups(OpenFiles[_KeptGroup]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class RowGroups:
     """The row groups of a data file.
 
     Attributes:
         starts: the first row of each, and the number of all rows.
         sizes: the size of each in bytes before compression.
         names: the names of their columns.
+        places: where each is kept, and its subject.
         refused: those that turned out to be too large to keep.
     """
 
     starts: Int64s
     sizes: Int64s
     names: frozenset[str]
+    places: Sequence[tuple[Path, str]]
     has_views: bool
     refused: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, parquet: pq.ParquetFile) -> _Groups:
+    def of(cls, folder: Path, name: str, parquet: pq.ParquetFile) -> RowGroups:
+        """Those of a data file.
+
+        Args:
+            folder: where they are kept.
+            name: the data file's.
+        """
         metadata = parquet.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return cls(
             starts_of_groups(parquet),
             np.array([group.total_byte_size for group in groups], np.int64),
             frozenset(parquet.schema_arrow.names),
+            [
+                (folder / f"{_digest(name)}-{number}{_SUFFIX}", f"{FORMAT}\n{name}\n{number}")
+                for number in range(len(groups))
+            ],
             any(_has_views(column.type) for column in parquet.schema_arrow),
         )
 
@@ -220,15 +229,21 @@ class KnownFiles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: OrderedDict[tuple[str, str], _Groups] = OrderedDict()
+        self._files: OrderedDict[tuple[Path, str], RowGroups] = OrderedDict()
 
-    def get(self, uri: str, name: str) -> _Groups | None:
-        return self._files.get((uri, name))
+    def get(self, folder: Path, name: str) -> RowGroups | None:
+        """Those of a data file; None: they are not known.
 
-    def add(self, uri: str, name: str, parquet: pq.ParquetFile) -> _Groups:
-        groups = _Groups.of(parquet)
+        Args:
+            folder: where they are kept.
+        """
+        return self._files.get((folder, name))
+
+    def add(self, folder: Path, name: str, parquet: pq.ParquetFile) -> RowGroups:
+        """Take note of those of a data file."""
+        groups = RowGroups.of(folder, name, parquet)
         with self._lock:
-            self._files[uri, name] = groups
+            self._files[folder, name] = groups
             while len(self._files) > _FILES_KNOWN:
                 self._files.popitem(last=False)
         return groups
@@ -241,21 +256,34 @@ class Room:
         self._lock = threading.Lock()
         self._measured: dict[Path, tuple[float, int]] = {}
 
-    def takes(self, root: Path, size: int) -> bool:
-        """Whether there is room for so many bytes, which are taken then.
+    def has(self, root: Path, size: int) -> bool:
+        """Whether so many bytes more may be kept in a folder.
 
         Raises:
             OSError: the disk cannot be read.
         """
         with self._lock:
-            root.mkdir(0o700, parents=True, exist_ok=True)
             at, used = self._measured.get(root, (None, 0))
             if at is None or time.monotonic() - at > _MEASURED_EVERY_S:
-                at, used = time.monotonic(), _used_bytes(root)
-            free = shutil.disk_usage(root).free + used
-            fits = used + size <= min(CACHE_BYTES, free // SHARE_OF_DISK)
-            self._measured[root] = at, used + size if fits else used
-            return fits
+                root.mkdir(0o700, parents=True, exist_ok=True)
+                used = _used_bytes(root)
+                self._measured[root] = time.monotonic(), used
+            most = min(CACHE_BYTES, (self._free(root) + used) // SHARE_OF_DISK)
+            return used + size <= most
+
+    def take(self, root: Path, size: int) -> None:
+        """Note that so many bytes more are kept."""
+        with self._lock:
+            at, used = self._measured.get(root, (0.0, 0))
+            self._measured[root] = at, used + size
+
+    @staticmethod
+    def _free(root: Path) -> int:
+        try:
+            return shutil.disk_usage(root).free
+        except FileNotFoundError:  # somebody has deleted it since; it is made again
+            root.mkdir(0o700, parents=True, exist_ok=True)
+            return shutil.disk_usage(root).free
 
 
 def _used_bytes(root: Path) -> int:

@@ -19,7 +19,7 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import CopiedRows
-from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
+from pgsluice.sinks.lake.data_files import dead_rows, joined, live_batches, whole_groups
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, may_be_current, prefix_of
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
@@ -106,17 +106,23 @@ class VersionMerge(NetMerge):
         """The current versions that end; columns that say so are not read."""
         schema = self._snapshot.schema
         read = pa.schema([field for field in schema if field.name not in self._columns.closing])
-        for file, indexes in hits.by_file():
-            indexes = indexes[np.argsort(hits.rows[indexes])]
-            keys = hits.wanted[indexes]
-            parts = self._index.rows_at(file, hits.rows[indexes], read)
-            for rows in parts:
-                some, keys = keys[: len(rows)], keys[len(rows) :]
-                yield from self._columns.closed(
-                    with_all_columns(rows, schema),
-                    closings.positions[some],
-                    pa.array(closings.times[some], TIME),
-                ).to_batches()
+        files = [
+            (file, indexes[np.argsort(hits.rows[indexes])]) for file, indexes in hits.by_file()
+        ]
+        keys = hits.wanted[np.concatenate([indexes for _, indexes in files])]
+        pieces = (
+            batch
+            for file, indexes in files
+            for rows in self._index.rows_at(file, hits.rows[indexes], read)
+            for batch in rows.to_batches()
+        )
+        for rows in joined(pieces):
+            some, keys = keys[: len(rows)], keys[len(rows) :]
+            yield from self._columns.closed(
+                with_all_columns(rows, schema),
+                closings.positions[some],
+                pa.array(closings.times[some], TIME),
+            ).to_batches()
 
     def _truncated(self, at: tuple[int, int], merged: Merged) -> Iterator[pa.RecordBatch]:
         """All current versions, which end; closed ones beside them stay as they are."""
