@@ -250,10 +250,7 @@ class TableWriter:
             self._opened.close()
 
     def delete_leftovers(self, written_before: float) -> None:
-        """Delete old files of killed attempts, if the table has this source's rows.
-
-        Args:
-            written_before: in seconds since 1970; younger files stay.
+        """See :meth:`.TableHandle.delete_leftovers`.
 
         Raises:
             TableError: the table has rows of another source, or others changed its data.
