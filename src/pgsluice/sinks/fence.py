@@ -348,11 +348,7 @@ class TableWriter:
             return self.commit_changes([self.stage_changes(pieces)], position)
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
-        """Delete staged changes that nothing commits.
-
-        Args:
-            staged: staged changes for which no commit was started or will be.
-        """
+        """Delete staged changes for which no commit was started or will be."""
         self._opened.handle.discard_changes(staged)
 
     def commit_or_discard(
