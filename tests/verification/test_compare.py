@@ -197,8 +197,25 @@ def test_a_table_without_key_is_compared_as_a_bag(connection: Connection) -> Non
     assert compare(connection, "public.log", ArrowRows(same)).equal
     found = compare(connection, "public.log", ArrowRows(same.slice(0, 3)))
     assert not found.has_key
-    assert len(found.missing_keys) == 1
+    assert found.missing_keys == (("1", "a"),)
     assert not found.extra_keys
+
+
+def test_rows_without_a_key_are_named_by_their_values(connection: Connection) -> None:
+    long = "é" * 50
+    connection.execute(
+        "CREATE TABLE log (at int4, what text, more text);"
+        f" INSERT INTO log VALUES (1, 'a', NULL), (1, 'a', NULL), (2, '{long}x', 'b')"
+    )
+    schema = pa.schema([("at", pa.int32()), ("what", pa.string())])
+    target = pa.table([[1, 2, 3], ["a", f"{long}y", "c"]], schema=schema)
+    found = compare(connection, "public.log", ArrowRows(target))
+    assert str(found) == (
+        "public.log: 3 rows at the source, 3 here; missing: (1, a, NULL), "
+        f"(2, {long[:40]}…, b); not at the source: (2, {long[:40]}…, NULL), (3, c, NULL)"
+    )
+    found = compare(connection, "public.log", ArrowRows(target), columns=["at", "what"])
+    assert found.differing_keys == (("2", long[:41]),)
 
 
 def test_a_partitioned_table_is_its_root(connection: Connection) -> None:

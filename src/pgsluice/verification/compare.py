@@ -20,7 +20,7 @@ import numpy as np
 import psycopg
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digest, Digests, Int64s, Key, Mask, Side
+from pgsluice.verification.digest import MOST_SHOWN, Digest, Digests, Int64s, Key, Mask, Side
 from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.masked_text import give_secrets
@@ -43,8 +43,8 @@ _ROWS_OF_A_SMALL_RANGE = 16
 class Comparison:
     """The result of a comparison.
 
-    Keys are tuples of text forms, in the key's order. The key of a row in a table without key is
-    its hash, repeated as often as the numbers of such rows differ.
+    Keys are tuples of text forms, in the key's order. The key of a row in a table without key are
+    its values, cut, repeated as often as the numbers of such rows differ.
 
     Attributes:
         table: ``schema.table``.
@@ -54,7 +54,7 @@ class Comparison:
         extra_keys: keys at the target that the source lacks.
         differing_keys: keys whose rows have other values at the target.
         has_more: more keys differ than are listed.
-        has_key: the keys are the table's; otherwise they are hashes of rows.
+        has_key: the keys are the table's; otherwise they are values of rows.
         ranges: the ranges of keys that differ, if they were asked for and are few.
         sampled: the part of the ranges of keys that was compared; the digests have only these.
     """
@@ -96,7 +96,8 @@ class Comparison:
             ("not at the source", self.extra_keys),
             ("differing", self.differing_keys),
         )
-        parts += [f"{name}: {', '.join(map(_print_key, keys))}" for name, keys in named if keys]
+        shown = _print_key if self.has_key else _print_row
+        parts += [f"{name}: {', '.join(map(shown, keys))}" for name, keys in named if keys]
         return "; ".join(parts) + (", and more" if self.has_more else "")
 
 
@@ -275,3 +276,8 @@ def _order(key: Key) -> tuple[tuple[int, str], ...]:
 def _print_key(key: Key) -> str:
     texts = ["NULL" if text is None else text for text in key]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _print_row(values: Key) -> str:
+    cut = (v[:MOST_SHOWN] + "…" if v is not None and len(v) > MOST_SHOWN else v for v in values)
+    return f"({', '.join('NULL' if text is None else text for text in cut)})"

@@ -28,6 +28,11 @@ Int64s = npt.NDArray[np.int64]
 Uint64s = npt.NDArray[np.uint64]
 
 Key = tuple[str | None, ...]
+"""The texts of a key's columns; of a row without a key, the first :data:`MOST_KEPT` characters of
+each of its values."""
+MOST_SHOWN = 40
+"""In characters; a longer value of such a row is cut where it is shown."""
+MOST_KEPT = MOST_SHOWN + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digests, Key, Mask
+from pgsluice.verification.digest import MOST_KEPT, Digests, Key, Mask
 from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.json_text import is_variant, json_as_jsonb
 from pgsluice.verification.masked_text import SourceMask, masked_text
@@ -322,10 +322,11 @@ class SourceSide:
         )
         row_hash = _md5_of([alias[name] for name in columns])
         if not self._key:
+            kept = [sql.SQL(f"left({{}}, {MOST_KEPT})").format(alias[name]) for name in columns]
             return sql.SQL(
-                "(SELECT hash, ARRAY[hash] AS key, hash AS key_hash"
-                " FROM (SELECT {} AS hash FROM {}) AS bare)"
-            ).format(row_hash, rows)
+                "(SELECT hash, key, hash AS key_hash"
+                " FROM (SELECT {} AS hash, ARRAY[{}]::text[] AS key FROM {}) AS bare)"
+            ).format(row_hash, sql.SQL(", ").join(kept), rows)
         names = [alias[name] for name in self._key]
         return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
             row_hash, sql.SQL(", ").join(names), _md5_of(names), rows

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import Digests, Int64s, Key, Mask, Uint64s
+from pgsluice.verification.digest import MOST_KEPT, Digests, Int64s, Key, Mask, Uint64s
 from pgsluice.verification.postgres_text import TextForm, postgres_text
 
 _BATCH_ROWS = 32_768
@@ -158,11 +158,11 @@ class TargetSide:
         for batch in self._batches():
             places = np.flatnonzero(chosen[bucket_of(batch.key_hashes, len(chosen))])
             hashes = [bytes(row).hex() for row in batch.hashes[places]]
-            if self._key:
-                texts = [batch.texts[name].take(places).to_pylist() for name in self._key]
-                keys: list[Key] = list(zip(*texts, strict=True))
-            else:
-                keys = [(row_hash,) for row_hash in hashes]
+            texts = [batch.texts[name].take(places) for name in self._key or self._columns]
+            if not self._key:
+                texts = [pc.utf8_slice_codeunits(text, 0, MOST_KEPT) for text in texts]
+            lists = [text.to_pylist() for text in texts]
+            keys: list[Key] = list(zip(*lists, strict=True)) or [()] * len(places)
             for key, row_hash in zip(keys, hashes, strict=True):
                 hashes_by_key.setdefault(key, []).append(row_hash)
         return hashes_by_key
