@@ -40,7 +40,7 @@ from pgsluice.schema_rules.target import (
     reconcile_name,
     reconcile_target,
 )
-from pgsluice.schema_rules.types import holds
+from pgsluice.schema_rules.types import contains, holds, holds_rewritten
 from pgsluice.schema_rules.verdicts import (
     AddColumns,
     ColumnsAdded,

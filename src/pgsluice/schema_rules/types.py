@@ -46,3 +46,27 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
         any(is_kind(wide) for is_kind in kinds) and any(is_kind(narrow) for is_kind in kinds)
         for kinds in _ONE_KIND
     )
+
+
+def holds_rewritten(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether a column that is rewritten in another type keeps its values, as :func:`holds` or with
+    more bits of a whole number."""
+    are_whole = pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow)
+    return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
+
+
+def contains(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether a cast to another type keeps every value, perhaps with more digits: also of lists and
+    structs."""
+    if pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow):
+        return bool(wide.bit_width >= narrow.bit_width)
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        digits = wide.precision - wide.scale >= narrow.precision - narrow.scale
+        return bool(digits and wide.scale >= narrow.scale)
+    if pa.types.is_list(wide) and pa.types.is_list(narrow):
+        return contains(wide.value_type, narrow.value_type)
+    if pa.types.is_struct(wide) and pa.types.is_struct(narrow):
+        return [f.name for f in wide] == [f.name for f in narrow] and all(
+            contains(a.type, b.type) for a, b in zip(wide, narrow, strict=True)
+        )
+    return holds(wide, narrow)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.hints import copy_again
-from pgsluice.schema_rules import holds
+from pgsluice.schema_rules import holds, holds_rewritten
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
@@ -43,7 +43,7 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
         have = fields.setdefault(field.name, field.with_nullable(True))
         if holds(have.type, field.type):
             continue
-        if not _is_wider(field.type, have.type):
+        if not holds_rewritten(field.type, have.type):
             raise TableError(
                 f"column {field.name!r} of table {title} now has the type {field.type}, but the "
                 f"type {have.type} in the target at {location}",
@@ -62,12 +62,6 @@ def another_target(title: str) -> str:
         "move the target's folder away, which keeps the rows, then copy the table to a new target: "
         f"{copy_again(title)}"
     )
-
-
-def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether a rewritten column can have its old values in the new type."""
-    are_whole = pa.types.is_signed_integer(wide) and pa.types.is_signed_integer(narrow)
-    return bool(wide.bit_width > narrow.bit_width) if are_whole else holds(wide, narrow)
 
 
 def with_all_columns(rows: Rows, schema: pa.Schema) -> Rows:

@@ -17,6 +17,7 @@ from pgsluice.changes.change_rows import ChangeRows, RowValues, change_columns, 
 from pgsluice.columnar import RelationChanges, variant
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
+from pgsluice.schema_rules import contains
 from pgsluice.spark.source.schema import CHANGE_COLUMNS
 from pgsluice.wire import ReplicaIdentity
 
@@ -127,7 +128,7 @@ def _conform(
     """
     if values.type == target and not pt.is_nested(target):
         return values
-    if not _contains(target, values.type):
+    if not contains(target, values.type):
         raise TableError(
             f'table {changes.table_title}: column "{name}" is now {values.type}, but was {target} '
             "when the query started",
@@ -136,25 +137,3 @@ def _conform(
             column=name,
         )
     return values.cast(target)
-
-
-def _contains(target: pa.DataType, source: pa.DataType) -> bool:
-    """Whether the target type contains every value of the source type unchanged."""
-    if target == source:
-        return True
-    if pt.is_signed_integer(target) and pt.is_signed_integer(source):
-        return bool(target.bit_width >= source.bit_width)
-    if pt.is_decimal(target) and pt.is_decimal(source):
-        digits = target.precision - target.scale >= source.precision - source.scale
-        return bool(digits and target.scale >= source.scale)
-    if pt.is_string(target):
-        return bool(pt.is_large_string(source))
-    if pt.is_binary(target):
-        return bool(pt.is_large_binary(source))
-    if pt.is_list(target) and pt.is_list(source):
-        return _contains(target.value_type, source.value_type)
-    if pt.is_struct(target) and pt.is_struct(source):
-        return [f.name for f in target] == [f.name for f in source] and all(
-            _contains(a.type, b.type) for a, b in zip(target, source, strict=True)
-        )
-    return False
