@@ -33,6 +33,11 @@ class TargetMode:
     names: str = ""
 
     @property
+    def has_current_rows_only(self) -> bool:
+        """Whether the target has the table's rows of now, and no other row."""
+        return self.log is None and self.history is None and self.deleted_column is None
+
+    @property
     def own_columns(self) -> list[str]:
         """The names of the columns that the target has beside the table's."""
         names = [] if self.log is None else [*self.log.names]

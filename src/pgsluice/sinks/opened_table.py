@@ -20,6 +20,10 @@ from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.target_trouble import target_trouble
 from pgsluice.stores.contract import StoreError
 
+_ADOPT = (
+    "\nto keep only the rows that are equal to the source's: set adopt = true in [[subscription]]"
+)
+
 
 class OpenedTable:
     """One target table; it is opened when first needed, and again after an error.
@@ -176,9 +180,7 @@ class OpenedTable:
                 "spool, for another table, in another mode, or with other names of columns",
                 hint=f"to delete these rows and copy the table again: {copy_again(title)}\n"
                 "to keep the rows: move that table away before you copy, or set path in the sink "
-                "to another folder\n"
-                "to keep only the rows that are equal to the source's: set adopt = true in "
-                "[[subscription]]",
+                "to another folder" + (_ADOPT if self._identity.mode.has_current_rows_only else ""),
                 table=title,
                 location=handle.location,
             )

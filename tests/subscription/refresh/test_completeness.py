@@ -74,6 +74,11 @@ def test_full_without_a_key() -> None:
     (why,) = reasons(table(facts), needs_key=True)
     assert "the first update or delete parks the table" in why
     assert reasons(table(facts), needs_key=True, has_key=True) == []
+    parked = replace(RECORD, state=TableState.PARKED)
+    assert reasons(table(facts), parked, needs_key=True) == [], "the record says why"
+    (whole,) = why_incomplete(table(facts), RECORD, origin="any", has_key=False, needs_key=True)
+    assert "its primary key" in whole
+    assert "REPLICA IDENTITY FULL" not in whole, "the table has it"
 
 
 def test_leaves_with_other_keys() -> None:

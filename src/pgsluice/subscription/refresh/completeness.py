@@ -130,7 +130,7 @@ def why_incomplete(
         )
     has_key = has_key or bool(facts.primary_key)
     is_full = facts.replica_identity == "f"
-    if needs_key and is_full and not has_key and "update" in actions:
+    if needs_key and is_full and not has_key and "update" in actions and not record.is_parked:
         reasons.append(
             "the table has no key, but deleted_column needs one: the first update or delete parks "
             "the table\n"
@@ -171,16 +171,18 @@ def why_incomplete(
 
 
 def _way_to_a_key(table: ReplicatedTable) -> str:
-    """The statement with which the source sends updates and deletes of a table with their key."""
+    """What gives updates and deletes of a table its key, or else the whole old row."""
     name = _sql_name((table.facts.namespace, table.facts.name))
     if table.unique_index:
         index = quote_identifier(table.unique_index)
         return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index}"
-    return (
+    key = (
         f"choose columns that identify each row of {name}, and make them its primary key: no "
-        f"unique index has only columns that are NOT NULL. If there are none: ALTER TABLE {name} "
-        "REPLICA IDENTITY FULL"
+        "unique index has only columns that are NOT NULL"
     )
+    if table.facts.replica_identity == "f":
+        return key
+    return f"{key}. If there are none: ALTER TABLE {name} REPLICA IDENTITY FULL"
 
 
 def _way_to_all_actions(table: ReplicatedTable) -> str:
