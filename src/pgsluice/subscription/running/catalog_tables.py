@@ -9,6 +9,7 @@ of the source.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -38,6 +39,8 @@ _REFUSED = (
     "\n  → `pgsluice check CONFIG` shows the settings that [spark] lacks; replication continues"
 )
 
+_NOT_A_NAME = "INVALID_SCHEMA_OR_RELATION_NAME"
+
 
 class CatalogTables:
     """Registers the tables of one subscription in the catalog.
@@ -63,6 +66,7 @@ class CatalogTables:
         self._done: set[CatalogTable] = set()
         self._problems: dict[str, str] = {}
         self._thread: WorkThread | None = None
+        self._stopped = threading.Event()
         self._retry_at = 0.0
         self._seen: tuple[SubscriptionRecord, SubscriptionConfig] | None = None
 
@@ -77,6 +81,10 @@ class CatalogTables:
         if waiting or (self._done and time.monotonic() >= self._comments_at):
             self._thread = WorkThread("pgsluice catalog", partial(self._register, waiting))
             self._thread.start()
+
+    def stop(self) -> None:
+        """Say nothing of statements that fail from now on: Spark ends."""
+        self._stopped.set()
 
     def register_now(self) -> None:
         """Register waiting tables.
@@ -114,7 +122,9 @@ class CatalogTables:
         self._comments.bring(self.subscription, existing)
         self._comments_at = time.monotonic() + COMMENTS_S
         for title, entry in waiting.items():
-            problem = self._attempt(entry)
+            problem = self._attempt(title, entry)
+            if problem is not None and self._stopped.is_set():
+                return
             if problem is None:
                 self._done.add(entry)
                 self._problems.pop(title, None)
@@ -126,7 +136,7 @@ class CatalogTables:
             self._retry_at = time.monotonic() + RETRY_S
             write_catalog_problems(self._spool, self.subscription.name, self._problems)
 
-    def _attempt(self, entry: CatalogTable) -> str | None:
+    def _attempt(self, title: str, entry: CatalogTable) -> str | None:
         """Register a table; returns why the catalog refuses it, as text for the user."""
         context = self._spark()
         try:
@@ -134,8 +144,13 @@ class CatalogTables:
         except spark_errors() as error:
             if is_without_jvm(error):
                 raise
-            reason = summarize_error(error)
-            return f"pgsluice cannot register the target in the catalog: {reason}{_REFUSED}"
+            what = f"pgsluice cannot register the target in the catalog: {summarize_error(error)}"
+            if _NOT_A_NAME in what:
+                return (
+                    f"{what}\n  → give the target another name and folder: rename = "
+                    f'{{ "{title}" = "…" }} in [[subscription]]; replication continues'
+                )
+            return f"{what}{_REFUSED}"
         return None if other is None else f"{other}{_OTHER}"
 
 

@@ -105,6 +105,8 @@ class SideBySide:
             self._ending.set()
         if not self._ending.is_set():
             return
+        for subscription in running:
+            subscription.driver.catalog.stop()
         while True:
             # Only jobs of this run's threads: afterwards, the session is its owner's again.
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
