@@ -15,10 +15,6 @@ from tests.support.pipeline import MakePipeline
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("engine")]
 
-NUMBER, EXACT = "v:a.b::int", "v:a.`é`[0]::decimal(4,2)"
-if spark_version() in ("4.0", "4.1"):  # they have no operator for paths
-    NUMBER = "variant_get(v, '$.a.b', 'int')"
-    EXACT = "variant_get(v, '$.a.é[0]', 'decimal(4,2)')"
 DOCUMENT = '{"a": {"b": 7, "é": [1.10, null, true, "x", 12345678901234567890]}, "zz": -0.5}'
 
 
@@ -41,8 +37,12 @@ def test_spark_reads_variants(
     )
     one.once()
     table = f"delta.`{one.target('t')}`"
+    number, exact = "v:a.b::int", "v:a.`é`[0]::decimal(4,2)"
+    if spark_version() in ("4.0", "4.1"):  # without the operator for paths
+        number = "variant_get(v, '$.a.b', 'int')"
+        exact = "variant_get(v, '$.a.é[0]', 'decimal(4,2)')"
     query = (
-        f"SELECT id, {NUMBER} AS number, {EXACT} AS exact, to_json(v) AS text,"
+        f"SELECT id, {number} AS number, {exact} AS exact, to_json(v) AS text,"
         " schema_of_variant(v) AS shape, typeof(v) AS type, v IS NULL AS is_null,"
         f" to_json(w) AS w FROM {table} ORDER BY id"
     )
