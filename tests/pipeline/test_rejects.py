@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 import signal
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from psycopg.errors import UniqueViolation
 from tests.pipeline.test_changelog import History, in_order
 from tests.support.databases import Database, MakeDatabase
 from tests.support.histories import as_of, history_of
@@ -149,19 +151,26 @@ TABLE = (
 def test_rejects_are_those_of_the_source_in_each_mode(
     database: MakeDatabase, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Random changes: the open rejects are the source's bad values, each once. Those of a history
-    are the bad values as of each transaction."""
     if mode.startswith("large"):
-        module = "pgsluice.subscription.batches.tasks.large_batch"
-        monkeypatch.setattr(f"{module}.LARGE_BYTES", 500)
-        monkeypatch.setattr(f"{module}.PIECE_BYTES", 700)
+        in_pieces(monkeypatch)
     shop = database()
+    assert_rejects_of_random_changes(shop, pipeline(shop, extra=MODES[mode]), random.Random(mode))
+
+
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of the test are large."""
+    module = "pgsluice.subscription.batches.tasks.large_batch"
+    monkeypatch.setattr(f"{module}.LARGE_BYTES", 500)
+    monkeypatch.setattr(f"{module}.PIECE_BYTES", 700)
+
+
+def assert_rejects_of_random_changes(shop: Database, one: Pipeline, rng: random.Random) -> None:
+    """The open rejects are the source's bad values, each once. Those of a history are the bad
+    values as of each transaction."""
     shop.execute(*TABLE)
-    one = pipeline(shop, extra=MODES[mode])
     one.once()
     source = Texts(shop, "t")
     source.note()
-    rng = random.Random(mode)
     for _ in range(2):
         for _ in range(12):
             change(shop, rng)
@@ -172,7 +181,7 @@ def test_rejects_are_those_of_the_source_in_each_mode(
     one.copy("t")
     one.once()
     assert_rejects_are_the_sources(one, shop)
-    if "history" in mode:
+    if one.config.subscriptions[0].mode == "history":
         assert_history_with_rejects(one, source)
 
 
@@ -222,8 +231,10 @@ def test_a_kill_loses_and_doubles_no_reject(
     rng = random.Random(place)
     for _ in range(12):
         change(shop, rng)
+    shop.execute(f"INSERT INTO t VALUES (-1, NULL, {BAD_BIG}), (-2, 'infinity', NULL)")
     assert run_killed_at(one.path, place) == -signal.SIGKILL
-    # The next run divides the changes otherwise.
+    # The next run divides the changes otherwise. Its own do not have these two values.
+    shop.execute("UPDATE t SET id = -3 WHERE id = -1", "UPDATE t SET day = NULL WHERE id = -2")
     for _ in range(4):
         change(shop, rng)
     one.once()
@@ -289,4 +300,10 @@ def change(shop: Database, rng: random.Random) -> None:
         f"UPDATE t SET id = id + 1000 * (1 + (SELECT max(id) FROM t) / 1000) WHERE {some}",
         f"DELETE FROM t WHERE {some}",
     ]
-    shop.execute(rng.choice(statements) if rng.random() > 0.03 else "TRUNCATE t")
+    statements = rng.sample(statements, rng.choice([1, 1, 1, 2]))
+    if rng.random() < 0.03:
+        statements.append("TRUNCATE t")
+    if rng.random() < 0.04:
+        statements.append(f"ALTER TABLE t ADD c{rng.randrange(10**6)} int DEFAULT 7")
+    with suppress(UniqueViolation):  # then the transaction changed nothing
+        shop.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")

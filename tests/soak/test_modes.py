@@ -19,7 +19,13 @@ from pyspark.sql import SparkSession
 from tests.pipeline.test_changelog import BIG, CHANGELOG, History, assert_rebuilt, log_of, program
 from tests.pipeline.test_history import HISTORY, assert_as_of
 from tests.pipeline.test_keyless import run_random
-from tests.pipeline.test_rejects import assert_verified, rejects_of
+from tests.pipeline.test_rejects import MODES as REJECTS_IN
+from tests.pipeline.test_rejects import (
+    assert_rejects_of_random_changes,
+    assert_verified,
+    in_pieces,
+    rejects_of,
+)
 from tests.soak.public_schema import change, fill, migrate
 from tests.soak.report import Report
 from tests.soak.test_sequences import AREAS
@@ -47,6 +53,7 @@ COLUMNS = LOG.of_table(SCHEMA, "orders")
 
 pytestmark = pytest.mark.soak
 KEYLESS_RUNS = int(os.environ.get("PGSLUICE_SOAK_KEYLESS_RUNS", "20"))
+REJECTS_RUNS = int(os.environ.get("PGSLUICE_SOAK_REJECTS_RUNS", "12"))
 PLACES_OF_A_COMMIT = ("delta.written", "delta.before_commit", "delta.after_commit")
 SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "63"))
 """At each moment, in each mode: 2,016 in all."""
@@ -292,6 +299,29 @@ def test_a_public_schema_in_every_mode(
         assert_modes_equal(one, tables)
         row["figures"] = f"{len(tables)} tables, {changed} rows updated or deleted"
         row["shown"] = f"none parked; equal in {1 + len(OTHER_MODES)} modes"
+
+
+@pytest.mark.usefixtures("local_spark")
+@pytest.mark.parametrize("mode", REJECTS_IN)
+def test_rejects_of_random_changes(
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    report: Report,
+    seed: int,
+    mode: str,
+) -> None:
+    if mode.startswith("large"):
+        in_pieces(monkeypatch)
+    with report.row(f"rejects of random changes, {mode}", seed) as row:
+        for number in range(REJECTS_RUNS):
+            shop = database()
+            one = pipeline(shop, extra=REJECTS_IN[mode])
+            assert_rejects_of_random_changes(shop, one, random.Random(seed + number))
+        row["figures"] = f"{REJECTS_RUNS} tables, 24 transactions each"
+        row["shown"] = "the open rejects are the source's values that do not fit, each once"
+        if "history" in mode:
+            row["shown"] += "; as of each transaction, versions and rejects are its rows"
 
 
 PLACES = (

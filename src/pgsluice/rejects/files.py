@@ -16,7 +16,7 @@ import pyarrow as pa
 from pgsluice.disk import naming
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.rejects.events import Event
+from pgsluice.rejects.events import Event, Keys, Kind
 from pgsluice.stores.contract import Folder
 
 _SCHEMA = pa.schema(
@@ -116,6 +116,14 @@ class EventFiles:
             columns = (column.to_pylist() for column in table.columns)
             events.update(map(Event._make, zip(*columns, strict=True)))
         return sorted(events)
+
+    def keys(self, relation: int) -> Keys:
+        """The keys of one table that may get rejects from its files, with their columns."""
+        keys: dict[str, set[str]] = {}
+        for event in self.read(name for name in self.names() if name.relation == relation):
+            if event.kind in (Kind.REJECTED, Kind.MOVED):
+                keys.setdefault(event.key, set()).add(event.column)
+        return {key: frozenset(columns) for key, columns in keys.items()}
 
     def delete(self, names: Sequence[EventFile]) -> None:
         """Delete files one after the other: the files after one are those of later events."""

@@ -44,6 +44,7 @@ SCHEMA: Final = pa.schema(
         pa.field("resolved_at", _TIME),
     ]
 )
+_NONE: Final = frozenset[str]()
 _KEY: Final = ("relation", "column_name", "key", "position", "ordinal")
 
 
@@ -79,15 +80,22 @@ class RejectsPlace:
         return RejectsTable(made, name, self.spool_id)
 
 
-def rejected_values(place: RejectsPlace | None, relation: int, open_count: int) -> RejectedValues:
+def rejected_values(
+    place: RejectsPlace | None, relation: int, open_count: int, *, is_ahead: bool
+) -> RejectedValues:
     """Takes the values that do not fit out of one table's changes.
 
     Args:
         open_count: how many rejects of the table are open; 0: the rejects table is not read.
+        is_ahead: the target has changes that are not recorded, as after a kill: their rejects may
+            not be folded, and are not counted.
     """
     if place is None:
         return RejectedValues({}, accepts=False)
-    keys = place.table().open_keys(relation) if open_count else {}
+    keys = place.table().open_keys(relation) if open_count or is_ahead else {}
+    if is_ahead:  # more keys do no harm
+        waiting = place.files.keys(relation)
+        keys = {key: keys.get(key, _NONE) | waiting.get(key, _NONE) for key in {*keys, *waiting}}
     return RejectedValues(keys, accepts=place.accepts)
 
 

@@ -130,7 +130,7 @@ class ApplyTables:
         writer, after, done_before = self.begin(work)
         if work.alter_facts:
             return self._alter(work, writer, done_before)
-        return self._write_changes(self.changes(work, reader), writer, after) or done_before
+        return self._write_changes(self.changes(work, reader, after), writer, after) or done_before
 
     def begin(self, work: TableWork) -> tuple[TableWriter, Lsn, TaskResult]:
         """Ask the target for its position. After a crash between its commit and our record, it may
@@ -378,21 +378,20 @@ class ApplyTables:
         done = result_of(applied, outline.last, outline.changes, decode_s, columns)
         return columns, replace(done, has_rejects=has_rejects)
 
-    def changes(self, work: TableWork, reader: SpoolReader | None = None) -> TableChanges:
-        """The changes of a table's work.
-
-        Args:
-            reader: reads the spool; None: open a new one.
-        """
-        rules = None if self.rules is None else self.rules.get(work.relation_oid, {})
+    def changes(
+        self, work: TableWork, reader: SpoolReader | None = None, after: int = 0
+    ) -> TableChanges:
+        """The changes of a table's work, which begin at the target's position ``after``; without a
+        reader, a new one is opened."""
+        oid, is_ahead = work.relation_oid, after > work.after
         return TableChanges(
             work,
             reader or SpoolReader(self.spool),
             self.options,
-            rules,
+            None if self.rules is None else self.rules.get(oid, {}),
             self.sends_all_origins,
             self.piece_bytes,
-            rejected_values(self.rejects, work.relation_oid, work.rejects),
+            rejected_values(self.rejects, oid, work.rejects, is_ahead=is_ahead),
         )
 
     def prepare(self, work: TableWork, columns: TargetColumns, after: Lsn) -> None:

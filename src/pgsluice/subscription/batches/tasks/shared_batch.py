@@ -313,7 +313,7 @@ class SharedBatch:
 
     def _net(self, share: _Share) -> Iterator[NetChanges]:
         """The net changes of the share's buckets, in pieces that are joined from slices."""
-        changes = self.task.changes(self.work)
+        changes = self.task.changes(self.work, after=share.after)
         runs: list[RelationChanges] = []
         size = 0
         for piece in share.pieces:
