@@ -30,15 +30,16 @@ def truncated_at(runs: Sequence[RelationChanges]) -> int:
 
 
 def refuse_truncated_leaves(work: TableWork, truncates: Truncates) -> None:
-    """Refuse a TRUNCATE of single partitions for a change log: its rows cannot say which rows of
-    the table were in them, so a copy has to.
+    """Refuse a TRUNCATE of single partitions for a change log or a history: their rows do not say
+    which of them were in these partitions, so a copy has to.
 
     Raises:
         TableError: there is one.
     """
     if truncates.leaves:
         raise TableError(
-            f"{work.title}: partitions were truncated, and a change log cannot have that alone",
+            f"{work.title}: partitions were truncated, and a change log or a history cannot show "
+            "that without a copy",
             table=work.title,
             remedy=Remedy.COPY,
         )
