@@ -158,13 +158,14 @@ def _threads(
 
 
 def _join(database: Database, threads: Sequence[threading.Thread]) -> None:
-    """Wait for them all; a verification waits for transactions that are left prepared."""
-    verifiers = [thread for thread in threads if isinstance(thread, Verifier)]
+    """Wait for them all; verifications and the ends of troubles (ALTER TABLE) wait for transactions
+    that are left prepared."""
+    waiting = [thread for thread in threads if isinstance(thread, (Verifier, Troubles))]
     for thread in threads:
-        if thread not in verifiers:
+        if thread not in waiting:
             thread.join()
     commit_prepared(database)
-    for thread in verifiers:
+    for thread in waiting:
         thread.join()
 
 
