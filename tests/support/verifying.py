@@ -38,7 +38,7 @@ def with_rows(shop: Database, rows: int, *, has_key: bool = True) -> None:
 def tamper(folder: Path, rows: int) -> None:
     """Change one value, remove one row and add one, as somebody else would."""
     target = DeltaTable(str(folder))
-    target.update(predicate="id = 17", new_values={"v": "'other'"})
+    target.update(predicate="id = 17", updates={"v": "'other'"})
     target.delete("id = 4711")
     target = DeltaTable(str(folder))  # scanned: datasets have no deletion vectors
     read = pa.RecordBatchReader.from_stream(target.scan()).read_all()
