@@ -37,6 +37,30 @@ from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
 logger = logging.getLogger(__name__)
 
 
+class ProblemLog:
+    """Logs a kind of problem once while it lasts.
+
+    Args:
+        name: the subscription.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logged: str | None = None
+
+    def __call__(self, message: str | None) -> None:
+        """Log a problem, unless it is the one that lasts; None: the problem is over.
+
+        Only the first line tells problems apart: others may quote a log that grows.
+        """
+        what = None if message is None else message.partition("\n")[0]
+        if what is not None and what != self._logged:
+            logger.warning("%s: %s", self._name, message)
+        if what is None and self._logged is not None:
+            logger.warning("%s: resolved: %s", self._name, self._logged)
+        self._logged = what
+
+
 class SubscriptionDriver:
     """Runs one subscription as jobs of a Spark context.
 
@@ -78,6 +102,7 @@ class SubscriptionDriver:
         self.subscription = subscription
         self.waits = waits
         self.report = report
+        self.log_once = ProblemLog(subscription.name)
         self.is_look_due = threading.Event()
         self.tables = SubscriptionTables(store, report)
         self.reader = SpoolReader(config.spool.place)
@@ -106,11 +131,10 @@ class SubscriptionDriver:
             self.tables,
             self._rules,
             received,
-            self.log_once,
+            ProblemLog(subscription.name),
             waits.verification_retry_s,
         )
         self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
-        self._logged: str | None = None
         # What a run left that was killed: it may be as large as a transaction.
         place = config.spool.place
         clear(staging_folder(place, staging_path(place, subscription.name)))
@@ -183,15 +207,3 @@ class SubscriptionDriver:
             for info in self.reader.segments(self.tables.position):
                 _ = info.header
         self.tables.raise_failure()
-
-    def log_once(self, message: str | None) -> None:
-        """Log a message once while it lasts; None: the problem is over.
-
-        Only the first line tells problems apart: others may quote a log that grows.
-        """
-        what = None if message is None else message.partition("\n")[0]
-        if what is not None and what != self._logged:
-            logger.warning("%s: %s", self.subscription.name, message)
-        if what is None and self._logged is not None:
-            logger.warning("%s: resolved: %s", self.subscription.name, self._logged)
-        self._logged = what

@@ -19,6 +19,7 @@ else continues:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.system.threads import WorkThread
 from pgsluice.verification import Comparison, Extent, TargetRows
 
+logger = logging.getLogger(__name__)
+
 ROUND_S = 600.0
 """How long comparisons may start in one snapshot, in seconds: a held snapshot delays vacuum."""
 _WHY_COPIED = "its target differs from the source, or could not be compared"
@@ -96,6 +99,7 @@ class SuspiciousTables:
         self._tables = tables
         self._rules = rules
         self._log = log
+        self._is_put_off = False
         self._round: _Round | None = None
         self._thread: WorkThread | None = None
         self._retry_at = 0.0
@@ -177,6 +181,7 @@ class SuspiciousTables:
         Args:
             prepare: called before marked tables are compared.
         """
+        self._is_put_off = False
         try:
             if self.marked():
                 prepare(round_.is_stopped)
@@ -189,7 +194,8 @@ class SuspiciousTables:
             if not round_.is_stopped():
                 self._log(f"tables are verified later: {error}")
         else:
-            self._log(None)
+            if not self._is_put_off:
+                self._log(None)
 
     def _verify(
         self, round_: _Round, answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer]
@@ -278,13 +284,17 @@ class SuspiciousTables:
             )
         except (SourceRefused, SourceUnreachable, psycopg.OperationalError) as error:
             # Rewritten since (the next look marks it again), locked, or the server went away.
-            self._log(f"{table.title} is verified later: {failure_reason(error)}")
+            self._put_off(f"{table.title} is verified later: {failure_reason(error)}")
             return None
         except Exception as error:
             if is_stopping():
                 return None
-            self._log(f"{table.title} cannot be compared: {failure_reason(error)}")
+            self._put_off(f"{table.title} cannot be compared: {failure_reason(error)}")
             return error
+
+    def _put_off(self, why: str) -> None:
+        self._is_put_off = True
+        self._log(why)
 
     def _rejects(self, oid: int, position: Lsn) -> Sequence[Reject]:
         known, config = self._tables.get(oid), self._config
@@ -324,7 +334,9 @@ class SuspiciousTables:
 
     def _request(self, table: TableRecord, oid: int, event: CopyNeeded | RepairNeeded) -> None:
         what = "is repaired" if isinstance(event, RepairNeeded) else "is copied again"
-        self._log(f"{table.title} differs from the source and {what}")
+        logger.warning(
+            "%s: %s differs from the source and %s", self.subscription.name, table.title, what
+        )
         self._tables.apply(oid, event)
 
     def _await_answer(self, position: Lsn, barrier: BarrierOwner) -> BarrierAnswer:
