@@ -176,8 +176,8 @@ class EmbeddedServer:
                 self._process = None if is_first else self._process
                 log_tail = "\n".join(log.splitlines()[-10:])
                 raise ConfigError(
-                    f"PostgreSQL {self.version} in the folder {self.directory} did not start",
-                    hint=f"the end of the server's log:\n{log_tail}",
+                    f"PostgreSQL {self.version} with its data in {self.directory} did not start",
+                    hint=f"resolve what the end of the server's log says:\n{log_tail}",
                 )
 
     def stop(self, mode: StopMode = "fast") -> None:

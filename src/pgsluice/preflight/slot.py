@@ -50,7 +50,8 @@ def check_failover(facts: SourceFacts) -> Iterator[Finding]:
             "failover",
             f"the server has standbys, and slot {slot.name} is not a failover slot: after the "
             "promotion of a standby, all tables need a new copy",
-            "while nothing reads from the slot, by a replication connection: "
+            'stop `pgsluice run`, open a replication connection (psql "dbname=… '
+            'replication=database"), and run: '
             f"ALTER_REPLICATION_SLOT {slot.name} (FAILOVER true)\n"
             "docs/failover.md has the settings of the standby",
         )

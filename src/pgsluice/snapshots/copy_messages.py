@@ -60,7 +60,7 @@ class CopyMessages:
     _ends: list[Int64s] = field(default_factory=list)
 
     def follow(self, data: Bytes, begin: int, end: int) -> int:
-        """Read the complete messages in ``data[begin:end]``.
+        """Read the complete messages in ``data[begin:end]``, and remember where their rows are.
 
         Args:
             begin: where a message starts.
@@ -69,7 +69,7 @@ class CopyMessages:
             where the first incomplete message starts.
 
         Raises:
-            ProtocolError: a COPY in binary form has no such message.
+            ProtocolError: a message that no COPY in binary form has.
         """
         while True:
             begin = self._follow_rows(data, begin, end)

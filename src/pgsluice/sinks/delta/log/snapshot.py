@@ -130,7 +130,7 @@ class DeltaSnapshot(Snapshot):
 
 
 def no_table(folder: Folder) -> DeltaSnapshot:
-    """The place for a new table, as its version -1."""
+    """The state of a folder without a table: version -1, so the first commit creates version 0."""
     return DeltaSnapshot(
         folder, -1, pa.schema([]), {}, files={}, protocol={}, metadata={}, transactions={}
     )
