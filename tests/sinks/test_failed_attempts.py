@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.sinks.cached_files import fill_disk
 
 from pgsluice import failpoints
 from pgsluice.errors import PgsluiceError, TargetUnreachable
@@ -23,7 +22,6 @@ from pgsluice.sinks.delta.log.commit import commit
 from pgsluice.sinks.delta.log.reading import commit_name, newest_snapshot
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.small_files import replacing
 from pgsluice.stores.local import LocalFolder
 from pgsluice.testing.sink_contract import TABLE, batches, changes, identity, net, row
 
@@ -184,13 +182,7 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
     load(sink)
     keys, before = set((tmp_path / "keys").rglob("*.*")), files_of(sink)
 
-    @contextmanager
-    def full(path: Path, mode: int) -> Iterator[BinaryIO]:
-        with replacing(path, mode) as file:
-            yield file
-            raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr("pgsluice.sinks.lake.mapped_files.replacing", full)
+    fill_disk(monkeypatch)
     for _ in range(2):
         with pytest.raises(PgsluiceError, match="no room"):
             update(sink, 1, 110)

@@ -6,22 +6,19 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.sinks.cached_files import fill_disk
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake import row_cache
 from pgsluice.sinks.lake.data_files import rows_at
 from pgsluice.sinks.lake.row_cache import RowCache
 from pgsluice.sinks.lake.snapshot import DataFile
-from pgsluice.small_files import replacing
 from pgsluice.stores.local import LocalFolder
 from pgsluice.types.nested.variants import ARROW as VARIANT
 from pgsluice.types.nested.variants import STORED
@@ -246,14 +243,7 @@ def test_trouble_with_its_disk_disturbs_no_batch(
     place: Place, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if trouble == "full":
-
-        @contextmanager
-        def full(path: Path, mode: int) -> Iterator[BinaryIO]:
-            with replacing(path, mode) as file:
-                yield file
-                raise OSError(28, os.strerror(28))
-
-        monkeypatch.setattr("pgsluice.sinks.lake.mapped_files.replacing", full)
+        fill_disk(monkeypatch)
     else:
         place.root.write_text("a file")
     assert place.read().equals(TABLE.take(pa.array(SOME)))

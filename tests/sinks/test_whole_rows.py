@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.sinks.cached_files import key_files
 from tests.support.object_stores import ObjectStore
 
 from pgsluice import failpoints
@@ -113,11 +114,6 @@ def test_rows_with_the_same_hash_are_told_apart(
     expected = Counter((n % 7, n % 3, "big") for n in range(100))
     expected -= Counter({(6, 2, "big"): 3, (0, 0, "big"): 3})
     assert rows_of(sink) == expected
-
-
-def key_files(folder: Path) -> dict[Path, int]:
-    """Each key file with its inode: one that is made again has another."""
-    return {path: path.stat().st_ino for path in folder.rglob("*.keys")}
 
 
 def test_an_index_outlives_new_columns(tmp_path: Path) -> None:

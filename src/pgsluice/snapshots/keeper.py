@@ -109,8 +109,8 @@ class SnapshotFile:
 
 
 def keep_for_readers(dsn: str, snapshot: Snapshot, idle_s: float = IDLE_S) -> Snapshot:
-    """Start a keeper that ends by itself: with the process that started the caller, or after a
-    while without readers.
+    """Start a keeper. It ends with the process that started the caller, or after a while without
+    readers.
 
     Args:
         snapshot: a snapshot that another session still holds.

@@ -281,7 +281,7 @@ class Room:
     def _free(root: Path) -> int:
         try:
             return shutil.disk_usage(root).free
-        except FileNotFoundError:  # somebody has deleted it since; it is made again
+        except FileNotFoundError:  # somebody has deleted the folder
             root.mkdir(0o700, parents=True, exist_ok=True)
             return shutil.disk_usage(root).free
 

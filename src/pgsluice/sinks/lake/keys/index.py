@@ -1,8 +1,8 @@
 """Finds the rows of keys: one sidecar file for each data file, on a disk of this machine.
 
 A data file never changes, so neither does its sidecar (:mod:`.sidecars`): which rows are dead, its
-deletion vector says, and which files are live, the log. So a sidecar may be lost at any time, and
-is made again from its data file.
+deletion vector says, and which files are live, the log. So a sidecar may be lost at any time:
+the next search writes a new one from its data file.
 
 Of a table in an object store, the sidecars of large data files are objects, too, in the folder
 ``_keys`` of the table. They are uploaded beside the data files, before the commit. An executor that
