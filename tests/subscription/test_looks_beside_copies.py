@@ -25,7 +25,6 @@ from pgsluice.spool import (
     TableRecord,
     TableState,
 )
-from pgsluice.subscription.lifecycle.leaf_events import LeavesLoaded
 from pgsluice.subscription.lifecycle.table_events import (
     LOOKS,
     BatchFailed,
@@ -181,7 +180,7 @@ def test_partitions_that_come_while_others_are_replaced_are_replaced_next(
         assert replace(waiting, source=SourceView()) == replace(known, source=SourceView())
         shop.execute("DROP TABLE t_3")
         look_at(connection, tables)
-        tables.apply(oid, LeavesLoaded(SNAPSHOT, timeline=1, version=0, rows=1))
+        tables.apply(oid, CopyFinished(SNAPSHOT, timeline=1, version=0, rows=1))
         look_at(connection, tables)
         replaced = tables.record.tables[oid]
     assert (replaced.state, replaced.partitions.load) == (TableState.DATA_COPY, ())

@@ -22,19 +22,13 @@ from pgsluice.spool import (
     UnseenLeaf,
 )
 from pgsluice.subscription.base.work import TaskResult
-from pgsluice.subscription.lifecycle.leaf_events import (
-    LeavesApplied,
-    LeavesFailed,
-    LeavesLoaded,
-    LookedAside,
-    LookedLeaves,
-)
 from pgsluice.subscription.lifecycle.look_events import (
     Assessed,
     Discovered,
-    LookedColumns,
-    LookedSame,
-    LookedSuspicious,
+    LeavesApplied,
+    LeavesFailed,
+    Looked,
+    LookedAside,
     NotSent,
     OldTargetCopied,
     PublishedAgain,
@@ -117,14 +111,14 @@ EXPECTED: dict[Event, tuple[str, list[TableEvent | tuple[TableEvent, Attempts]]]
     ),
     Event.PARTITIONS_NEEDED: (
         "- . . . d d .",
-        [LookedLeaves("new", leaves=frozenset({7})), batch_failed(Remedy.COPY, rows=ROWS)],
+        [Looked("new", leaves=frozenset({7}), gone={}), batch_failed(Remedy.COPY, rows=ROWS)],
     ),
     Event.UPDATED: (
         "- . . . f r .",
         [
-            LookedSame("new"),
-            LookedColumns("new", (), Lsn(9), 1, facts="{}"),
-            LookedSuspicious("new", doubt="why"),
+            Looked("new"),
+            Looked("new", (), Lsn(9), 1, facts="{}"),
+            Looked("new", doubt="why"),
             VerifiedEqual(1),
             TimePassed(NOW, is_cut_due=False),
             batch_failed(Remedy.WAIT),
@@ -145,10 +139,7 @@ EXPECTED: dict[Event, tuple[str, list[TableEvent | tuple[TableEvent, Attempts]]]
             (copy_failed(Remedy.WAIT), LAST),
         ],
     ),
-    Event.COPY_FINISHED: (
-        "- - - f - - -",
-        [CopyFinished(Lsn(9), 1, 0, 5), LeavesLoaded(Lsn(9), 1, 0, 5)],
-    ),
+    Event.COPY_FINISHED: ("- - - f - - -", [CopyFinished(Lsn(9), 1, 0, 5)]),
     Event.OLD_TARGET_COPIED: ("- - - fL - - -", [OldTargetCopied(Lsn(5), 3)]),
     Event.COPY_ABANDONED: (
         "- - - i - - -",
@@ -353,17 +344,17 @@ def test_a_suspicious_table_is_marked_until_it_was_verified_or_copied() -> None:
             record = next_state(record.state, record, NONE, event).table
         return record
 
-    marked = after(table(TableState.READY), LookedSuspicious("new", doubt="why"))
+    marked = after(table(TableState.READY), Looked("new", doubt="why"))
     assert (marked.pending.verification, marked.verification_number) == ("why", 1)
     assert marked.source.fingerprint == "new"
     assert (
         after(
-            marked, LookedSame("newer"), BatchApplied(Lsn(9), TaskResult(Lsn(9)))
+            marked, Looked("newer"), BatchApplied(Lsn(9), TaskResult(Lsn(9)))
         ).pending.verification
         == "why"
     )
     assert after(marked, VerifiedEqual(1)).pending.verification == ""
-    again = after(marked, LookedSuspicious("newer", doubt="why again"))
+    again = after(marked, Looked("newer", doubt="why again"))
     assert after(again, VerifiedEqual(1)).pending.verification == "why again"
     assert after(again, VerifiedEqual(2)).pending.verification == ""
     copied = after(marked, CopyNeeded("it differs"), CopyBegun(Lsn(9)), CopyPlanned("newest"))
@@ -398,6 +389,9 @@ def test_a_copy_stands_where_its_snapshot_was() -> None:
     assert copied.applied_through == copied.committed == copied.copied.position == Lsn(30)
     assert (copied.copied.timeline, copied.version, copied.rows) == (2, 4, 100)
     assert copied.claim == Claim()
+    loading = replace(planned, rows=50, copying=Partitions((7,)))
+    loaded = next_state(loading.state, loading, NONE, CopyFinished(Lsn(30), 2, 4, 100)).table
+    assert loaded.rows == 150, "the rows of other partitions stay"
 
 
 def test_positions_never_fall() -> None:

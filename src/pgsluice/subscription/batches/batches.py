@@ -53,7 +53,7 @@ from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
 from pgsluice.subscription.batches.unseen_leaves import unseen_leaves, with_unseen
 from pgsluice.subscription.batches.work import run_works
-from pgsluice.subscription.lifecycle.leaf_events import LeavesApplied
+from pgsluice.subscription.lifecycle.look_events import LeavesApplied
 from pgsluice.subscription.lifecycle.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 

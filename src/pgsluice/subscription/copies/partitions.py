@@ -23,7 +23,7 @@ from pgsluice.sql import any_of
 from pgsluice.subscription.copies.pending import is_planned
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.site import CopySite
-from pgsluice.subscription.lifecycle.leaf_events import LeavesFailed
+from pgsluice.subscription.lifecycle.look_events import LeavesFailed
 
 logger = logging.getLogger(__name__)
 

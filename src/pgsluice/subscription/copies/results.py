@@ -18,7 +18,7 @@ from pgsluice.subscription.copies.partitions import log_full_copy
 from pgsluice.subscription.copies.pending import is_planned
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.site import CopySite
-from pgsluice.subscription.lifecycle.leaf_events import LeavesFailed, LeavesLoaded
+from pgsluice.subscription.lifecycle.look_events import LeavesFailed
 from pgsluice.subscription.lifecycle.table_events import CopyFailed, CopyFinished, CopySuperseded
 from pgsluice.subscription.lifecycle.transitions import TableEvent
 
@@ -126,11 +126,7 @@ def copy_event(
     """
     if isinstance(result, Failure):
         return failed_event(result, of_leaves=of_leaves)
-    if of_leaves:
-        return LeavesLoaded(
-            snapshot.position, snapshot.timeline, result.version, result.rows, result.rejects
-        )
-    if result.copy_number > copy_number:
+    if result.copy_number > copy_number and not of_leaves:
         return CopySuperseded(result.copy_number)
     return CopyFinished(
         snapshot.position, snapshot.timeline, result.version, result.rows, result.rejects

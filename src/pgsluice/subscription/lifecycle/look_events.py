@@ -1,13 +1,33 @@
-"""Events that catalog refreshes cause: differences, verifications and new names."""
+"""Events that catalog refreshes cause: differences, partitions whose rows are replaced,
+verifications and new names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.spool import AddedColumns, Claim, OldTarget, SourceView, TableRecord, TargetName
-from pgsluice.subscription.lifecycle.table_events import SimpleEvent, to_verify, with_pending
+from pgsluice.spool import (
+    AddedColumns,
+    Claim,
+    OldTarget,
+    Partitions,
+    SourceView,
+    TableRecord,
+    TargetName,
+    UnseenLeaf,
+)
+from pgsluice.subscription.lifecycle.table_events import (
+    COPY_ATTEMPTS,
+    LOOKS,
+    CopyAbandoned,
+    Rows,
+    SimpleEvent,
+    to_verify,
+    with_gone,
+    with_pending,
+)
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 
 _NOWHERE = Lsn(0)
@@ -67,8 +87,8 @@ class Unpublished(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class LookedSame(SimpleEvent):
-    """A catalog refresh found only changes that the stream also carries.
+class Looked(SimpleEvent):
+    """A catalog refresh compared a table with the last refresh; no full copy is needed.
 
     Attributes:
         fingerprint: the baseline for later catalog refreshes.
@@ -76,51 +96,118 @@ class LookedSame(SimpleEvent):
         looked_at, looked_on: the end of the server's WAL after the refresh, and its timeline.
         seen: leaf partitions that only the stream had shown before; the refresh found them, or
             found that they are gone.
+        facts: JSON of the source table's relation metadata if columns were added, which the target
+            gets; else empty.
+        doubt: why rows may have changed without changes in the stream, so that the table is
+            verified; empty: they have not.
+        gone: partitions that were removed or replaced -> the conditions on their rows at the
+            target; None: no rows of partitions are replaced.
+        leaves: the OIDs of new partitions whose rows are read.
     """
 
-    event = Event.UPDATED
+    why = "partitions were attached or removed with rows"
     fingerprint: str
     relations: tuple[int, ...] = ()
     looked_at: Lsn = _NOWHERE
     looked_on: int = 0
     seen: frozenset[int] = frozenset()
+    facts: str = ""
+    doubt: str = ""
+    gone: Rows | None = None
+    leaves: frozenset[int] = frozenset()
+
+    def kind(self, attempts: Attempts) -> Event:
+        return Event.UPDATED if self.gone is None else Event.PARTITIONS_NEEDED
+
+    @property
+    def keeps_columns_and_partitions(self) -> bool:
+        """Whether the target has all columns and the rows of all partitions."""
+        return not self.facts and self.gone is None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        if self.fingerprint == table.source.fingerprint and not self.seen:  # as old as it was
+        is_same = self.fingerprint == table.source.fingerprint and not self.seen
+        if is_same and self.keeps_columns_and_partitions and not self.doubt:  # as old as it was
             return replace(table, source=replace(table.source, relations=self.relations))
-        return self._looked(table)
-
-    def _looked(self, table: TableRecord) -> TableRecord:
         source = SourceView(self.fingerprint, self.relations, self.looked_at, self.looked_on)
         unseen = [leaf for leaf in table.pending.unseen_leaves if leaf.oid not in self.seen]
-        return with_pending(replace(table, source=source), unseen_leaves=tuple(unseen))
+        looked = with_pending(replace(table, source=source), unseen_leaves=tuple(unseen))
+        if self.facts:
+            # Everything that was committed before the look has a position up to its end.
+            looked = with_pending(looked, columns=AddedColumns(self.looked_at, self.facts))
+        if self.gone is not None:
+            looked = replace(looked, copying=Partitions(tuple(sorted(self.leaves))))
+        if self.doubt:
+            looked = to_verify(looked, self.doubt)
+        return looked if self.gone is None else with_gone(looked, self.gone)
 
 
 @dataclass(frozen=True)
-class LookedColumns(LookedSame):
-    """A catalog refresh found added columns; the target gets them.
+class LookedAside(SimpleEvent):
+    """A catalog refresh found more changed partitions while some are being replaced.
 
     Attributes:
-        facts: JSON of the source table's relation metadata.
+        fingerprint: the baseline for later catalog refreshes.
     """
 
-    facts: str = ""
+    event = Event.LOOK_ASIDE
+    fingerprint: str
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        # Everything that was committed before the look has a position up to its end.
-        columns = AddedColumns(self.looked_at, self.facts)
-        return with_pending(self._looked(table), columns=columns)
+        return replace(table, source=replace(table.source, fingerprint=self.fingerprint))
 
 
 @dataclass(frozen=True)
-class LookedSuspicious(LookedSame):
-    """A catalog refresh found a change that may have changed rows: the table is marked for
-    verification."""
+class LeavesApplied(SimpleEvent):
+    """Changes are about to be applied while rows of partitions are being replaced.
 
-    doubt: str = ""
+    Attributes:
+        unseen: see :class:`pgsluice.spool.Pending`.
+    """
+
+    event = Event.COPY_UPDATED
+    unseen: tuple[UnseenLeaf, ...]
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return to_verify(self._looked(table), self.doubt)
+        return with_pending(table, unseen_leaves=self.unseen)
+
+
+@dataclass(frozen=True)
+class LeavesFailed:
+    """The partitions' rows could not be replaced; a permanent failure leads to a copy of the table.
+
+    Attributes:
+        rows: the conditions on rows of the partitions in the failure: see
+            :func:`pgsluice.schema_rules.rows_of_partitions`.
+    """
+
+    failure: Failure
+    rows: Rows | None = None
+    why: ClassVar[str] = CopyAbandoned.why
+
+    def kind(self, attempts: Attempts) -> Event:
+        if self.failure.remedy is Remedy.LOOK and attempts.looks < LOOKS:
+            return Event.COPY_AWAITS_LOOK
+        if self._has_more():
+            return Event.COPY_UPDATED
+        match self.failure.remedy:
+            case Remedy.WAIT | Remedy.LATER:
+                return Event.COPY_UPDATED
+            case Remedy.STOP:
+                return Event.COPY_STOPPED
+            case Remedy.RETRY if attempts.failures + 1 < COPY_ATTEMPTS:
+                return Event.COPY_RETRIED
+            case Remedy.RETRY | Remedy.PARK | Remedy.COPY | Remedy.LOOK:
+                return Event.COPY_ABANDONED
+
+    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        kind = self.kind(attempts)
+        if kind is Event.COPY_UPDATED and self._has_more():
+            return with_gone(table, self.rows or {})
+        is_over = kind in (Event.COPY_ABANDONED, Event.COPY_AWAITS_LOOK)
+        return replace(table, error=None if is_over else self.failure.message)
+
+    def _has_more(self) -> bool:
+        return self.rows is not None and self.failure.remedy in (Remedy.LOOK, Remedy.COPY)
 
 
 @dataclass(frozen=True)

@@ -112,22 +112,6 @@ class RepairNeeded(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class HoldReleased(SimpleEvent):
-    """The spool no longer keeps the table's changes.
-
-    Attributes:
-        waits_for: why the copy of the table was interrupted, as text for the user.
-    """
-
-    event = Event.COPY_DEMANDED
-    why = "the spool does not have its changes any more"
-    waits_for: str | None = None
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(table, error=self.waits_for)
-
-
-@dataclass(frozen=True)
 class CopyWaits(SimpleEvent):
     """The copy cannot continue now.
 
@@ -136,10 +120,18 @@ class CopyWaits(SimpleEvent):
     """
 
     event = Event.COPY_WAITS
-    waits_for: str | None
+    waits_for: str | None = None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(table, error=self.waits_for)
+
+
+@dataclass(frozen=True)
+class HoldReleased(CopyWaits):
+    """The spool no longer keeps the table's changes; a copy of the table may have to wait."""
+
+    event = Event.COPY_DEMANDED
+    why = "the spool does not have its changes any more"
 
 
 @dataclass(frozen=True)
@@ -158,7 +150,7 @@ class CopyPlanned(SimpleEvent):
     """The snapshot exists, and the copy's tasks are about to run.
 
     Attributes:
-        fingerprint, relations: as of the snapshot; see :class:`LookedSame`.
+        fingerprint, relations: as of the snapshot; see :class:`pgsluice.spool.SourceView`.
     """
 
     event = Event.COPY_UPDATED
@@ -176,16 +168,18 @@ class CopyPlanned(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class CommittedUnderSnapshot(SimpleEvent):
-    """The target has the rows of the source in a snapshot.
+class CopyFinished(SimpleEvent):
+    """The copy is committed: the target has the rows of the source in a snapshot, all of them or
+    those of the partitions that were to be replaced.
 
     Attributes:
         position, timeline: the snapshot's position and timeline.
         version: the target's version.
-        rows: the number of rows.
+        rows: the number of rows that were copied.
         rejects: how many rejects are open; None: as many as before.
     """
 
+    event = Event.COPY_FINISHED
     position: Lsn
     timeline: int
     version: int
@@ -194,24 +188,15 @@ class CommittedUnderSnapshot(SimpleEvent):
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
         return replace(
-            super().change(table, attempts),
+            table,
             applied_through=self.position,
             committed=self.position,
             copied=replace(table.copied, position=self.position, timeline=self.timeline),
             version=self.version,
-            rows=table.rows + self.rows,
+            rows=self.rows + (table.rows if table.replaces_partitions else 0),
             rejects=table.rejects if self.rejects is None else self.rejects,
+            error=None,
         )
-
-
-@dataclass(frozen=True)
-class CopyFinished(CommittedUnderSnapshot):
-    """The copy is committed at the target."""
-
-    event = Event.COPY_FINISHED
-
-    def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
-        return replace(super().change(table, attempts), rows=self.rows)
 
 
 @dataclass(frozen=True)

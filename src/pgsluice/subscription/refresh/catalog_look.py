@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -48,12 +47,10 @@ from pgsluice.schema_rules import (
 from pgsluice.sinks.target import TableOptions, check_hidden, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, UnseenLeaf
 from pgsluice.subscription.base.options import has_same_options
-from pgsluice.subscription.lifecycle.leaf_events import LookedAside, LookedLeaves
 from pgsluice.subscription.lifecycle.look_events import (
     Discovered,
-    LookedColumns,
-    LookedSame,
-    LookedSuspicious,
+    Looked,
+    LookedAside,
     NotSent,
     PublishedAgain,
     ReasonEnded,
@@ -194,7 +191,8 @@ class CatalogLook:
         renamed = {}
         for oid in targets.renamed:
             new = new_record(self._source[oid])
-            is_same = type(events.get(oid)) in (LookedSame, LookedSuspicious)
+            event = events.get(oid)
+            is_same = isinstance(event, Looked) and event.keeps_columns_and_partitions
             may_move = (is_same and not known[oid].pending.columns) and has_same_options(
                 self._options, known[oid].target_name, new.target_name
             )
@@ -280,13 +278,12 @@ class CatalogLook:
             return CopyNeeded(error.what)  # which parks it, with words
         before, now = SourceFingerprint.parse(known.source.fingerprint), table.fingerprint
         if before is None:
-            return LookedSame("", known.source.relations, *self._looked)
+            return Looked("", known.source.relations, *self._looked)
         if known.replaces_partitions and now.filenodes.keys() - before.filenodes.keys():
             return LookedAside(before.with_leaves_of(now).to_text())
         # Those that batches have brought during the look may be newer than what it has read.
-        seen = self._unseen.get(table.facts.oid, frozenset())
-        unseen = [leaf for leaf in known.pending.unseen_leaves if leaf.oid in seen]
-        looked = (*self._looked, frozenset(leaf.oid for leaf in unseen))
+        asked = self._unseen.get(table.facts.oid, frozenset())
+        unseen = [leaf for leaf in known.pending.unseen_leaves if leaf.oid in asked]
         look = Look(
             known.title,
             before,
@@ -300,31 +297,29 @@ class CatalogLook:
             missing={leaf: self._differences.missing.get(leaf, {}) for leaf in now.filenodes},
             fresh=self._differences.fresh,
         )
-        following = partial(
-            now.following,
+        verdict = self._unless_void(known, reconcile_source(look))
+        if isinstance(verdict, CopyAgain):
+            return CopyNeeded(verdict.why)
+        baseline = now.following(
             before,
+            verdict.values if isinstance(verdict, ColumnsAdded) else None,
             is_caught_up=known.applied_through >= known.source.lsn,
             looked_at=self._looked[0],
             emptied=emptied_leaves(look),
         )
-        match self._unless_void(known, reconcile_source(look)):
-            case CopyAgain(why):
-                return CopyNeeded(why)
+        seen = frozenset(leaf.oid for leaf in unseen)
+        looked = Looked(baseline.to_text(), table.relations, *self._looked, seen)
+        match verdict:
             case ReplacePartitions(came, gone, why):
-                fingerprint = following().to_text()
-                return LookedLeaves(fingerprint, table.relations, *looked, came, gone, why)
+                return replace(looked, leaves=came, gone=gone, doubt=why)
             case Verify(why):
                 if known.is_active:
                     logger.info("%s: it is verified", why)
-                fingerprint = following().to_text()
-                return LookedSuspicious(fingerprint, table.relations, *looked, why)
-            case ColumnsAdded(values):
-                fingerprint = following(values).to_text()
-                facts = table.facts.to_json()
-                return LookedColumns(fingerprint, table.relations, *looked, facts)
+                return replace(looked, doubt=why)
+            case ColumnsAdded():
+                return replace(looked, facts=table.facts.to_json())
             case Same():
-                fingerprint = following().to_text()
-                return LookedSame(fingerprint, table.relations, *looked)
+                return looked
 
     def _unless_void(self, known: TableRecord, verdict: SourceVerdict) -> SourceVerdict:
         """The verdict, if the refresh that it compares with is still valid.
