@@ -2,8 +2,7 @@
 
 >>> from pgsluice.testing.changes import ABSENT, ChangesBuilder
 >>> orders = ChangesBuilder(pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string())]))
->>> orders.insert({"id": 1, "note": "long"})
->>> orders.update({"id": 2, "note": ABSENT}, old={"id": 1})
+>>> orders.insert({"id": 1, "note": "long"}).update({"id": 2, "note": ABSENT}, old={"id": 1})
 >>> len(orders.build())
 2
 """
@@ -11,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +50,7 @@ Row = Mapping[str, Any]
 
 
 class ChangesBuilder:
-    """Collects changes of one relation; :meth:`commit` raises the position."""
+    """Collects changes of one relation. Its methods return it, so that calls can be chained."""
 
     def __init__(
         self,
@@ -88,27 +87,28 @@ class ChangesBuilder:
         """Whether old tuples have all columns."""
         return self.identity is ReplicaIdentity.FULL
 
-    def commit(self) -> None:
+    def commit(self) -> Self:
         """End a transaction: the next change has the next position."""
         self.position, self.ordinal = self.position + 1, 0
+        return self
 
-    def insert(self, row: Row) -> None:
+    def insert(self, row: Row) -> Self:
         """Add an INSERT; missing columns of ``row`` are NULL."""
-        self._add(INSERT, row, None)
+        return self._add(INSERT, row, None)
 
-    def update(self, row: Row, old: Row | None = None) -> None:
+    def update(self, row: Row, old: Row | None = None) -> Self:
         """Add an UPDATE; ``old`` is the old key, or the old row under REPLICA IDENTITY FULL."""
-        self._add(UPDATE, row, old)
+        return self._add(UPDATE, row, old)
 
-    def delete(self, old: Row) -> None:
+    def delete(self, old: Row) -> Self:
         """Add a DELETE of the row with this key, or of this row."""
-        self._add(DELETE, None, old)
+        return self._add(DELETE, None, old)
 
-    def truncate(self) -> None:
+    def truncate(self) -> Self:
         """Add a TRUNCATE."""
-        self._add(TRUNCATE, None, None)
+        return self._add(TRUNCATE, None, None)
 
-    def _add(self, action: int, new: Row | None, old: Row | None) -> None:
+    def _add(self, action: int, new: Row | None, old: Row | None) -> Self:
         kind = 0 if old is None else WHOLE_ROW if self.is_full else KEY_ONLY
         new_index = -1 if new is None else len(self.new)
         old_index = -1 if old is None else len(self.old)
@@ -119,6 +119,7 @@ class ChangesBuilder:
             self.old.append({n: old.get(n) if n in names else ABSENT for n in self.schema.names})
         self._rows.append((action, self.position, self.ordinal, new_index, old_index, kind))
         self.ordinal += 1
+        return self
 
     def build(self) -> RelationChanges:
         """The collected changes, with one definition."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pyarrow as pa
 import pytest
 
 from pgsluice.changes.net import net_changes
 from pgsluice.errors import PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Applied, Sink, TargetTable
+from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
@@ -18,6 +16,7 @@ from pgsluice.testing.sink_tests import (
     SCHEMA,
     TABLE,
     SinkTests,
+    at_once,
     batches,
     changes,
     identity,
@@ -37,48 +36,35 @@ class ChangesContract(SinkTests):
         t.delete({"id": 2})
         t.update(row(3, 30, ABSENT))
         t.insert(row(4, 40, None))
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, t)
         assert self.sorted_rows(sink) == [row(1, 10), row(3, 30, "kept"), row(4, 40, None)]
         assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 2, 1)
         assert self.writer(sink).position() == 110
 
     def test_new_rows_are_added(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        t = changes()
-        t.insert(row(3, 3, "x"))
-        t.update(row(3, 4, ABSENT))
-        t.insert(row(2))
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        t = changes().insert(row(3, 3, "x")).update(row(3, 4, ABSENT)).insert(row(2))
+        applied = self.applied(sink, t)
         assert (applied.rows_inserted, applied.rows_updated) == (2, 0)
         assert self.sorted_rows(sink) == [row(1), row(2), row(3, 4, "x")]
 
     def test_changes_begin_a_table_that_was_not_copied(self, sink: Sink) -> None:
-        t = changes()
-        t.insert(row(1))
-        self.writer(sink).apply(net(t), Lsn(110))
+        self.applied(sink, changes().insert(row(1)))
         assert self.rows(sink) == [row(1)]
         assert self.writer(sink).position() == 110
 
     def test_changes_that_undo_themselves_move_the_position(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        t = changes()
-        t.insert(row(2))
-        t.delete({"id": 2})
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, changes().insert(row(2)).delete({"id": 2}))
         assert self.rows(sink) == [row(1)]
         assert self.writer(sink).position() == 110
         assert applied.version == self.writer(sink).version()
 
     def test_a_truncate_and_what_follows_are_one(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2))
-        t = changes()
-        t.truncate()
-        t.insert(row(2, 20))
-        self.writer(sink).apply(net(t), Lsn(110))
+        self.applied(sink, changes().truncate().insert(row(2, 20)))
         assert self.rows(sink) == [row(2, 20)]
-        t = changes()
-        t.truncate()
-        self.writer(sink).apply(net(t), Lsn(120))
+        self.applied(sink, changes().truncate(), 120)
         assert self.rows(sink) == []
         assert self.writer(sink).position() == 120
 
@@ -89,12 +75,9 @@ class ChangesContract(SinkTests):
         t.update(row(1, 21, ABSENT), old={"id": 2})
         t.update(row(2, 11, ABSENT), old={"id": -1})
         t.update(row(3, 31, ABSENT))
-        self.writer(sink).apply(net(t), Lsn(110))
-        assert self.sorted_rows(sink) == [
-            row(1, 21, "two"),
-            row(2, 11, "one"),
-            row(3, 31, "three"),
-        ]
+        self.applied(sink, t)
+        expected = [row(1, 21, "two"), row(2, 11, "one"), row(3, 31, "three")]
+        assert self.sorted_rows(sink) == expected
 
     def test_updates_and_deletes_of_missing_rows_are_skipped(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
@@ -106,7 +89,7 @@ class ChangesContract(SinkTests):
         t.insert(row(2))
         t.delete({"id": 1})
         t.update(row(1, 2))
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, t)
         assert self.rows(sink) == [row(2)]
         assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 0, 1)
         assert applied.rows_skipped == 4
@@ -114,10 +97,7 @@ class ChangesContract(SinkTests):
 
     def test_changes_of_missing_rows_alone_move_the_position(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        t = changes()
-        t.update(row(7, 70))
-        t.delete({"id": 9})
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, changes().update(row(7, 70)).delete({"id": 9}))
         assert self.rows(sink) == [row(1)]
         assert applied.rows_skipped == 2
         assert self.writer(sink).position() == 110
@@ -130,17 +110,13 @@ class ChangesContract(SinkTests):
         t.update(row(-1, 10, ABSENT), old={"id": 1})
         t.update(row(1, 20), old={"id": 2})
         t.update(row(2, 11, ABSENT), old={"id": -1})
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, t)
         assert self.sorted_rows(sink) == [row(2, 11, "one"), row(3)]
         assert applied.rows_skipped == 2
 
     def test_a_row_after_a_truncate_needs_aninserted(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        t = changes()
-        t.truncate()
-        t.update(row(1, 1, ABSENT))
-        t.insert(row(2))
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, changes().truncate().update(row(1, 1, ABSENT)).insert(row(2)))
         assert self.rows(sink) == [row(2)]
         assert applied.rows_skipped == 1
 
@@ -150,18 +126,14 @@ class ChangesContract(SinkTests):
         t.update(row(3, 3, ABSENT), old={"id": 2})
         t.delete({"id": 4})
         t.insert(row(5))
-        applied = self.writer(sink).apply(net(t), Lsn(110))
+        applied = self.applied(sink, t)
         assert self.rows(sink) == [row(5)]
         assert (applied.rows_inserted, applied.rows_skipped) == (1, 3)
 
     def test_an_insert_over_a_row_replaces_it(self, sink: Sink) -> None:
         """A publication without DELETE: the rows' deletes were not sent."""
         self.loaded(sink, row(1), row(2))
-        t = changes()
-        t.insert(row(1, 10, None))
-        t.insert(row(2))
-        t.delete({"id": 2})
-        t.insert(row(3))
+        t = changes().insert(row(1, 10, None)).insert(row(2)).delete({"id": 2}).insert(row(3))
         sent = net_changes([t.build()], schema=SCHEMA, key=TABLE.key, is_complete=False)
         applied = self.writer(sink).apply(sent, Lsn(110))
         assert self.sorted_rows(sink) == [row(1, 10, None), row(3)]
@@ -176,37 +148,24 @@ class ChangesContract(SinkTests):
         t.update({"id": 1})
         t.update({"id": 3}, old={"id": 2})
         t.update({"id": 8})
-        applied = self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        applied = self.applied(sink, t, table=table)
         assert sorted(row["id"] for row in self.rows(sink, table)) == [1, 3]
         assert applied.rows_skipped == 1
 
     def test_a_late_attempt_with_an_older_position_does_nothing(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         for lsn, a in ((110, 1), (120, 2)):
-            t = changes()
-            t.update(row(1, a))
-            self.writer(sink).apply(net(t), Lsn(lsn))
-        t = changes()
-        t.update(row(1, 1))
-        assert self.writer(sink).apply(net(t), Lsn(110)).skipped
+            self.applied(sink, changes().update(row(1, a)), lsn)
+        assert self.applied(sink, changes().update(row(1, 1))).skipped
         assert self.rows(sink) == [row(1, 2)]
 
     def test_two_attempts_at_once_are_one(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        before = self.writer(sink)
-        version = before.apply(net(inserted(2)), Lsn(110)).version
+        version = self.applied(sink, inserted(2)).version
         writers = [self.writer(sink), self.writer(sink)]
         for writer in writers:
             assert writer.position() == 110
-        results: list[Applied] = []
-        threads = [
-            threading.Thread(target=lambda w=w: results.append(w.apply(net(inserted(3)), Lsn(120))))
-            for w in writers
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        results = at_once(lambda writer: writer.apply(net(inserted(3)), Lsn(120)), writers)
         assert sorted(applied.skipped for applied in results) == [False, True]
         assert {applied.version for applied in results} == {version + 1}
         assert self.writer(sink).version() == version + 1
@@ -216,12 +175,9 @@ class ChangesContract(SinkTests):
         self.loaded(sink, row(1))
         slow = self.writer(sink)
         slow.position()
-        self.writer(sink).apply(net(inserted(2)), Lsn(110))
-        t = changes()
-        t.insert(row(2))
-        t.insert(row(3))
+        self.applied(sink, inserted(2))
         with pytest.raises(PgsluiceError, match="another attempt has written"):
-            slow.apply(net(t), Lsn(120))
+            slow.apply(net(changes().insert(row(2)).insert(row(3))), Lsn(120))
         assert self.sorted_rows(sink) == [row(1), row(2)]
 
     @pytest.mark.parametrize("other", [identity(spool="another"), identity(oid=99)])
@@ -239,10 +195,9 @@ class ChangesContract(SinkTests):
     def test_an_added_column_is_null_in_rows_from_before(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         wide = SCHEMA.append(pa.field("more", pa.timestamp("us")))
-        t = ChangesBuilder(wide)
-        t.insert({**row(2), "more": 5_000_000})
+        t = ChangesBuilder(wide).insert({**row(2), "more": 5_000_000})
         table = TargetTable("public", "t", wide, ("id",))
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        self.applied(sink, t, table=table)
         first, second = self.sorted_rows(sink)
         assert first == {**row(1), "more": None}
         assert second["more"].second == 5
@@ -250,11 +205,10 @@ class ChangesContract(SinkTests):
     def test_a_changed_type_is_refused(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         other = SCHEMA.set(1, pa.field("a", pa.string()))
-        t = ChangesBuilder(other)
-        t.insert({"id": 2, "a": "x"})
+        t = ChangesBuilder(other).insert({"id": 2, "a": "x"})
         table = TargetTable("public", "t", other, ("id",))
         with pytest.raises(TableError, match=r"'a' of table public.t changed its type") as caught:
-            self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+            self.applied(sink, t, table=table)
         assert caught.value.remedy is Remedy.PARK
 
     def test_a_key_column_that_allows_null_at_the_target_is_refused(self, sink: Sink) -> None:
@@ -264,22 +218,16 @@ class ChangesContract(SinkTests):
         with pytest.raises(
             TableError, match=r"target of table public.t allows NULL in the key column 'id'"
         ) as caught:
-            self.writer(sink).apply(net(inserted(2)), Lsn(110))
+            self.applied(sink, inserted(2))
         assert caught.value.remedy is Remedy.COPY
         assert self.rows(sink) == [row(1)]
 
     def test_a_table_without_key_takes_inserts_as_they_come(self, sink: Sink) -> None:
         table = TargetTable("public", "t", SCHEMA, ())
         self.writer(sink, table=table).load(batches(row(1)), Lsn(100))
-        t = changes(())
-        t.insert(row(1))
-        t.insert(row(2))
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        self.applied(sink, changes(()).insert(row(1)).insert(row(2)), table=table)
         assert self.sorted_rows(sink) == [row(1), row(1), row(2)]
-        t = changes(())
-        t.truncate()
-        t.insert(row(5))
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(120))
+        self.applied(sink, changes(()).truncate().insert(row(5)), 120, table=table)
         assert self.sorted_rows(sink) == [row(5)]
 
     def test_odd_names_of_columns_and_tables(self, sink: Sink) -> None:
@@ -293,7 +241,7 @@ class ChangesContract(SinkTests):
         t = ChangesBuilder(schema, table.key)
         t.update({**dict.fromkeys(names, ABSENT), names[0]: 1, "s": "new"})
         t.insert({names[0]: 2})
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        self.applied(sink, t, table=table)
         found = sorted(self.rows(sink, table), key=lambda row: int(row[names[0]]))
         assert found == [{**first, "s": "new"}, {**dict.fromkeys(names), names[0]: 2}]
 
@@ -312,6 +260,6 @@ class ChangesContract(SinkTests):
         t.update({"x": "a", "y": 9, "v": ABSENT}, old={"x": "b", "y": 2})
         t.delete({"x": "a", "y": 1})
         t.update({"x": "b", "y": 1, "v": "new"})
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        self.applied(sink, t, table=table)
         found = sorted((row["x"], row["y"], row["v"]) for row in self.rows(sink, table))
         assert found == [("a", 2, "a2"), ("a", 9, "b2"), ("b", 1, "new")]

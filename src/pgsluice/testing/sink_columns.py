@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Sink, TargetTable
 from pgsluice.testing.changes import ChangesBuilder
-from pgsluice.testing.sink_tests import SCHEMA, SinkTests, batches, inserted, net, row
+from pgsluice.testing.sink_tests import SCHEMA, SinkTests, at_once, batches, inserted, row
 
 SEVEN = AddedColumn(pa.field("seven", pa.int32()), pa.scalar(7, pa.int32()))
 
@@ -35,9 +34,8 @@ class ColumnsContract(SinkTests):
         wide = self.writer(sink).schema()
         assert wide is not None
         table = TargetTable("public", "t", wide, ("id",))
-        t = ChangesBuilder(wide, position=110)
-        t.insert({**row(4), "seven": 8})
-        self.writer(sink, table=table).apply(net(t, table=table), Lsn(110))
+        t = ChangesBuilder(wide, position=110).insert({**row(4), "seven": 8})
+        self.applied(sink, t, table=table)
         assert self.sorted_rows(sink)[3]["seven"] == 8
         assert self.writer(sink).alter(added, ()).skipped
         assert [one["seven"] for one in self.sorted_rows(sink)] == [7, 7, 7, 8]
@@ -60,8 +58,7 @@ class ColumnsContract(SinkTests):
         self.loaded(sink, row(1), row(2))
         writers = [self.writer(sink) for _ in range(2)]
         assert [one.position() for one in writers] == [100, 100]
-        with ThreadPoolExecutor(2) as pool:
-            applied = list(pool.map(lambda one: one.alter([SEVEN], ()), writers))
+        applied = at_once(lambda one: one.alter([SEVEN], ()), writers)
         assert sorted(one.skipped for one in applied) == [False, True]
         assert [one["seven"] for one in self.sorted_rows(sink)] == [7, 7]
 
@@ -69,7 +66,7 @@ class ColumnsContract(SinkTests):
         self.loaded(sink, row(1))
         late = self.writer(sink)
         assert late.position() == 100
-        self.writer(sink).apply(net(inserted(2)), Lsn(110))
+        self.applied(sink, inserted(2))
         with pytest.raises(PgsluiceError, match="another attempt has written"):
             late.alter([SEVEN], ())
         with pytest.raises(PgsluiceError, match="another attempt has written"):

@@ -12,7 +12,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Sink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.opened_table import read_content
-from pgsluice.testing.sink_tests import TABLE, SinkTests, batches, changes, identity, net, row
+from pgsluice.testing.sink_tests import TABLE, SinkTests, batches, identity, inserted, row
 
 
 class CopiesContract(SinkTests):
@@ -42,9 +42,7 @@ class CopiesContract(SinkTests):
         self.loaded(sink, row(1))
         self.writer(sink, copy=2).load(batches(row(3)), Lsn(150))
         assert self.writer(sink).load(batches(row(9)), Lsn(200)).skipped
-        late = changes()
-        late.insert(row(8))
-        assert self.writer(sink).apply(net(late), Lsn(300)).skipped
+        assert self.applied(sink, inserted(8), 300).skipped
         assert self.rows(sink) == [row(3)]
 
     def test_the_same_copy_twice_is_one(self, sink: Sink) -> None:
@@ -78,11 +76,8 @@ class CopiesContract(SinkTests):
         new = replace(TABLE, name="renamed", schema=content.schema)
         writer = TableWriter(sink, new, identity(copy=3))
         writer.commit_load([writer.stage_load(content.rows, Lsn(100))], Lsn(100))
-        assert sorted(self.rows(sink, new), key=lambda each: int(each["id"])) == [
-            row(1),
-            row(2),
-            row(3),
-        ]
+        rows = sorted(self.rows(sink, new), key=lambda each: int(each["id"]))
+        assert rows == [row(1), row(2), row(3)]
         assert TableWriter(sink, new, identity(copy=3)).position() == 100
         # Neither another position nor another copy is taken for it.
         assert read_content(sink, TABLE, had, version, Lsn(99)) is None

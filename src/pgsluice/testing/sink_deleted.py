@@ -14,13 +14,12 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import ForeignTarget, Remedy, TableError
 from pgsluice.lsn import Lsn
-from pgsluice.sinks.contract import Sink, TargetTable
-from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.contract import Applied, Sink, TargetTable
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
-from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, SinkTests, batches, changes, row
+from pgsluice.testing.sink_tests import SCHEMA, TABLE, SinkTests, batches, changes, identity, row
 
 COLUMN = "gone_at"
 _TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -30,18 +29,21 @@ _TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class DeletedRowsContract(SinkTests):
     """A delete gives a row a time; an insert of its key takes it."""
 
-    def marking(self, sink: Sink, copy: int = 1) -> MarkingWriter:
+    def marking(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> MarkingWriter:
         """A fresh writer of the tests' table."""
-        identity = TargetIdentity(SPOOL, 16384, copy, TargetMode(deleted_column=COLUMN))
-        if not sink.open(TABLE, identity).can_keep_deleted():
+        if not sink.open(TABLE, _identity(copy)).can_keep_deleted():
             pytest.skip("the sink keeps no deleted rows: their tables are parked")
-        return MarkingWriter(sink, TABLE, identity)
+        return MarkingWriter(sink, table, _identity(copy))
 
     def marked(self, t: ChangesBuilder) -> NetChanges:
         """The net changes of the collected changes, with marks for deleted rows."""
         times: list[Int64s] = []
         net = net_changes([t.build()], schema=SCHEMA, key=TABLE.key, is_complete=False, times=times)
         return with_marks(net, COLUMN, np.concatenate(times))
+
+    def applied_marked(self, sink: Sink, t: ChangesBuilder, lsn: int = 110) -> Applied:
+        """Apply the collected changes, with marks for deleted rows."""
+        return self.marking(sink).apply(self.marked(t), Lsn(lsn))
 
     def shown(self, sink: Sink) -> dict[int, tuple[Any, ...]]:
         """By id: the other columns, and whether the row is deleted."""
@@ -58,7 +60,7 @@ class DeletedRowsContract(SinkTests):
         t.insert(row(4))
         t.delete({"id": 4})
         t.delete({"id": 9})
-        applied = self.marking(sink).apply(self.marked(t), Lsn(110))
+        applied = self.applied_marked(sink, t)
         assert self.shown(sink) == {
             1: (10, "big", False),
             2: (2, "two", True),
@@ -78,7 +80,7 @@ class DeletedRowsContract(SinkTests):
                 t.delete({"id": 1})
             if insert:
                 t.insert(row(1, lsn, None))
-            self.marking(sink).apply(self.marked(t), Lsn(lsn))
+            self.applied_marked(sink, t, lsn)
             assert self.shown(sink)[1][2] == (not insert)
         assert self.shown(sink) == {1: (130, None, False), 2: (0, "big", False)}
 
@@ -88,7 +90,7 @@ class DeletedRowsContract(SinkTests):
         t.update(row(5, 10, ABSENT), old={"id": 1})
         t.delete({"id": 3})
         t.update(row(3, 20, ABSENT), old={"id": 2})
-        self.marking(sink).apply(self.marked(t), Lsn(110))
+        self.applied_marked(sink, t)
         assert self.shown(sink) == {
             1: (1, "one", True),
             2: (2, "two", True),
@@ -98,14 +100,8 @@ class DeletedRowsContract(SinkTests):
 
     def test_a_truncate_deletes_all_rows(self, sink: Sink) -> None:
         self.marking(sink).load(batches(row(1, 1), row(2, 2), row(3, 3)), Lsn(100))
-        t = changes()
-        t.delete({"id": 1})
-        self.marking(sink).apply(self.marked(t), Lsn(110))
-        t = changes()
-        t.insert(row(8))
-        t.truncate()
-        t.insert(row(3, 30))
-        t.insert(row(4))
+        self.applied_marked(sink, changes().delete({"id": 1}))
+        t = changes().insert(row(8)).truncate().insert(row(3, 30)).insert(row(4))
         writer = self.marking(sink)
         writer.position()
         writer.apply_pieces(writer.truncation(self.marked(t), 1_000_000), Lsn(120))
@@ -119,10 +115,7 @@ class DeletedRowsContract(SinkTests):
 
     def test_a_copy_again_keeps_the_rows_that_it_does_not_have(self, sink: Sink) -> None:
         self.marking(sink).load(batches(row(1), row(2), row(3, 3), row(4)), Lsn(100))
-        t = changes()
-        t.delete({"id": 1})
-        t.delete({"id": 2})
-        self.marking(sink).apply(self.marked(t), Lsn(110))
+        self.applied_marked(sink, changes().delete({"id": 1}).delete({"id": 2}))
         again = self.marking(sink, copy=2)
         staged = [again.stage_load(batches(row(each, 7)), Lsn(150)) for each in (1, 4)]
         assert again.commit_load(staged, Lsn(150)).rows_inserted == 2
@@ -139,23 +132,17 @@ class DeletedRowsContract(SinkTests):
 
     def test_a_copy_with_another_key_replaces_all_rows(self, sink: Sink) -> None:
         self.marking(sink).load(batches(row(1)), Lsn(100))
-        self.marking(sink, copy=2)
         renamed = pa.schema([pa.field("key", pa.int64(), nullable=False)])
-        identity = TargetIdentity(SPOOL, 16384, 2, TargetMode(deleted_column=COLUMN))
-        table = TargetTable("public", "t", renamed, ("key",))
-        writer = MarkingWriter(sink, table, identity)
+        writer = self.marking(sink, 2, TargetTable("public", "t", renamed, ("key",)))
         writer.load(batches({"key": 2}, schema=renamed), Lsn(200))
         assert self.rows(sink) == [{"key": 2, COLUMN: None}]
 
     def test_rows_of_partitions_are_not_deleted(self, sink: Sink) -> None:
         """Pieces of a copy of single partitions lack the column."""
         self.marking(sink).load(batches(row(1)), Lsn(100))
-        t = changes()
-        t.delete({"id": 1})
-        self.marking(sink).apply(self.marked(t), Lsn(110))
-        t = changes()
-        t.insert(row(1, 5))
-        net = net_changes([t.build()], schema=SCHEMA, key=TABLE.key, is_complete=False)
+        self.applied_marked(sink, changes().delete({"id": 1}))
+        t = changes().insert(row(1, 5)).build()
+        net = net_changes([t], schema=SCHEMA, key=TABLE.key, is_complete=False)
         writer = self.marking(sink)
         writer.position()
         writer.apply_pieces([net], Lsn(120))
@@ -163,12 +150,10 @@ class DeletedRowsContract(SinkTests):
 
     def test_deletes_without_a_time_lead_to_a_copy(self, sink: Sink) -> None:
         self.marking(sink).load(batches(row(1)), Lsn(100))
-        t = changes()
-        t.truncate()
         writer = self.marking(sink)
         writer.position()
         with pytest.raises(TableError, match="cannot be marked") as caught:
-            writer.apply_pieces([self.marked(t)], Lsn(120))
+            writer.apply_pieces([self.marked(changes().truncate())], Lsn(120))
         assert caught.value.remedy is Remedy.COPY
         assert self.shown(sink) == {1: (0, "big", False)}
 
@@ -177,5 +162,8 @@ class DeletedRowsContract(SinkTests):
         with pytest.raises(ForeignTarget, match="in another mode") as caught:
             self.marking(sink).position()
         assert "adopt" not in str(caught.value), "this mode has no such setting"
-        plain = TableWriter(sink, TABLE, TargetIdentity(SPOOL, 16384, 1))
-        assert plain.position() == 100
+        assert self.writer(sink).position() == 100
+
+
+def _identity(copy: int) -> TargetIdentity:
+    return identity(copy=copy, mode=TargetMode(deleted_column=COLUMN))

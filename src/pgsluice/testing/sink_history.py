@@ -13,21 +13,27 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.errors import ForeignTarget, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
-from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.history_fence import HistoryWriter
-from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
-from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, SinkTests, batches, changes, net, row
+from pgsluice.testing.sink_tests import (
+    SCHEMA,
+    TABLE,
+    SinkTests,
+    batches,
+    changes,
+    identity,
+    inserted,
+    net,
+    row,
+)
 
 HISTORY = HistoryColumns("_")
-_MODE = TargetMode(history=HISTORY)
 
 
 def versions(t: ChangesBuilder) -> list[NetChanges]:
     """The versions that the collected changes make."""
-    made = versions_of([t.build()], HISTORY, schema=SCHEMA, key=TABLE.key, missing={})
-    return list(made)
+    return list(versions_of([t.build()], HISTORY, schema=SCHEMA, key=TABLE.key, missing={}))
 
 
 class HistoryContract(SinkTests):
@@ -35,10 +41,10 @@ class HistoryContract(SinkTests):
 
     def history(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> HistoryWriter:
         """A fresh writer of the tests' table."""
-        identity = TargetIdentity(SPOOL, 16384, copy, _MODE)
-        if not sink.open(TABLE, identity).can_keep_versions():
+        origin = identity(copy=copy, mode=TargetMode(history=HISTORY))
+        if not sink.open(TABLE, origin).can_keep_versions():
             pytest.skip("the sink keeps no histories: their tables are parked")
-        return HistoryWriter(sink, table, identity)
+        return HistoryWriter(sink, table, origin)
 
     def written(self, sink: Sink, t: ChangesBuilder, lsn: int) -> Applied:
         """Apply the collected changes, which begin after the target's position."""
@@ -55,8 +61,7 @@ class HistoryContract(SinkTests):
 
     def test_each_transaction_leaves_versions(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1, 1, "one"), row(2)), Lsn(100))
-        t = changes()
-        t.position = 101
+        t = changes(position=101)
         t.update(row(1, 2, ABSENT))
         t.update(row(1, 3, ABSENT))
         t.insert(row(7))
@@ -86,8 +91,7 @@ class HistoryContract(SinkTests):
 
     def test_a_changed_key_takes_unsent_values_along(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1, 1, "one"), row(2, 2, "two")), Lsn(100))
-        t = changes()
-        t.position = 101
+        t = changes(position=101)
         t.update(row(3, 10, ABSENT), old={"id": 1})
         t.update(row(1, 20, ABSENT), old={"id": 2})
         t.commit()
@@ -104,8 +108,7 @@ class HistoryContract(SinkTests):
 
     def test_a_truncate_ends_all_versions(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1, 1), row(2, 2), row(3, 3)), Lsn(100))
-        t = changes()
-        t.position = 101
+        t = changes(position=101)
         t.update(row(1, 5))
         t.commit()
         t.update(row(2, 5))
@@ -130,8 +133,7 @@ class HistoryContract(SinkTests):
         self.history(sink).load(batches(row(1, 1), row(2, 2)), Lsn(100))
         pieces = []
         for number in range(3):
-            t = changes()
-            t.position = 101
+            t = changes(position=101)
             t.update(row(1, 10 + number, ABSENT))
             t.update(row(5 + number, 0, ABSENT), old={"id": 4 + number if number else 2})
             pieces += versions(t)
@@ -147,10 +149,7 @@ class HistoryContract(SinkTests):
 
     def test_a_copy_again_ends_what_differs(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1, 1), row(2, 2), row(3, 3), row(4, None)), Lsn(100))
-        t = changes()
-        t.position = 101
-        t.update(row(2, 20))
-        self.written(sink, t, 101)
+        self.written(sink, changes(position=101).update(row(2, 20)), 101)
         again = self.history(sink, copy=2)
         staged = [
             again.stage_load(batches(*rows), Lsn(150))
@@ -172,10 +171,7 @@ class HistoryContract(SinkTests):
 
     def test_columns_are_joined(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1, 1), row(2, 2)), Lsn(100))
-        t = changes()
-        t.position = 101
-        t.delete({"id": 2})
-        self.written(sink, t, 101)
+        self.written(sink, changes(position=101).delete({"id": 2}), 101)
         added = [AddedColumn(pa.field("n", pa.int32()), pa.scalar(7, pa.int32()))]
         self.history(sink).alter(added, [pa.field("a", pa.int64())])
         assert self.history(sink).alter(added, ()).skipped
@@ -204,12 +200,10 @@ class HistoryContract(SinkTests):
 
     def test_rows_of_partitions_lead_to_a_copy(self, sink: Sink) -> None:
         self.history(sink).load(batches(row(1)), Lsn(100))
-        t = changes()
-        t.insert(row(2))
         writer = self.history(sink)
         writer.position()
         with pytest.raises(TableError, match="rows of a partition") as caught:
-            writer.apply_pieces([net(t)], Lsn(120))
+            writer.apply_pieces([net(inserted(2))], Lsn(120))
         assert caught.value.remedy is Remedy.COPY
 
     def test_a_target_without_a_history_is_of_another_mode(self, sink: Sink) -> None:
@@ -217,5 +211,4 @@ class HistoryContract(SinkTests):
         with pytest.raises(ForeignTarget, match="in another mode") as caught:
             self.history(sink).position()
         assert "adopt" not in str(caught.value), "this mode has no such setting"
-        plain = TableWriter(sink, TABLE, TargetIdentity(SPOOL, 16384, 1))
-        assert plain.position() == 100
+        assert self.writer(sink).position() == 100

@@ -73,10 +73,7 @@ class KeysContract(SinkTests):
             self.writer(sink).apply(refused, Lsn(200))
         assert self.sorted_rows(sink) == [row(1), row(2)]
         assert self.writer(sink).position() == Lsn(100)
-        t = changes()
-        t.delete({"id": 1})
-        t.insert(row(1, a=7))
-        t.insert(row(3))
+        t = changes().delete({"id": 1}).insert(row(1, a=7)).insert(row(3))
         self.writer(sink).apply(net(t, is_key_proved=False), Lsn(200))
         assert self.sorted_rows(sink) == [row(1, a=7), row(2), row(3)]
 
@@ -95,7 +92,7 @@ class KeysContract(SinkTests):
             t = ChangesBuilder(schema)
             for action in actions:
                 {"I": t.insert, "U": t.update, "D": t.delete}[action]({"id": key, "a": position})
-            self.writer(sink, table=table).apply(net(t, table=table), Lsn(position))
+            self.applied(sink, t, position, table=table)
             expected[repr(key.as_py())] = position
 
         for actions in ("I", "U", "DI"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,17 @@ from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.log_fence import LogWriter
 from pgsluice.sinks.modes import TargetMode
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
-from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, SinkTests, batches, changes, row
+from pgsluice.testing.sink_tests import (
+    SCHEMA,
+    TABLE,
+    SinkTests,
+    at_once,
+    batches,
+    changes,
+    identity,
+    inserted,
+    row,
+)
 
 LOG = LogColumns("_")
 _COLUMNS = LOG.of_table(SCHEMA, TABLE.title)
@@ -45,8 +54,7 @@ class LogContract(SinkTests):
 
     def test_changes_are_rows_in_order(self, sink: Sink) -> None:
         self.log(sink).load(batches(row(1), row(2, 2, "kept")), Lsn(100))
-        t = changes()
-        t.position = 110
+        t = changes(position=110)
         t.insert(row(3))
         t.update(row(2, 20, ABSENT))
         t.update(row(5, 3), old={"id": 3})
@@ -79,7 +87,7 @@ class LogContract(SinkTests):
 
     def test_a_late_attempt_adds_nothing(self, sink: Sink) -> None:
         self.log(sink).load(batches(row(1)), Lsn(100))
-        t = _insert(2, 110)
+        t = inserted(2, 110)
         self.appended(self.log(sink), t, 110)
         assert self.appended(self.log(sink), t, 110).skipped
         assert self.kinds(sink)[2:] == [(110, "insert", 2)]
@@ -89,17 +97,8 @@ class LogContract(SinkTests):
         writers = [self.log(sink), self.log(sink)]
         for writer in writers:
             assert writer.position() == 100
-        results: list[Applied] = []
-        rows = LOG.rows([_insert(2, 110).build()], _COLUMNS).to_batches()
-
-        def append(writer: LogWriter) -> None:
-            results.append(writer.append(rows, _COLUMNS, Lsn(110)))
-
-        threads = [threading.Thread(target=append, args=(writer,)) for writer in writers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        rows = LOG.rows([inserted(2, 110).build()], _COLUMNS).to_batches()
+        results = at_once(lambda writer: writer.append(rows, _COLUMNS, Lsn(110)), writers)
         assert sorted(applied.skipped for applied in results) == [False, True]
         assert self.kinds(sink)[2:] == [(110, "insert", 2)]
 
@@ -107,20 +106,20 @@ class LogContract(SinkTests):
         self.log(sink).load(batches(row(1)), Lsn(100))
         slow = self.log(sink)
         slow.position()
-        self.appended(self.log(sink), _insert(2, 110), 110)
-        rows = LOG.rows([_insert(3, 120).build()], _COLUMNS).to_batches()
+        self.appended(self.log(sink), inserted(2, 110), 110)
+        rows = LOG.rows([inserted(3, 120).build()], _COLUMNS).to_batches()
         with pytest.raises(PgsluiceError, match="another attempt has written"):
             slow.append(rows, _COLUMNS, Lsn(120))
         assert self.kinds(sink)[2:] == [(110, "insert", 2)]
 
     def test_changes_begin_a_log_that_was_not_copied(self, sink: Sink) -> None:
-        self.appended(self.log(sink), _insert(1, 110), 110)
+        self.appended(self.log(sink), inserted(1, 110), 110)
         assert self.kinds(sink) == [(110, "insert", 1)]
         assert self.log(sink).position() == 110
 
     def test_a_copy_again_follows_what_was_there(self, sink: Sink) -> None:
         self.log(sink).load(batches(row(1)), Lsn(100))
-        self.appended(self.log(sink), _insert(2, 110), 110)
+        self.appended(self.log(sink), inserted(2, 110), 110)
         again = self.log(sink, copy=2)
         staged = [again.stage_load(batches(row(each)), Lsn(110)) for each in (1, 3)]
         assert again.commit_load(staged, Lsn(110)).rows_inserted == 3
@@ -152,8 +151,7 @@ class LogContract(SinkTests):
         self.log(sink).load(batches(row(1, 10)), Lsn(100))
         self.log(sink).alter((), [pa.field("a", pa.int64())])
         wide = SCHEMA.set(1, pa.field("a", pa.int64()))
-        t = ChangesBuilder(wide, position=110)
-        t.insert(row(2, 2**40))
+        t = ChangesBuilder(wide, position=110).insert(row(2, 2**40))
         columns = LOG.of_table(wide, "t")
         writer = self.log(sink)
         writer.position()
@@ -194,11 +192,4 @@ class LogContract(SinkTests):
 
 
 def _identity(copy: int = 1) -> TargetIdentity:
-    return TargetIdentity(SPOOL, 16384, copy, TargetMode(log=LOG))
-
-
-def _insert(number: int, position: int) -> ChangesBuilder:
-    t = changes()
-    t.position = position
-    t.insert(row(number))
-    return t
+    return identity(copy=copy, mode=TargetMode(log=LOG))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -19,6 +18,7 @@ from pgsluice.testing.sink_tests import (
     KEYLESS,
     TABLE,
     SinkTests,
+    at_once,
     changes,
     identity,
     inserted,
@@ -40,9 +40,7 @@ class StagedChangesContract(SinkTests):
 
     def test_shares_of_several_tasks_become_one_commit(self, sink: Sink) -> None:
         self.loaded(sink, row(1), row(2), row(3, 3, "kept"))
-        t = changes()
-        t.update(row(3, 30, ABSENT))
-        t.delete({"id": 1})
+        t = changes().update(row(3, 30, ABSENT)).delete({"id": 1})
         version = self.writer(sink).version()
         staged = self.staged_changes(sink, [net(t)], [net(update(2, 20)), net(inserted(4))])
         assert self.sorted_rows(sink) == [row(1), row(2), row(3, 3, "kept")]
@@ -52,29 +50,17 @@ class StagedChangesContract(SinkTests):
         assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (1, 2, 1)
         assert applied.version == self.writer(sink).version()
         assert self.writer(sink).position() == 110
-        self.writer(sink).apply(net(update(3, 31, ABSENT)), Lsn(120))
+        self.applied(sink, update(3, 31, ABSENT), 120)
         assert row(3, 31, "kept") in self.rows(sink), "changes continue from it"
 
     def test_a_piece_goes_on_from_what_the_pieces_before_it_left(self, sink: Sink) -> None:
         self.loaded(sink, row(1, 1, "one"), row(2, 2, "two"), row(3))
-        moved = changes()
-        moved.update(row(7, 7, ABSENT), old={"id": 1})
-        again = changes()
-        again.update(row(8, 8, ABSENT), old={"id": 7})
-        again.insert(row(1, 0, "another"))
-        emptied = changes()
-        emptied.delete({"id": 5})
-        emptied.delete({"id": 3})
-        pieces = [
-            inserted(5),
-            moved,
-            inserted(6),
-            update(6, 60),
-            again,
-            update(8, 9, ABSENT),
-            emptied,
-        ]
-        staged = self.staged_changes(sink, [net(piece) for piece in pieces])
+        moved = changes().update(row(7, 7, ABSENT), old={"id": 1})
+        again = changes().update(row(8, 8, ABSENT), old={"id": 7}).insert(row(1, 0, "another"))
+        emptied = changes().delete({"id": 5}).delete({"id": 3})
+        changed = [update(6, 60), again, update(8, 9, ABSENT), emptied]
+        pieces = [net(piece) for piece in (inserted(5), moved, inserted(6), *changed)]
+        staged = self.staged_changes(sink, pieces)
         self.writer(sink).commit_changes(staged, Lsn(110))
         assert self.sorted_rows(sink) == [
             row(1, 0, "another"), row(2, 2, "two"), row(6, 60), row(8, 9, "one"),
@@ -91,9 +77,7 @@ class StagedChangesContract(SinkTests):
         self.loaded(sink, row(1), row(2))
         shares = []
         for id_ in (1, 3):
-            t = changes()
-            t.truncate()
-            t.insert(row(id_, 10))
+            t = changes().truncate().insert(row(id_, 10))
             shares.append([net(inserted(id_ + 3)), net(t), net(update(id_, 11))])
         staged = self.staged_changes(sink, *shares)
         self.writer(sink).commit_changes(staged, Lsn(110))
@@ -121,9 +105,8 @@ class StagedChangesContract(SinkTests):
 
     def test_changes_that_leave_nothing_move_the_position(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
-        t = changes()
-        t.delete({"id": 2})
-        staged = self.staged_changes(sink, [net(inserted(2)), net(t)], [])
+        emptied = net(changes().delete({"id": 2}))
+        staged = self.staged_changes(sink, [net(inserted(2)), emptied], [])
         self.writer(sink).commit_changes(staged, Lsn(110))
         assert (self.rows(sink), self.writer(sink).position()) == ([row(1)], 110)
 
@@ -144,10 +127,7 @@ class StagedChangesContract(SinkTests):
         """They are read while a task stages, to find the rows that it deletes."""
         assert self.writer(sink).keys(("id",)) is None, "the table does not exist yet"
         self.loaded(sink, row(1), row(2, 2, "two"), row(3))
-        t = changes()
-        t.delete({"id": 1})
-        t.update(row(7, 7, ABSENT), old={"id": 2})
-        self.writer(sink).apply(net(t), Lsn(110))
+        self.applied(sink, changes().delete({"id": 1}).update(row(7, 7, ABSENT), old={"id": 2}))
         writer = self.writer(sink)
         batches = writer.keys(("big", "id"))
         if batches is None:
@@ -170,15 +150,14 @@ class StagedChangesContract(SinkTests):
         self.loaded(sink, row(1))
         staged = self.staged_changes(sink, [net(inserted(2))])
         writers = [self.writer(sink), self.writer(sink)]
-        with ThreadPoolExecutor(2) as pool:
-            done = list(pool.map(lambda writer: writer.commit_changes(staged, Lsn(110)), writers))
+        done = at_once(lambda writer: writer.commit_changes(staged, Lsn(110)), writers)
         assert sorted(applied.skipped for applied in done) == [False, True]
         assert self.sorted_rows(sink) == [row(1), row(2)]
 
     def test_changes_that_were_staged_before_another_commit_are_refused(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         staged = self.staged_changes(sink, [net(update(1, 5))])
-        self.writer(sink).apply(net(inserted(2)), Lsn(110))
+        self.applied(sink, inserted(2))
         with pytest.raises(PgsluiceError, match="another writer committed while rows were staged"):
             self.writer(sink).commit_changes(staged, Lsn(120))
         assert self.sorted_rows(sink) == [row(1), row(2)]
@@ -187,6 +166,4 @@ class StagedChangesContract(SinkTests):
 
 def update(id_: int, a: int, big: object = "big") -> ChangesBuilder:
     """An UPDATE of one row."""
-    t = changes()
-    t.update(row(id_, a, big))
-    return t
+    return changes().update(row(id_, a, big))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from pgsluice.errors import TableError
@@ -14,11 +12,11 @@ from pgsluice.testing.changes import ABSENT
 from pgsluice.testing.sink_tests import (
     TABLE,
     SinkTests,
+    at_once,
     batches,
     changes,
     identity,
     inserted,
-    net,
     row,
 )
 
@@ -40,10 +38,7 @@ class StagingContract(SinkTests):
     def test_a_staged_copy_makes_a_table_and_changes_go_on_from_it(self, sink: Sink) -> None:
         parts = self.staged(sink, [row(1), row(2, 2, "kept")], [])
         self.writer(sink).commit_load(parts, Lsn(100))
-        t = changes()
-        t.update(row(2, 20, ABSENT))
-        t.delete({"id": 1})
-        self.writer(sink).apply(net(t), Lsn(110))
+        self.applied(sink, changes().update(row(2, 20, ABSENT)).delete({"id": 1}))
         assert self.rows(sink) == [row(2, 20, "kept")]
 
     def test_a_staged_copy_without_rows_makes_an_empty_table(self, sink: Sink) -> None:
@@ -69,7 +64,7 @@ class StagingContract(SinkTests):
     def test_a_late_attempt_of_a_staged_copy_does_nothing(self, sink: Sink) -> None:
         parts = self.staged(sink, [row(1)])
         self.writer(sink).commit_load(parts, Lsn(100))
-        self.writer(sink).apply(net(inserted(2)), Lsn(110))
+        self.applied(sink, inserted(2))
         version = self.writer(sink).version()
         late = self.staged(sink, [row(8)])
         assert self.writer(sink).commit_load(late, Lsn(100)).version == version
@@ -82,7 +77,7 @@ class StagingContract(SinkTests):
         if not self.writer(sink).can_stage():
             pytest.skip("this sink loads a copy in its task")
         self.staged(sink, [row(7)], lsn=150, copy=2)
-        self.writer(sink).apply(net(inserted(2)), Lsn(110))
+        self.applied(sink, inserted(2))
         assert self.sorted_rows(sink) == [row(1), row(2)]
         parts = self.staged(sink, [row(3)], lsn=150, copy=3)
         self.writer(sink, copy=3).commit_load(parts, Lsn(150))
@@ -99,8 +94,7 @@ class StagingContract(SinkTests):
     def test_two_drivers_that_commit_at_once_are_one(self, sink: Sink) -> None:
         parts = self.staged(sink, [row(1)])
         writers = [self.writer(sink), self.writer(sink)]
-        with ThreadPoolExecutor(2) as pool:
-            done = list(pool.map(lambda writer: writer.commit_load(parts, Lsn(100)), writers))
+        done = at_once(lambda writer: writer.commit_load(parts, Lsn(100)), writers)
         assert len({applied.version for applied in done}) == 1
         assert self.rows(sink) == [row(1)]
 

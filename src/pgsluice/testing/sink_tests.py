@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import TargetIdentity
+from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.testing.changes import ChangesBuilder
 
 SCHEMA = pa.schema(
@@ -21,11 +24,15 @@ SCHEMA = pa.schema(
 TABLE = TargetTable("public", "t", SCHEMA, ("id",))
 KEYLESS = TargetTable("public", "keyless", SCHEMA, ())
 SPOOL = "5b0a7c1e-0000-4000-8000-000000000001"
+_W = TypeVar("_W")
+_R = TypeVar("_R")
 
 
-def identity(*, spool: str = SPOOL, oid: int = 16384, copy: int = 1) -> TargetIdentity:
+def identity(
+    *, spool: str = SPOOL, oid: int = 16384, copy: int = 1, mode: TargetMode = CURRENT
+) -> TargetIdentity:
     """The origin of the rows in the tests' table."""
-    return TargetIdentity(spool, oid, copy)
+    return TargetIdentity(spool, oid, copy, mode)
 
 
 def row(id_: int, a: int | None = 0, big: Any = "big") -> dict[str, Any]:
@@ -45,9 +52,9 @@ def net(
     )
 
 
-def changes(key: tuple[str, ...] = ("id",)) -> ChangesBuilder:
+def changes(key: tuple[str, ...] = ("id",), position: int = 100) -> ChangesBuilder:
     """Changes of the tests' table."""
-    return ChangesBuilder(SCHEMA, key)
+    return ChangesBuilder(SCHEMA, key, position=position)
 
 
 def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
@@ -55,11 +62,15 @@ def batches(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> list[pa.Record
     return list(pa.Table.from_pylist(list(rows), schema=schema).to_batches(max_chunksize=2))
 
 
-def inserted(id_: int) -> ChangesBuilder:
+def inserted(id_: int, position: int = 100) -> ChangesBuilder:
     """An INSERT of one row."""
-    t = changes()
-    t.insert(row(id_))
-    return t
+    return changes(position=position).insert(row(id_))
+
+
+def at_once(attempt: Callable[[_W], _R], writers: Sequence[_W]) -> list[_R]:
+    """The results of attempts that several writers make at the same time."""
+    with ThreadPoolExecutor(len(writers)) as pool:
+        return list(pool.map(attempt, writers))
 
 
 class SinkTests:
@@ -85,6 +96,12 @@ class SinkTests:
     def loaded(self, sink: Sink, *rows: dict[str, Any], lsn: int = 100) -> Applied:
         """Copy rows to the tests' table."""
         return self.writer(sink).load(batches(*rows), Lsn(lsn))
+
+    def applied(
+        self, sink: Sink, t: ChangesBuilder, lsn: int = 110, *, table: TargetTable = TABLE
+    ) -> Applied:
+        """Apply the net changes of the collected changes, as one batch."""
+        return self.writer(sink, table=table).apply(net(t, table=table), Lsn(lsn))
 
     def staged(
         self, sink: Sink, *parts: list[dict[str, Any]], lsn: int = 100, copy: int = 1

@@ -73,10 +73,7 @@ class WholeRowsContract(SinkTests):
     def test_changes_begin_a_table_without_a_key(self, sink: Sink) -> None:
         if not sink.open(KEYLESS, identity()).can_change_whole_rows():
             pytest.skip("the sink cannot find whole rows: their tables are parked")
-        t = whole()
-        t.delete(row(1))
-        t.insert(row(2))
-        t.update(row(3), old=row(2))
+        t = whole().delete(row(1)).insert(row(2)).update(row(3), old=row(2))
         applied = self.writer(sink, table=KEYLESS).apply(net_whole(t), Lsn(110))
         assert self.counted(sink) == Counter([(3, 0, "big")])
         assert applied.rows_skipped == 1
@@ -98,9 +95,7 @@ class WholeRowsContract(SinkTests):
         self.bag(sink, row(1), row(1), row(2))
         wide = SCHEMA.append(pa.field("more", pa.string()))
         table = TargetTable("public", "keyless", wide, ())
-        t = whole(wide)
-        t.insert({**row(1), "more": None})
-        t.insert({**row(1), "more": "x"})
+        t = whole(wide).insert({**row(1), "more": None}).insert({**row(1), "more": "x"})
         self.writer(sink, table=table).apply(net_whole(t, wide), Lsn(110))
         t = whole(wide, position=120)
         for _ in range(3):
@@ -164,7 +159,5 @@ class WholeRowsContract(SinkTests):
         self.writer(sink, table=KEYLESS).load(batches(row(1)), Lsn(100))
         if sink.open(KEYLESS, identity()).can_change_whole_rows():
             return
-        t = whole()
-        t.delete(row(1))
         with pytest.raises(TableError, match="does not support tables without a key"):
-            self.writer(sink, table=KEYLESS).apply(net_whole(t), Lsn(110))
+            self.writer(sink, table=KEYLESS).apply(net_whole(whole().delete(row(1))), Lsn(110))
