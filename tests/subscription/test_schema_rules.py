@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -143,16 +142,6 @@ def test_a_column_that_was_there_before_the_one_of_its_name_in_another_case_was_
     assert isinstance(look(both, columns=capital, attnums=3), CopyAgain)
 
 
-def test_what_an_earlier_version_knew_of_dropped_columns() -> None:
-    raw = json.loads(BEFORE.to_text())
-    for name in ("gone", "settled", "open_numbers"):
-        del raw[name]
-    before = SourceFingerprint.parse(json.dumps({**raw, "former_names": ["b"], "unnamed": 1}))
-    assert before == replace(BEFORE, gone={-1: "b"}, open_numbers=None)
-    added = {"columns": {**COLUMNS, 3: ColumnState("b", 9)}, "attnums": 3}
-    assert isinstance(look(before, **added), CopyAgain)
-
-
 def test_which_columns_changes_that_are_not_applied_may_have() -> None:
     """Those that were dropped after all applied changes."""
     three = {**COLUMNS, 3: ColumnState("b", 9)}
@@ -164,7 +153,6 @@ def test_which_columns_changes_that_are_not_applied_may_have() -> None:
     one = replace(BEFORE, columns={1: ID}, attnums=3)
     assert one.following(caught_up).open_numbers == {2, 3}
     assert one.following(caught_up, is_caught_up=True).open_numbers == {2}
-    assert one.following(replace(caught_up, open_numbers=None)).open_numbers is None
     known = known_columns(one.following(caught_up, is_caught_up=True).to_text())
     assert known is not None
     assert [known.name_at_target(number) for number in (1, 2, 3, 4)] == ["id", "a", "b", None]

@@ -50,10 +50,20 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "columns": _columns,
     "key": tuple,
     **dict.fromkeys(
-        ("actions", "lacking", "sent", "truncates", "listings", "publications", "row_types"),
+        (
+            "actions",
+            "lacking",
+            "sent",
+            "truncates",
+            "listings",
+            "publications",
+            "row_types",
+            "kept_logged",
+            "open_numbers",
+            "fixed",
+        ),
         frozenset,
     ),
-    **dict.fromkeys(("kept_logged", "open_numbers", "fixed"), frozenset),
 }
 """Decoders of the fields that have no JSON type; None stays None."""
 
@@ -97,7 +107,7 @@ class SourceFingerprint:
             target has kept from before its copy have negative numbers.
         settled: the number of attnums that existed before all changes that were not yet applied at
             the refresh.
-        open_numbers: those of ``gone`` that may have been dropped since; None: any.
+        open_numbers: those of ``gone`` that may have been dropped since.
         key: the columns that identify the target's rows; None: unknown.
         key_index: the index that proves that keys are unique; empty: there is none; None: unknown.
         key_index_from: changes up to this LSN may be older than that index; 0: none are.
@@ -128,7 +138,7 @@ class SourceFingerprint:
     parents: Mapping[int, int] = field(default_factory=dict)
     gone: Mapping[int, str] = field(default_factory=dict)
     settled: int = 0
-    open_numbers: frozenset[int] | None = frozenset()
+    open_numbers: frozenset[int] = frozenset()
     key: tuple[str, ...] | None = None
     added: Mapping[str, str | None] = field(default_factory=dict)
     written: str = ""
@@ -176,8 +186,6 @@ class SourceFingerprint:
         if is_caught_up:
             numbers = before.attnums or max(before.columns, default=0)
             return replace(following, settled=numbers, open_numbers=frozenset(dropped))
-        if before.open_numbers is None:
-            return following
         return replace(following, open_numbers=before.open_numbers | dropped)
 
     def with_kept(self, names: Iterable[str]) -> SourceFingerprint:
@@ -254,10 +262,6 @@ def _parsed(text: str) -> SourceFingerprint:
     """As :meth:`parse`, with a cache: a refresh asks several times, and few tables change in
     between."""
     raw = json.loads(text)
-    if "gone" not in raw:  # of an earlier version, which knew former columns by their names only
-        raw.pop("unnamed", None)
-        raw["gone"] = {-at: name for at, name in enumerate(raw.pop("former_names", ()), 1)}
-        raw["open_numbers"] = None
     values = {
         name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
         for name, value in raw.items()
@@ -353,7 +357,7 @@ class KnownColumns:
     attnums: int = 0
     gone: Mapping[int, str] = field(default_factory=dict)
     settled: int = 0
-    open_numbers: frozenset[int] | None = frozenset()
+    open_numbers: frozenset[int] = frozenset()
 
     def name_at_target(self, number: int) -> str | None:
         """The target's name for the column with an attnum; None: the target does not have it."""
@@ -375,8 +379,7 @@ class KnownColumns:
         """
         if is_later:
             return number in self.names
-        is_open = self.open_numbers is None or number in self.open_numbers
-        return number <= self.settled and (number in self.names or is_open)
+        return number <= self.settled and (number in self.names or number in self.open_numbers)
 
     def was_dropped(self, number: int, *, is_later: bool) -> bool:
         """Whether a column had been dropped before a change; the arguments are those of

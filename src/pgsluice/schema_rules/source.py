@@ -3,67 +3,14 @@
 The stream does not carry ``ALTER TABLE ... TYPE int USING a * 2`` (the type stays, every value
 changes), a column that is renamed, or dropped and recreated, a table that was missing in a
 publication for a while, or a partition that is attached or detached with its rows. The catalog
-shows these. The rules are applied in order (:data:`RULES`); the first that applies is the reason to
-copy the table again:
-
-======================================  =======================================================
-Difference                              Why the stream does not carry it
-======================================  =======================================================
-new file and another type of a column   ALTER TABLE rewrote the rows with other values
-a name has another attnum, or an        the attnum identifies a column: the target has other
-attnum another name                     values under that name
-a new column has the name of a dropped  the target's column of this name has the dropped
-one                                     column's values
-a column is sent that was not before    its earlier values were not sent
-an added column, with a new file and    no change has its values for existing rows, and they
-no value of older rows, or with         differ
-another one in each leaf
-another type with the same file         the values are printed differently, or the target's type
-                                        cannot hold them
-another key                             the target's rows were identified by the other one
-another label or attribute of a type    stored values are printed differently now
-actions are sent that were not before   updates were missed while there was no key
-another row filter, column list, mask   rows that pass now were not sent
-other names at the target               the configuration has changed
-a row that listed the table in a        the table, or some of its rows, were not sent for a
-publication is gone                     while
-a leaf is sent again                    its changes in between were not sent
-a leaf is gone, maybe one that was      its rows were removed without changes
-known from the stream only
-a leaf was attached again, or may have  it was detached for a while
-been since it was seen in the stream
-a new partition that has rows and was   its rows were not sent
-attached, or is below such a one
-a new leaf of a table that has only     its first rows may be another table's
-some leaves of its root
-======================================  =======================================================
+shows these. :data:`RULES` has the differences after which the table is copied again; the first one
+that applies is the reason. :data:`SUSPICIONS` has differences that harmless statements also make:
+the table is compared with its target, and copied only if it differs. All other differences are
+harmless: a new file alone is VACUUM FULL, CLUSTER, or a TRUNCATE that is sent.
 
 If the only differences are partitions that were attached or removed with rows, or were detached or
 not sent for a while, and the table has a key, only their rows are replaced at the target. The rows
 of a partition that is not new have to be identified by its bound.
-
-Differences that harmless statements also make are only suspicious. Then :data:`SUSPICIONS` has the
-reason to compare the table with its target; it is copied only if it differs:
-
-======================================  =======================================================
-Difference                              Possible cause, besides something harmless
-======================================  =======================================================
-new file where no TRUNCATE is sent      TRUNCATE, or VACUUM FULL
-new file, and a column's row in         ALTER TYPE to the same type with USING, or VACUUM FULL
-pg_attribute was written again          beside GRANT, SET DEFAULT or SET STATISTICS
-new file of a leaf that no publication  UNLOGGED for a while, or TRUNCATE, VACUUM FULL
-lists itself
-a publication's row was written again   other actions for a while, or SET to the same options
-a new partition that has rows, created  created, filled and attached, or CREATE TABLE … PARTITION
-and attached in one transaction         OF (without proof in the catalog)
-a row type was written again, of a      another schema for a while, or another name or owner
-table that is published by its schema
-no index proves the key any more        two rows with the same key, or DROP INDEX
-======================================  =======================================================
-
-The last two rules about files do not apply to a table that still has the same TOAST table: no ALTER
-TABLE has rewritten it. All other differences are harmless: a new file alone is VACUUM FULL,
-CLUSTER, or a TRUNCATE that is sent.
 """
 
 from __future__ import annotations
@@ -149,10 +96,6 @@ def _perhaps_unlogged(look: Look) -> set[int]:
     if look.before.kept_logged is None or look.now.kept_logged is None:
         return set()
     return _rewritable_leaves(look) - (look.before.kept_logged & look.now.kept_logged)
-
-
-def _has_written_publications(look: Look) -> bool:
-    return bool(look.before.publications - look.now.publications)
 
 
 def _gone_with_partitions(look: Look) -> set[str]:
@@ -252,14 +195,6 @@ def _has_more_actions(look: Look) -> bool:
     return bool(look.before.actions) and (sends_more or bool(of_some_leaf))
 
 
-def _has_other_publication_rules(look: Look) -> bool:
-    return bool(look.before.rules) and look.before.rules != look.now.rules
-
-
-def _has_other_names(look: Look) -> bool:
-    return look.before.names != look.now.names
-
-
 def _has_lost_listings(look: Look) -> bool:
     lost = look.before.listings - look.now.listings
     return bool(lost - _gone_with_partitions(look))
@@ -274,42 +209,71 @@ def _may_have_filled_partitions(look: Look) -> bool:
     return bool(added_partitions(look.before, look.now) - {*look.came_empty})
 
 
-def _has_leaves_of_unknown_rows(look: Look) -> bool:
-    return look.has_some_leaves and bool(added_leaves(look.before, look.now))
-
-
 _Condition = Callable[[Look], bool | Collection[int]]
 _ANEW = "has a partition that was attached, and perhaps detached before"
 
 RULES: tuple[tuple[_Condition, str], ...] = (
+    # A new file and another type of a column: the rows may have other values.
     (_is_rewritten, "was rewritten by an ALTER TABLE"),
+    # An attribute number identifies a column: the target has other values under the name.
     (_has_renamed_column, "has a column that was renamed, or dropped and recreated"),
+    # The target's column of this name has the values of the dropped one.
     (_has_reused_name, "has a new column of the name of a dropped one"),
+    # Its earlier values were not sent.
     (_has_newly_sent_column, "has a column that was not sent before"),
+    # No change has its values for existing rows.
     (_has_filled_columns, "has a new column with several values in existing rows"),
     (_has_another_type, "has a column that is printed differently, or larger than the target's"),
+    # The target's rows were identified by the other one.
     (_has_another_key, "has another key"),
+    # Stored values are printed differently now.
     (_has_changed_type, "has a column whose type has another label or attribute"),
+    # Updates were missed while the table had no key.
     (_has_more_actions, "sends changes that were not sent for a while"),
-    (_has_other_publication_rules, "has another row filter, column list or mask"),
-    (_has_other_names, "has another name at the target, or a column of it has"),
+    # Rows that pass now were not sent.
+    (
+        lambda look: bool(look.before.rules) and look.before.rules != look.now.rules,
+        "has another row filter, column list or mask",
+    ),
+    (
+        lambda look: look.before.names != look.now.names,
+        "has another name at the target, or a column of it has",
+    ),
+    # A row that listed the table in a publication is gone: some rows were not sent for a while.
     (_has_lost_listings, "was out of a publication for a while"),
     (resumed_leaves, "has a partition that was not sent for a while"),
+    # Its rows were removed without changes.
     (lost_partitions, "lost a partition"),
+    # Also one that may have been, since it was seen in the stream.
     (attached_anew, "is a partition that was detached for a while, or has one"),
+    # Its rows were not sent.
     (_has_filled_partitions, "got a partition that has rows"),
-    (_has_leaves_of_unknown_rows, "got a partition, some of whose rows may be missing"),
+    # The first rows of a new leaf may be another table's.
+    (
+        lambda look: look.has_some_leaves and bool(added_leaves(look.before, look.now)),
+        "got a partition, some of whose rows may be missing",
+    ),
 )
 """A condition, which is met if its result is not empty, and the text that describes it for a
-table."""
+table. A comment says why the stream does not carry such a difference."""
 
 SUSPICIONS: tuple[tuple[_Condition, str], ...] = (
+    # Or of a VACUUM FULL.
     (_perhaps_truncated, "has a new file, which may be that of a TRUNCATE"),
+    # Or of a VACUUM FULL beside GRANT, SET DEFAULT or SET STATISTICS.
     (_may_be_rewritten, "has a new file, which may be that of an ALTER TABLE"),
+    # No publication lists the leaf itself. Or TRUNCATE, VACUUM FULL.
     (_perhaps_unlogged, "has a new file, and may have been unlogged for a while"),
-    (_has_written_publications, "is in a publication that was altered"),
+    # It had other actions for a while, or was SET to the same options.
+    (
+        lambda look: bool(look.before.publications - look.now.publications),
+        "is in a publication that was altered",
+    ),
+    # Created, filled and attached in one transaction, or PARTITION OF without proof in the catalog.
     (_may_have_filled_partitions, "got a partition, which may have had rows before"),
+    # The table is published by its schema. Or it has another name or owner.
     (_has_written_row_types, "may have been in another schema for a while"),
+    # Two rows with the same key, or only DROP INDEX.
     (_has_lost_key_index, "has lost the index that kept two rows from having the same key"),
 )
 """The same for differences that harmless statements also make."""
