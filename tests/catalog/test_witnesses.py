@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pgsluice.catalog import CatalogWitnesses, fetch_witnesses, missing_values
-from pgsluice.catalog.tables.witnesses import TableWitnesses
+from pgsluice.catalog import CatalogWitnesses, PublishedCatalog, fetch_witnesses, missing_values
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
+from pgsluice.schema_rules import SourceFingerprint
 
 SETUP = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
@@ -26,11 +26,11 @@ def _oid(db, name: str) -> int:
 def _fetch(db) -> CatalogWitnesses:
     types = [oid for (oid,) in db.execute("SELECT oid::bigint FROM pg_type WHERE oid >= 16384")]
     with connect_sql(db.dsn) as connection:
-        return fetch_witnesses(connection, ["p"], types)
+        return fetch_witnesses(connection, PublishedCatalog.read(connection, ["p"]), types)
 
 
-def _of(db, name: str = "t") -> TableWitnesses:
-    return _fetch(db).of(_oid(db, name))
+def _of(db, name: str = "t") -> SourceFingerprint:
+    return _fetch(db).add_to(SourceFingerprint({}, {}, frozenset()), _oid(db, name))
 
 
 @pytest.mark.pg(">= 13")
@@ -57,7 +57,7 @@ def test_a_table_out_of_a_publication_and_in_again(each_server: EmbeddedServer, 
     db = database(each_server)
     db.execute(*SETUP, "CREATE TABLE other (id int)")
     before = _of(db)
-    assert before.listed == {_oid(db, "t")}
+    assert before.kept_logged == {_oid(db, "t")}
     db.execute("ALTER PUBLICATION p ADD TABLE other", "CREATE PUBLICATION q FOR TABLE t")
     db.execute("ALTER PUBLICATION p SET TABLE t, other", "GRANT SELECT ON t TO PUBLIC")
     now = _of(db)
@@ -72,7 +72,7 @@ def test_a_table_out_of_a_publication_and_in_again(each_server: EmbeddedServer, 
     db.execute("DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
     all_tables = _of(db)
     assert _of(db, "other").listings == all_tables.listings != frozenset()
-    assert all_tables.listed == frozenset()
+    assert all_tables.kept_logged == frozenset()
     db.execute("DROP PUBLICATION p", "CREATE PUBLICATION p FOR ALL TABLES")
     assert all_tables.listings - _of(db).listings
 

@@ -29,7 +29,7 @@ from pgsluice.catalog.publications.publications import (
     publications_of,
     unnoticed_publications,
 )
-from pgsluice.catalog.publications.published import relations_of
+from pgsluice.catalog.publications.published import PublishedCatalog, relations_of
 from pgsluice.catalog.publications.server_publications import server_publications
 from pgsluice.catalog.publications.statements import drop_statement
 from pgsluice.catalog.publications.streamed import publish_for_stream, stream_publication

@@ -18,6 +18,7 @@ from pgsluice.catalog import (
     CatalogWitnesses,
     FilterTexts,
     PartitionBound,
+    PublishedCatalog,
     fetch_many,
     fetch_witnesses,
     foreign_partitions,
@@ -26,7 +27,6 @@ from pgsluice.catalog import (
     partition_columns_of,
     partition_trees,
     prove_keys,
-    relations_of,
     unique_indexes,
 )
 from pgsluice.catalog.rights import columns_to_read
@@ -140,7 +140,8 @@ def source_tables(
     Raises:
         ConfigError, TableError: see :meth:`PublicationRules.publishers`.
     """
-    published = relations_of(connection, publications, filters)
+    catalog = PublishedCatalog.read(connection, publications, filters)
+    published = catalog.published(connection)
     if only is not None:
         trees = partition_trees(connection, only)
         published = {oid: relation for oid, relation in published.items() if oid in trees}
@@ -167,7 +168,7 @@ def source_tables(
         foreign_partitions(connection, groups),
         partition_columns_of(connection, keyless),
         None if rules is None else _by_table(rules),
-        fetch_witnesses(connection, publications, types),
+        fetch_witnesses(connection, catalog, types),
         options,
     )
     tables = [
@@ -249,7 +250,9 @@ def _table(
         bounds={oid: each.condition for oid, each in keyed_bounds.items()},
         fixed=frozenset(oid for oid, each in keyed_bounds.items() if each.is_fixed),
         parents={oid: each.parent for oid, each in keyed_bounds.items() if each.parent},
-        **_witnesses_of(facts, found.witnesses),
+    )
+    source_fingerprint = found.witnesses.add_to(
+        source_fingerprint, facts.oid, (definition.oid for definition in facts.types)
     )
     has_changes = not source_fingerprint.actions.isdisjoint({"update", "delete"})
     key_problem = find_key_problem(facts, published, partition_columns) if has_changes else None
@@ -356,26 +359,6 @@ def _truncates(
             and "truncate" in mine[relation.oid].resolution.published
         )
     )
-
-
-def _witnesses_of(facts: RelationFacts, witnesses: CatalogWitnesses) -> dict[str, Any]:
-    """The versions of catalog rows in a table's fingerprint."""
-    table = witnesses.of(facts.oid)
-    return {
-        "attnums": table.attnums,
-        "types": {
-            f"{definition.oid}:{part}": version
-            for definition in facts.types
-            for part, version in witnesses.types.get(definition.oid, {}).items()
-        },
-        "written": table.written,
-        "listings": table.listings,
-        "of_partitions": table.of_partitions,
-        "attachments": table.attachments,
-        "publications": table.publications,
-        "row_types": table.row_types,
-        "kept_logged": table.listed,
-    }
 
 
 def _plain(facts: RelationFacts) -> tuple[str, ...]:

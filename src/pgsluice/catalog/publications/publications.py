@@ -73,6 +73,7 @@ class PublicationInfo:
         generated_columns: ``none`` or ``stored`` (18+).
         is_ours: the publication has our COMMENT; only such ones are altered or dropped.
         only: the tables that one of our publications is for; None: all.
+        version: its OID and xmin.
     """
 
     oid: int
@@ -84,6 +85,7 @@ class PublicationInfo:
     is_ours: bool
     may_alter: bool
     only: frozenset[TableName] | None = None
+    version: str = ""
 
 
 def comment_for(only: Iterable[TableName] | None) -> str:
@@ -102,7 +104,7 @@ def _only(comment: str) -> frozenset[TableName] | None:
 # As JSON, because 11, 13 and 18 added columns to the catalog.
 _PUBLICATIONS = """
 SELECT p.oid, to_jsonb(p), pg_catalog.obj_description(p.oid, 'pg_publication'),
-       pg_catalog.pg_has_role(p.pubowner, 'USAGE')
+       pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::text || ':' || p.xmin::text
 FROM pg_catalog.pg_publication p
 WHERE %(names)s::text[] IS NULL OR p.pubname = ANY (%(names)s::text[])
 ORDER BY p.pubname
@@ -115,7 +117,8 @@ def publications_of(
     """The publications with these names, or all; missing ones are ignored."""
     parameters = {"names": None if names is None else list(names)}
     publications = {}
-    for oid, row, comment, may_alter in connection.execute(_PUBLICATIONS, parameters).fetchall():
+    rows = connection.execute(_PUBLICATIONS, parameters).fetchall()
+    for oid, row, comment, may_alter, version in rows:
         actions = {a for a in ("insert", "update", "delete", "truncate") if row.get(f"pub{a}")}
         publications[row["pubname"]] = PublicationInfo(
             oid=int(oid),
@@ -127,5 +130,6 @@ def publications_of(
             is_ours=(comment or "").startswith(_OUR_MARK),
             may_alter=may_alter,
             only=_only(comment or ""),
+            version=version,
         )
     return publications

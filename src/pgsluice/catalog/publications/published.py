@@ -1,4 +1,4 @@
-"""Which relations the server's publications send, computed from the catalog tables.
+"""Which relations the publications of the server send, computed from rows of the catalog tables.
 
 It computes the content of the view ``pg_publication_tables``, by the rules of pg_publication.c. The
 view itself is unsuitable: it opens every table, waits for ACCESS EXCLUSIVE locks, and shows the
@@ -42,8 +42,13 @@ _FIRST_TO_COUNT_LIVE = 160000
 generated ones."""
 
 
-class _Relation(NamedTuple):
-    """One row of pg_class."""
+class CatalogRelation(NamedTuple):
+    """One row of pg_class.
+
+    Attributes:
+        attnums: the number of attnums assigned to its columns so far, including dropped columns.
+        version: its xmin, and the indexes that may be its key.
+    """
 
     namespace_oid: int
     namespace: str
@@ -51,36 +56,41 @@ class _Relation(NamedTuple):
     kind: str
     persistence: str
     is_partition: bool
+    attnums: int
+    version: str
 
 
-class _Listed(NamedTuple):
-    """One row of pg_publication_rel."""
+class Listed(NamedTuple):
+    """One row of pg_publication_rel; ``version``: its OID and xmin."""
 
     attnums: list[int] | None
     row_filter: str | None
+    version: str
 
 
 _RELATIONS = """
 SELECT c.oid, c.relnamespace::bigint, n.nspname, c.relname, c.relkind::text,
-       c.relpersistence::text, c.relispartition
+       c.relpersistence::text, c.relispartition, c.relnatts, c.xmin::text || ARRAY(
+           SELECT i.indexrelid FROM pg_catalog.pg_index i
+           WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident) ORDER BY 1)::text
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't' AND c.oid >= 16384
 """
 _LISTED = """
-SELECT r.prpubid, r.prrelid, NULL, r.oid, NULL
+SELECT r.prpubid, r.prrelid, NULL, r.oid, r.xmin::text, NULL
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
 """
 _LISTED_15 = f"""
-SELECT r.prpubid, r.prrelid, r.prattrs::int2[], r.oid,
+SELECT r.prpubid, r.prrelid, r.prattrs::int2[], r.oid, r.xmin::text,
        CASE WHEN r.prqual IS NOT NULL THEN {FILTER_VERSION} END
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
 """  # noqa: S608 - the fragment is a constant
 _SCHEMAS = """
-SELECT n.pnpubid, n.pnnspid
+SELECT n.pnpubid, n.pnnspid, n.oid::text || ':' || n.xmin::text
 FROM pg_catalog.pg_publication_namespace n WHERE n.pnpubid = ANY (%s::oid[])
 """
 _PARTITIONS = """
-SELECT i.inhrelid, i.inhparent
+SELECT i.inhrelid, i.inhparent, i.xmin::text::bigint
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition {attached}
 """
@@ -102,79 +112,91 @@ def relations_of(
         publications: names; those that do not exist send nothing.
         filters: caches the texts of row filters between calls.
     """
-    infos = publications_of(connection, publications)
-    catalog = _Catalog.read(connection, infos, filters or FilterTexts())
-    sent = {name: catalog.sent_by(info) for name, info in infos.items()}
-    columns, with_generated = _columns_of(connection, catalog, infos, sent)
-    by: defaultdict[int, list[PublishedBy]] = defaultdict(list)
-    for name, info in infos.items():
-        for oid in sent[name]:
-            listed = catalog.listed_as(info, oid)
-            sent_columns, sends_all = columns.get((name, oid), (None, True))
-            has_choice = oid in with_generated and listed.attnums is None
-            by[oid].append(
-                PublishedBy(
-                    name,
-                    info.actions,
-                    sent_columns,
-                    listed.row_filter,
-                    sends_all,
-                    info.generated_columns if has_choice else None,
-                )
-            )
-    relations = sorted(
-        by, key=lambda oid: (catalog.relations[oid].namespace, catalog.relations[oid].name)
-    )
-    return {
-        oid: PublishedRelation(
-            oid,
-            catalog.relations[oid].namespace,
-            catalog.relations[oid].name,
-            catalog.relations[oid].kind,
-            tuple(by[oid]),
-            next((above for above in reversed(catalog.above(oid)) if above in by), oid),
-        )
-        for oid in relations
-    }
+    return PublishedCatalog.read(connection, publications, filters).published(connection)
 
 
 @dataclass(frozen=True, slots=True)
-class _Catalog:
-    """The catalog rows that decide which relations are sent."""
+class PublishedCatalog:
+    """The catalog rows that decide which relations are sent.
+
+    Attributes:
+        infos: the publications, by name.
+        relations: by OID: tables, partitioned tables and foreign tables.
+        listed: publication -> relation -> the row that lists it.
+        schemas: publication -> schema -> OID and xmin of the row that lists it.
+        parents: partition -> the table directly above, and the xmin of the row that attaches it.
+        children: the partitions directly below a table.
+    """
 
     version: int
-    relations: Mapping[int, _Relation]
-    listed: Mapping[int, Mapping[int, _Listed]]
-    schemas: Mapping[int, set[int]]
-    parents: Mapping[int, int]
+    infos: Mapping[str, PublicationInfo]
+    relations: Mapping[int, CatalogRelation]
+    listed: Mapping[int, Mapping[int, Listed]]
+    schemas: Mapping[int, Mapping[int, str]]
+    parents: Mapping[int, tuple[int, int]]
     children: Mapping[int, list[int]]
 
     @classmethod
     def read(
-        cls, connection: Connection, infos: Mapping[str, PublicationInfo], filters: FilterTexts
-    ) -> _Catalog:
+        cls,
+        connection: Connection,
+        publications: Collection[str],
+        filters: FilterTexts | None = None,
+    ) -> PublishedCatalog:
+        """Read the rows; the arguments are those of :func:`relations_of`."""
         version = connection.info.server_version
+        infos = publications_of(connection, publications)
         oids = [info.oid for info in infos.values()]
-        listed: defaultdict[int, dict[int, _Listed]] = defaultdict(dict)
+        listed: defaultdict[int, dict[int, Listed]] = defaultdict(dict)
         query = _LISTED_15 if version >= _FIRST_WITH_LISTS else _LISTED
         rows = connection.execute(query, [oids]).fetchall()
-        texts = filters.of(connection, {int(row[3]): row[4] for row in rows if row[4] is not None})
-        for publication, oid, attnums, row, _ in rows:
-            listed[int(publication)][int(oid)] = _Listed(attnums, texts.get(int(row)))
-        schemas: defaultdict[int, set[int]] = defaultdict(set)
+        printed = {int(row[3]): row[5] for row in rows if row[5] is not None}
+        texts = (filters or FilterTexts()).of(connection, printed)
+        for publication, oid, attnums, row, xmin, _ in rows:
+            one = Listed(attnums, texts.get(int(row)), f"{row}:{xmin}")
+            listed[int(publication)][int(oid)] = one
+        schemas: defaultdict[int, dict[int, str]] = defaultdict(dict)
         if version >= _FIRST_WITH_LISTS:
-            for publication, schema in connection.execute(_SCHEMAS, [oids]).fetchall():
-                schemas[int(publication)].add(int(schema))
+            for publication, schema, row in connection.execute(_SCHEMAS, [oids]).fetchall():
+                schemas[int(publication)][int(schema)] = row
         relations = {
-            int(oid): _Relation(*row) for oid, *row in connection.execute(_RELATIONS).fetchall()
+            int(oid): CatalogRelation(*row)
+            for oid, *row in connection.execute(_RELATIONS).fetchall()
         }
-        parents: dict[int, int] = {}
+        parents: dict[int, tuple[int, int]] = {}
         children: defaultdict[int, list[int]] = defaultdict(list)
         query = _PARTITIONS.format(attached=attached(version))
-        for child, parent in connection.execute(query.encode()).fetchall():
-            parents[int(child)] = int(parent)
+        for child, parent, xmin in connection.execute(query.encode()).fetchall():
+            parents[int(child)] = int(parent), xmin
             children[int(parent)].append(int(child))
-        return cls(version, relations, listed, schemas, parents, children)
+        return cls(version, infos, relations, listed, schemas, parents, children)
+
+    def published(self, connection: Connection) -> dict[int, PublishedRelation]:
+        """The relations that the publications send, by OID, ordered by name."""
+        sent = {name: self.sent_by(info) for name, info in self.infos.items()}
+        columns, with_generated = _columns_of(connection, self, sent)
+        by: defaultdict[int, list[PublishedBy]] = defaultdict(list)
+        for name, info in self.infos.items():
+            for oid in sent[name]:
+                attnums, row_filter = self.listed_as(info, oid)
+                sent_columns, sends_all = columns.get((name, oid), (None, True))
+                has_choice = oid in with_generated and attnums is None
+                generated = info.generated_columns if has_choice else None
+                by[oid].append(
+                    PublishedBy(name, info.actions, sent_columns, row_filter, sends_all, generated)
+                )
+        relations = {oid: self.relations[oid] for oid in by}
+        return {
+            oid: PublishedRelation(
+                oid,
+                one.namespace,
+                one.name,
+                one.kind,
+                tuple(by[oid]),
+                next((above for above in reversed(self.above(oid)) if above in by), oid),
+            )
+            for oid, one in sorted(relations.items(), key=lambda each: each[1][1:3])
+        }
 
     def sent_by(self, info: PublicationInfo) -> set[int]:
         """The relations that one publication sends."""
@@ -187,7 +209,7 @@ class _Catalog:
         sent: set[int] = set()
         for oid in self.listed.get(info.oid, ()):
             sent |= self._as_sent(oid, via_root=info.via_root)
-        schemas = self.schemas.get(info.oid, set())
+        schemas = self.schemas.get(info.oid, {})
         for oid in filter(self._is_publishable, self.relations) if schemas else ():
             if self.relations[oid].namespace_oid in schemas:
                 sent |= self._as_sent(oid, via_root=info.via_root)
@@ -195,19 +217,19 @@ class _Catalog:
             sent = {oid for oid in sent if sent.isdisjoint(self.above(oid))}
         return sent
 
-    def listed_as(self, info: PublicationInfo, oid: int) -> _Listed:
-        """The column list and the row filter that apply to a relation."""
+    def listed_as(self, info: PublicationInfo, oid: int) -> tuple[list[int] | None, str | None]:
+        """The column list, as attnums, and the row filter that apply to a relation."""
         listed = self.listed.get(info.oid, {}).get(oid)
-        schemas = self.schemas.get(info.oid, set())
+        schemas = self.schemas.get(info.oid, {})
         if info.all_tables or listed is None or self.relations[oid].namespace_oid in schemas:
-            return _Listed(None, None)
-        return listed
+            return None, None
+        return listed.attnums, listed.row_filter
 
     def above(self, oid: int) -> list[int]:
         """The partitioned tables above a relation, the topmost last."""
         above = []
-        while (parent := self.parents.get(oid)) is not None:
-            above.append(oid := parent)
+        while oid in self.parents:
+            above.append(oid := self.parents[oid][0])
         return above
 
     def _is_publishable(self, oid: int) -> bool:
@@ -227,24 +249,18 @@ class _Catalog:
             return set()
         if relation.kind != "p" or via_root:
             return {oid}
-        return {leaf for leaf in self._below(oid) if self.relations[leaf].kind != "p"}
+        return {leaf for leaf in self.below(oid) if self.relations[leaf].kind != "p"}
 
-    def _below(self, oid: int) -> set[int]:
-        below: set[int] = set()
-        waiting = list(self.children.get(oid, ()))
-        while waiting:
-            child = waiting.pop()
-            if child in self.relations:
-                below.add(child)
-                waiting += self.children.get(child, ())
+    def below(self, oid: int) -> list[int]:
+        """The partitions below a relation, at any level."""
+        below = [child for child in self.children.get(oid, ()) if child in self.relations]
+        for child in below:
+            below += (each for each in self.children.get(child, ()) if each in self.relations)
         return below
 
 
 def _columns_of(
-    connection: Connection,
-    catalog: _Catalog,
-    infos: Mapping[str, PublicationInfo],
-    sent: Mapping[str, set[int]],
+    connection: Connection, catalog: PublishedCatalog, sent: Mapping[str, set[int]]
 ) -> tuple[dict[tuple[str, int], tuple[tuple[str, ...], bool]], set[int]]:
     """The published columns, for relations with a column list or generated columns.
 
@@ -254,9 +270,9 @@ def _columns_of(
     """
     wanted = {
         (name, oid)
-        for name, info in infos.items()
+        for name, info in catalog.infos.items()
         for oid in sent[name]
-        if info.generated_columns == "stored" or catalog.listed_as(info, oid).attnums is not None
+        if info.generated_columns == "stored" or catalog.listed_as(info, oid)[0] is not None
     }
     if not wanted:
         return {}, set()
@@ -270,8 +286,8 @@ def _columns_of(
         counts[int(oid)] = column[3]
     published = {}
     for name, oid in wanted:
-        attnums = catalog.listed_as(infos[name], oid).attnums
-        sends_stored = infos[name].generated_columns == "stored"
+        attnums, _ = catalog.listed_as(catalog.infos[name], oid)
+        sends_stored = catalog.infos[name].generated_columns == "stored"
         listed = tuple(
             column
             for attnum, column, is_generated in columns[oid]
