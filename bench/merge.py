@@ -34,9 +34,8 @@ from pgsluice.sinks.delta.log.snapshot import no_table
 from pgsluice.sinks.delta.ruled.handle import RuledHandle
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.identity import TargetIdentity
+from pgsluice.sinks.identity import CURRENT, TargetIdentity, TargetMode
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
-from pgsluice.sinks.modes import CURRENT, TargetMode
 from pgsluice.sinks.writers import table_writer
 from pgsluice.testing.changes import ChangesBuilder
 from pgsluice.wire import ReplicaIdentity

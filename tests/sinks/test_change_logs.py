@@ -21,9 +21,8 @@ from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.log_fence import LogWriter
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.writers import LogWriter
 from pgsluice.testing.changes import ABSENT
 from pgsluice.testing.sink_log import LOG
 from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, batches, changes, row

@@ -18,9 +18,8 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.columnar.changes import Int64s
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.marking_fence import MarkingWriter
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.writers import MarkingWriter
 from pgsluice.testing.changes import ChangesBuilder
 from pgsluice.testing.sink_tests import SCHEMA, SPOOL, TABLE, batches, changes, row
 

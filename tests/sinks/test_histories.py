@@ -18,10 +18,9 @@ from tests.support.object_stores import ObjectStore
 from pgsluice import failpoints
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.delta.sink import DeltaSink
-from pgsluice.sinks.history_fence import HistoryWriter
-from pgsluice.sinks.identity import TargetIdentity
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
 from pgsluice.sinks.lake.history.copied_again import same_rows
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.writers import HistoryWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_history import HISTORY, versions
 from pgsluice.testing.sink_tests import SPOOL, TABLE, batches, changes, row

@@ -28,11 +28,9 @@ from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.history_fence import refuse_history
 from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.marking_fence import refuse_deleted_column
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
-from pgsluice.sinks.writers import table_writer
+from pgsluice.sinks.writers import refuse_deleted_column, refuse_history, table_writer
 from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 

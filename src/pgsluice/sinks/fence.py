@@ -35,10 +35,12 @@ from pgsluice.sinks.contract import (
     Sink,
     StagedChanges,
     StagedRows,
+    TableHandle,
     TargetContent,
     TargetTable,
 )
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
+from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.opened_table import OpenedTable
 
 ATTEMPTS = 10
@@ -63,8 +65,10 @@ class TableWriter:
         The next changes have to start here.
 
         Raises:
-            TableError: the table holds another source's rows, or others changed its data.
+            TableError: the table holds another source's rows, others changed its data, or it cannot
+                be in the identity's mode.
         """
+        self._opened.refuse_unsupported()
         marker = self._opened.start()
         return None if marker is None else marker.position
 
@@ -163,21 +167,17 @@ class TableWriter:
                 the changes have to be decoded again from there.
         """
 
-        def attempt() -> Applied:
-            marker = self._opened.marker_since_start()
-            if marker is not None and marker.reaches(self._identity, position):
-                return self._skipped(marker)
-            self._opened.refuse_another_start()
+        def write(handle: TableHandle) -> Applied:
+            marker = self._opened.marker()
             added = [
                 AddedColumn(field.with_nullable(True), pa.scalar(None, field.type))
                 for field in self._columns_to_add(changes)
             ]
             if marker is not None and marker.position is not None and added:
-                at = marker.position
-                self._opened.write(lambda handle: handle.alter(added, (), at))
-            return self._opened.write(lambda handle: handle.apply(changes, position))
+                handle.alter(added, (), marker.position)
+            return handle.apply(changes, position)
 
-        return self._until_first(attempt)
+        return self._write_once(position, write)
 
     def alter(self, added: Sequence[AddedColumn], widened: Sequence[pa.Field]) -> Applied:
         """Add columns to the table, or widen columns, in one commit at its position.
@@ -259,16 +259,12 @@ class TableWriter:
             with self._opened.naming_disk_trouble():
                 self._opened.handle.delete_leftovers(written_before)
 
-    # A copy in two halves: staged in tasks, committed once in the driver.
-
     def can_stage(self) -> bool:
         """Whether several tasks can stage a copy; otherwise one task has to load all of it."""
-        return self._opened.handle.can_stage_load()
+        return self._identity.mode.keeps_rows or self._opened.handle.can_stage_load()
 
     def stage_load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> StagedRows:
-        """The task's part of a copy: write some of its rows, invisible to readers before the
-        commit.
-
+        """A task's part of a copy: write some of its rows, invisible to readers before the commit.
         A sink that cannot stage loads the rows here, with their position.
 
         Raises:
@@ -297,31 +293,17 @@ class TableWriter:
                 )
             return loaded[0]
 
-        def attempt() -> Applied:
-            if (skipped := self._skip_load(position)) is not None:
-                return skipped
-            return self._opened.write(lambda handle: handle.commit_load(staged, position))
-
-        return self._until_first(attempt)
+        return self._copy_once(position, lambda handle: handle.commit_load(staged, position))
 
     def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        """Delete staged rows that nothing commits, if the sink supports it.
-
-        Args:
-            staged: staged rows for which no commit was started or will be.
-        """
+        """Delete staged rows, if possible. No commit of them was started, and none will be."""
         self._opened.handle.discard_load(staged)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
-        """The given columns of all rows, at the version before the staged changes.
-
-        Returns:
-            None if the table does not exist, or its sink cannot read it.
-        """
+        """The given columns of all rows, at the version before the staged changes; None: the table
+        does not exist, or its sink cannot read it."""
         handle = self._opened.handle
         return None if handle.version < 0 else handle.keys(columns)
-
-    # Changes in two halves: staged in tasks, committed once by one of them.
 
     def can_stage_changes(self) -> bool:
         """Whether changes of this table can be staged once it exists."""
@@ -343,7 +325,8 @@ class TableWriter:
             return self._opened.handle.stage_changes(map(self._fitting, pieces))
 
     def apply_pieces(self, pieces: Iterable[NetChanges], position: Lsn) -> Applied:
-        """Both parts in one task; arguments and errors as there."""
+        """Stage changes and commit them in one task (:meth:`stage_changes`,
+        :meth:`commit_changes`)."""
         with self._opened.handle.whole_attempt():
             return self.commit_changes([self.stage_changes(pieces)], position)
 
@@ -378,20 +361,15 @@ class TableWriter:
                 staged again.
         """
 
-        def attempt() -> Applied:
-            marker = self._opened.marker_since_start()
-            if marker is not None and marker.reaches(self._identity, position):
-                return self._skipped(marker)
-            self._opened.refuse_another_start()
-            version = self.version()
-            if any(part.version != version for part in staged):
+        def write(handle: TableHandle) -> Applied:
+            if any(part.version != handle.version for part in staged):
                 raise PgsluiceError(
                     f"table {self._table.title}: another writer committed while rows were staged",
                     hint="pgsluice retries the changes",
                 )
-            return self._opened.write(lambda handle: handle.commit_changes(staged, position))
+            return handle.commit_changes(staged, position)
 
-        return self._until_first(attempt)
+        return self._write_once(position, write)
 
     def _fitting(self, changes: NetChanges) -> NetChanges:
         """The changes, if the table has all of their columns."""
@@ -403,8 +381,15 @@ class TableWriter:
             )
         return changes
 
+    def _stage(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Write rows with some of a table's columns, invisible to readers."""
+        whole = (with_all_columns(batch, schema) for batch in rows)
+        with self._opened.naming_disk_trouble():
+            return self._opened.handle.stage_rows(schema, whole)
+
     def _skip_load(self, position: Lsn) -> Applied | None:
         """Open the table again for a copy; returns a result if the copy is no longer needed."""
+        self._opened.refuse_unsupported()
         marker = self._opened.marker_before_copy()
         if marker is not None and marker.reaches(self._identity, position):
             return self._skipped(marker)
@@ -416,7 +401,8 @@ class TableWriter:
         Raises:
             TableError: they cannot (:mod:`pgsluice.schema_rules`).
         """
-        handle = self._opened.handle_for(changes)
+        self._opened.refuse_unsupported(changes)
+        handle = self._opened.handle
         existing, title = handle.schema(), self._table.title
         if existing is None:
             return ()
@@ -424,6 +410,22 @@ class TableWriter:
         now = handle.target_types(changes.schema)
         verdict = reconcile_target(title, existing, now, key=changes.key)
         return raise_unless_possible(verdict, title)
+
+    def _copy_once(self, position: Lsn, write: Callable[[TableHandle], Applied]) -> Applied:
+        """Commit a copy, unless the table already has it."""
+        return self._until_first(lambda: self._skip_load(position) or self._opened.write(write))
+
+    def _write_once(self, position: Lsn, write: Callable[[TableHandle], Applied]) -> Applied:
+        """Commit changes that start at the table's position, unless it already has them."""
+
+        def attempt() -> Applied:
+            marker = self._opened.marker_since_start()
+            if marker is not None and marker.reaches(self._identity, position):
+                return self._skipped(marker)
+            self._opened.refuse_another_start()
+            return self._opened.write(write)
+
+        return self._until_first(attempt)
 
     def _until_first(self, attempt: Callable[[], Applied]) -> Applied:
         """Repeat from the opening of the table whenever another commit came first."""

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.disk import DiskTrouble, disk_trouble
-from pgsluice.errors import ForeignTarget, ParkReason, PgsluiceError, TableError
+from pgsluice.errors import ForeignTarget, ParkReason, PgsluiceError, TableError, TargetUnreachable
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Sink, TableHandle, TargetContent, TargetTable
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
-from pgsluice.sinks.target_trouble import target_trouble
 from pgsluice.stores.contract import StoreError
 
 _ADOPT = (
@@ -51,14 +50,38 @@ class OpenedTable:
                 self._handle = self._sink.open(self._table, self._identity)
         return self._handle
 
-    def handle_for(self, changes: NetChanges) -> TableHandle:
-        """The handle, if it can take such changes.
+    def refuse_unsupported(self, changes: NetChanges | None = None) -> None:
+        """Refuse what the target does not support.
+
+        Args:
+            changes: changes to apply; None: only the identity's mode counts.
 
         Raises:
-            TableError: it cannot.
+            TableError: the target cannot be in this mode, or have a table without a key.
         """
-        if changes.whole_rows is not None and not self.handle.can_change_whole_rows():
-            title = self._table.title
+        handle, mode, title = self.handle, self._identity.mode, self._table.title
+        if mode.log is not None and not handle.can_append():
+            raise TableError(
+                f"the sink of table {title} does not support change logs",
+                hint='set mode = "current" in the subscription, or use another sink',
+                table=title,
+            )
+        if mode.history is not None and not handle.can_keep_versions():
+            raise TableError(
+                f"the target of table {title} does not support a history",
+                hint="remove constraints, the change data feed and other rules from the target "
+                'table, or set mode = "current" in the subscription',
+                table=title,
+            )
+        if mode.deleted_column is not None and not handle.can_keep_deleted():
+            raise TableError(
+                f"the target of table {title} does not support deleted_column",
+                hint="remove constraints, the change data feed and other rules from the target "
+                "table, or remove deleted_column from the subscription",
+                table=title,
+            )
+        is_whole = changes is not None and changes.whole_rows is not None
+        if is_whole and not handle.can_change_whole_rows():
             raise TableError(
                 f"table {title} has no key, and its target does not support tables without a key",
                 hint="give the table a primary key; or remove constraints, the change data feed "
@@ -66,7 +89,6 @@ class OpenedTable:
                 table=title,
                 reason=ParkReason.KEY,
             )
-        return self.handle
 
     @contextmanager
     def naming_disk_trouble(self) -> Iterator[None]:
@@ -219,3 +241,12 @@ def read_content(
     content = sink.open(table, identity).content(version)
     expected = CommitMarker(identity.owner, identity.copy_number, position)
     return content if content is not None and content.marker == expected else None
+
+
+def target_trouble(trouble: DiskTrouble, table: str) -> TargetUnreachable:
+    """The error for a table whose target's disk is full, or cannot be written otherwise."""
+    return TargetUnreachable(
+        f"table {table}: {trouble.what}",
+        hint=f"{trouble.hint}; no data is lost, and pgsluice keeps retrying",
+        table=table,
+    )

@@ -20,7 +20,7 @@ from pgsluice.hints import copy_again
 from pgsluice.masks import ColumnMask
 from pgsluice.shown import shown_json
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.modes import CURRENT, TargetMode
+from pgsluice.sinks.identity import CURRENT, TargetMode
 from pgsluice.sql import quote_title
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 

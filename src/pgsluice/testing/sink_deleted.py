@@ -15,9 +15,8 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import ForeignTarget, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Sink, TargetTable
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.marking_fence import MarkingWriter
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.writers import MarkingWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, SinkTests, batches, changes, identity, row
 

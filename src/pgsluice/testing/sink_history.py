@@ -13,8 +13,8 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.errors import ForeignTarget, PgsluiceError, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
-from pgsluice.sinks.history_fence import HistoryWriter
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetMode
+from pgsluice.sinks.writers import HistoryWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import (
     SCHEMA,

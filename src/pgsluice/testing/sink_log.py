@@ -11,9 +11,8 @@ from pgsluice.changes.change_log import LogColumns
 from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.log_fence import LogWriter
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.writers import LogWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import (
     SCHEMA,

@@ -14,8 +14,7 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Sink, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.modes import CURRENT, TargetMode
+from pgsluice.sinks.identity import CURRENT, TargetIdentity, TargetMode
 from pgsluice.testing.changes import ChangesBuilder
 
 SCHEMA = pa.schema(

@@ -135,7 +135,7 @@ class DeltaHandle(TableHandle):
     def refuse_foreign_changes(self) -> None:
         if self._snapshot.commits.has_lost_one:
             commit_marker.refuse_lost_commit(self._table.title, self.location, self.version)
-        keeps_rows = self._identity.mode.log is not None or self._identity.mode.history is not None
+        keeps_rows = self._identity.mode.keeps_rows
         refuse_other_partitions(
             self._snapshot, self._layout, self._table.title, keeps_rows=keeps_rows
         )

@@ -16,7 +16,7 @@ from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.rejects.fold import Reject
 from pgsluice.rejects.keys import key_values
 from pgsluice.replication import server_message
-from pgsluice.sinks.modes import CURRENT
+from pgsluice.sinks.identity import CURRENT
 from pgsluice.sinks.renamed import rows_at_source
 from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.spool import TableRecord

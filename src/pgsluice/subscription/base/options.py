@@ -9,7 +9,7 @@ from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.secrets import read_secret
 from pgsluice.masks import ColumnMask, MaskKind
-from pgsluice.sinks.modes import CURRENT, TargetMode
+from pgsluice.sinks.identity import CURRENT, TargetMode
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
 from pgsluice.spool import TargetName

@@ -20,8 +20,7 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.modes import TargetMode
+from pgsluice.sinks.identity import TargetIdentity, TargetMode
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool, TableRecord
 from pgsluice.subscription.base.options import sink_options, target_mode

@@ -1,4 +1,4 @@
-"""A Delta table that is a change log; see :mod:`pgsluice.sinks.log_fence`."""
+"""A Delta table that is a change log; see :mod:`pgsluice.sinks.writers`."""
 
 from __future__ import annotations
 

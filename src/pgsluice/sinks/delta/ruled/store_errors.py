@@ -10,7 +10,7 @@ import re
 
 from pgsluice.disk import disk_trouble
 from pgsluice.errors import TargetUnreachable
-from pgsluice.sinks.target_trouble import target_trouble
+from pgsluice.sinks.opened_table import target_trouble
 
 _STORE = re.compile(
     r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"

@@ -26,10 +26,8 @@ from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import StagedChanges, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.sinks.log_fence import LogWriter
-from pgsluice.sinks.marking_fence import MarkingWriter
 from pgsluice.sinks.target import TableOptions
-from pgsluice.sinks.writers import table_writer
+from pgsluice.sinks.writers import LogWriter, MarkingWriter, table_writer
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader
 from pgsluice.stores.spool_place import SpoolPlace

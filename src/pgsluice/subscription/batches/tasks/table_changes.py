@@ -27,9 +27,8 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.rejects.events import RejectedValues
 from pgsluice.rejects.keys import log_key
-from pgsluice.sinks.history_fence import refuse_history
-from pgsluice.sinks.marking_fence import deletes_not_kept, refuse_deleted_column
 from pgsluice.sinks.target import TableOptions
+from pgsluice.sinks.writers import deletes_not_kept, refuse_deleted_column, refuse_history
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
 from pgsluice.subscription.base.work import TableWork
 from pgsluice.subscription.batches.tasks.column_identity import identified
