@@ -21,12 +21,12 @@ from pgsluice.row_filter.bind.resolve import Resolver
 from pgsluice.row_filter.bind.type_names import display
 from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
-from pgsluice.row_filter.literals.bad_literals import BadLiteral
-from pgsluice.row_filter.literals.canonical import canonical
-from pgsluice.row_filter.literals.numbers import numeric
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.tree import columns_of, disallowed, location_of, refused_at, type_of
+from pgsluice.row_filter.values.canonical import canonical
+from pgsluice.row_filter.values.numbers import read_numeric
+from pgsluice.row_filter.values.value_type import BadLiteral
 from pgsluice.sql import SqlRefused
 
 _EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
@@ -396,6 +396,6 @@ def _constant(node: s.Literal) -> n.Const:
             kind = c.INT8 if -(1 << 63) <= value < 1 << 63 else c.NUMERIC
             return n.Const(node.value, kind)
         case "number":
-            return n.Const(numeric(node.value), c.NUMERIC)
+            return n.Const(read_numeric(node.value), c.NUMERIC)
         case _:
             return n.Const(node.value, c.UNKNOWN)

@@ -14,10 +14,10 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind import polymorphic
 from pgsluice.row_filter.bind.type_names import display
 from pgsluice.row_filter.errors import FilterNotExact
-from pgsluice.row_filter.literals.bad_literals import BadLiteral
-from pgsluice.row_filter.literals.canonical import canonical
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.tree import collation_of, disallowed, refused_at, type_of, typmod_of
+from pgsluice.row_filter.values.canonical import canonical
+from pgsluice.row_filter.values.value_type import BadLiteral
 
 
 class Context(IntEnum):

@@ -12,9 +12,9 @@ from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind import type_names
 from pgsluice.row_filter.bind.check import SYSTEM_TYPES
-from pgsluice.row_filter.literals.bad_literals import BadLiteral
-from pgsluice.row_filter.literals.canonical import canonical
 from pgsluice.row_filter.parse import syntax as s
+from pgsluice.row_filter.values.canonical import canonical
+from pgsluice.row_filter.values.value_type import BadLiteral
 from pgsluice.sql import SqlRefused
 
 ROW_TYPE = 0xFFFFFFFF

@@ -1,4 +1,8 @@
-"""The Python values of each PostgreSQL type while a row filter is computed."""
+"""The Python values of each PostgreSQL type while a row filter is computed.
+
+A type's module has its values, their order, how its output is parsed, and how a constant in a
+filter is read: ``read_date`` and the like give the output of a constant, or its type's error.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,23 @@ Source: src/backend/utils/adt/datetime.c, timestamp.c, date.c.
 from __future__ import annotations
 
 import re
+import struct
 from typing import Final, NamedTuple
 
-from pgsluice.row_filter.values.value_type import NotReadable, ValueType
+from pgsluice.row_filter.values.value_type import (
+    BadLiteral,
+    NotReadable,
+    ValueType,
+    invalid,
+    not_exact,
+)
+from pgsluice.types.binary_to_text.datetimes import (
+    print_date,
+    print_time,
+    print_timestamp,
+    print_timestamptz,
+    print_timetz,
+)
 from pgsluice.types.calendar import civil_from_days, days_from_civil
 from pgsluice.types.datetimes import DATE_REGEX, ERA_REGEX, TIME_REGEX, ZONE_REGEX
 
@@ -163,3 +177,148 @@ DATETIMES: Final = (
     ValueType("timetz", parse_timetz, timetz_key),
     ValueType("interval", parse_interval, interval_key),
 )
+
+
+# Constants. PostgreSQL reads more forms than those of ISO 8601, which pgsluice refuses.
+
+_ISO_TIME: Final = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d+))?)?"
+)
+_ISO_DATE: Final = r"\s*(?P<year>\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+_ISO_ZONE: Final = (
+    r"(?:\s*(?P<zone>[zZ]|(?i:utc|gmt)|[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?|[+-]\d{3}))?"
+)
+_ISO_DAY: Final = re.compile(rf"{_ISO_DATE}{ERA_REGEX}\s*", re.ASCII)
+_ISO_TIMESTAMP: Final = re.compile(
+    rf"{_ISO_DATE}(?:[ T]\s*{_ISO_TIME})?{_ISO_ZONE}{ERA_REGEX}\s*", re.ASCII
+)
+_ISO_CLOCK: Final = re.compile(rf"\s*{_ISO_TIME}{_ISO_ZONE}\s*", re.ASCII)
+_COMPACT_DATE: Final = re.compile(r"\A(\s*\d{4})(\d\d)(\d\d)(?!\d)", re.ASCII)
+_KNOWN: Final = re.compile(
+    r"now|today|tomorrow|yesterday|allballs|epoch|infinity|jan|feb|mar|apr|may|jun|jul|aug|sep"
+    r"|oct|nov|dec|[0-9]",
+    re.IGNORECASE,
+)
+_MAX_DISPLACEMENT_S: Final = 16 * 3600 - 1
+
+
+def _not_iso(name: str, text: str) -> BadLiteral:
+    if not _KNOWN.search(text):
+        return invalid(name, text)
+    return not_exact(
+        f"a constant of type {name} in a form other than ISO 8601",
+        "It may depend on DateStyle, the time zone or the moment at which it is read.",
+        "Write it as an ISO 8601 constant, such as 2024-01-31 or 2024-01-31 12:00:00.",
+    )
+
+
+def _iso(form: re.Pattern[str], name: str, text: str) -> dict[str, str | None]:
+    match = form.fullmatch(_COMPACT_DATE.sub(r"\1-\2-\3", text, count=1))
+    if match is None:
+        raise _not_iso(name, text)
+    return match.groupdict()
+
+
+def _out_of_range(text: str, hint: str | None = None) -> BadLiteral:
+    return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
+
+
+def _valid_day(parts: dict[str, str | None], text: str) -> int:
+    month, day = int(parts["month"] or 0), int(parts["day"] or 0)
+    if not 1 <= month <= 12 or not 1 <= day <= 31:
+        raise _out_of_range(text, 'Perhaps you need a different "DateStyle" setting.')
+    number = _day(parts)
+    if not int(parts["year"] or 0) or civil(number)[1:] != (month, day):
+        raise _out_of_range(text)
+    return number
+
+
+def _valid_clock(parts: dict[str, str | None], text: str) -> int:
+    """Microseconds of the day: up to 24:00:00, with 60 as a number of seconds."""
+    clock = _clock({**parts, "fraction": None})
+    clock += round(float(f"0.{parts['fraction'] or 0}") * SECOND)
+    if int(parts["minute"] or 0) > 59 or int(parts["second"] or 0) > 60 or clock > DAY:
+        raise _out_of_range(text)
+    return clock
+
+
+def _east_s(zone: str | None, text: str) -> int:
+    """Seconds east of UTC."""
+    if zone is None or zone[0] not in "+-":
+        return 0
+    digits = zone[1:].replace(":", "")
+    digits = digits.zfill(4) if len(digits) == 3 else digits
+    hours, minutes, seconds = (int(digits[place : place + 2] or 0) for place in (0, 2, 4))
+    east = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or east > _MAX_DISPLACEMENT_S:
+        raise BadLiteral(f'time zone displacement out of range: "{text}"')
+    return -east if zone[0] == "-" else east
+
+
+def _fixed(text: str, epoch: str) -> str | None:
+    word = text.strip().lower()
+    if word == "epoch":
+        return epoch
+    return word if word in ("infinity", "-infinity") else None
+
+
+def read_date(text: str) -> str:
+    """The output of a date constant."""
+    if fixed := _fixed(text, "1970-01-01"):
+        return fixed
+    day = _valid_day(_iso(_ISO_DAY, "date", text), text)
+    if not FIRST_DAY <= day < DATE_END:
+        raise BadLiteral(f'date out of range: "{text}"')
+    return print_date(struct.pack(">i", day))
+
+
+def read_timestamp(text: str) -> str:
+    """The output of a timestamp constant; as on the server, a time zone is ignored."""
+    if fixed := _fixed(text, "1970-01-01 00:00:00"):
+        return fixed
+    parts = _iso(_ISO_TIMESTAMP, "timestamp", text)
+    return print_timestamp(struct.pack(">q", _moment(parts, text, has_zone=False)))
+
+
+def read_timestamptz(text: str) -> str:
+    """The output of a timestamptz constant, in UTC.
+
+    Raises:
+        BadLiteral: among others, it has no zone: its value would depend on the session's.
+    """
+    if fixed := _fixed(text, "1970-01-01 00:00:00+00"):
+        return fixed
+    parts = _iso(_ISO_TIMESTAMP, "timestamp with time zone", text)
+    if parts["zone"] is None:
+        raise not_exact(
+            "a constant of type timestamp with time zone without a zone",
+            "It depends on the session's time zone.",
+            "Write the zone: '2024-01-31 12:00:00+00'.",
+        )
+    return print_timestamptz(struct.pack(">q", _moment(parts, text, has_zone=True)))
+
+
+def _moment(parts: dict[str, str | None], text: str, *, has_zone: bool) -> int:
+    moment = _valid_day(parts, text) * DAY
+    if parts["hour"]:
+        moment += _valid_clock(parts, text)
+    moment -= _east_s(parts["zone"], text) * SECOND * has_zone
+    if not TIMESTAMP_FIRST <= moment < TIMESTAMP_END:
+        raise BadLiteral(f'timestamp out of range: "{text}"')
+    return moment
+
+
+def read_time(text: str) -> str:
+    """The output of a time constant; as on the server, a time zone is ignored."""
+    parts = _iso(_ISO_CLOCK, "time", text)
+    _east_s(parts["zone"], text)
+    return print_time(struct.pack(">q", _valid_clock(parts, text)))
+
+
+def read_timetz(text: str) -> str:
+    """The output of a timetz constant."""
+    parts = _iso(_ISO_CLOCK, "time with time zone", text)
+    if parts["zone"] is None:
+        raise _not_iso("time with time zone", text)
+    west = -_east_s(parts["zone"], text)
+    return print_timetz(struct.pack(">qi", _valid_clock(parts, text), west))

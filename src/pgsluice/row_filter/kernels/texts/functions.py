@@ -24,8 +24,7 @@ from pgsluice.row_filter.kernels.kernel import (
 )
 from pgsluice.row_filter.kernels.texts.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
-from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
-from pgsluice.row_filter.values.strings import is_octal
+from pgsluice.row_filter.values.strings import BadHexadecimal, hexadecimal_digits, is_octal
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63

@@ -1,4 +1,4 @@
-"""Turn a literal's text into its type's canonical output, or the error of its input function.
+"""The output of a constant of any type, or the error of the type's input function.
 
 Literals that depend on the server's settings or the time (``'now'``, ``'Jan 1 2024'``), and types
 whose text pgsluice cannot normalise, are refused by pgsluice only: PostgreSQL accepts them.
@@ -12,18 +12,28 @@ import re
 from collections.abc import Callable
 
 from pgsluice.row_filter import catalog as c
-from pgsluice.row_filter.literals import datetimes as times
-from pgsluice.row_filter.literals.arrays import read_array
-from pgsluice.row_filter.literals.bad_literals import BadLiteral, invalid, not_exact
-from pgsluice.row_filter.literals.intervals import interval
-from pgsluice.row_filter.literals.json import read_json, read_jsonb
-from pgsluice.row_filter.literals.networks import cidr, inet, macaddr, macaddr8
-from pgsluice.row_filter.literals.numbers import floating, integer, numeric, oid
-from pgsluice.row_filter.literals.ranges import read_range
 from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
-from pgsluice.row_filter.values.hexadecimal import BadHexadecimal, hexadecimal_digits
+from pgsluice.row_filter.values.collections import read_array
+from pgsluice.row_filter.values.datetimes import (
+    read_date,
+    read_time,
+    read_timestamp,
+    read_timestamptz,
+    read_timetz,
+)
+from pgsluice.row_filter.values.intervals import read_interval
+from pgsluice.row_filter.values.jsonb import read_json, read_jsonb
 from pgsluice.row_filter.values.jsonpath import format_path, parse_path
-from pgsluice.row_filter.values.strings import is_octal, without_escapes
+from pgsluice.row_filter.values.networks import read_cidr, read_inet, read_macaddr, read_macaddr8
+from pgsluice.row_filter.values.numbers import float_reader, integer_reader, read_numeric, read_oid
+from pgsluice.row_filter.values.ranges import read_range
+from pgsluice.row_filter.values.strings import (
+    BadHexadecimal,
+    hexadecimal_digits,
+    is_octal,
+    without_escapes,
+)
+from pgsluice.row_filter.values.value_type import BadLiteral, invalid, not_exact
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
@@ -32,12 +42,12 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     Raises:
         BadLiteral: PostgreSQL refuses it, or only pgsluice cannot read it.
     """
-    if reader := (_READERS.get(type_oid) or times.READERS.get(type_oid)):
+    if reader := _READERS.get(type_oid):
         return reader(text)
     if reader_of_bytes := _READERS_OF_BYTES.get(type_oid):
         return reader_of_bytes(text, _codec(catalog))
     if type_oid == c.INTERVAL:
-        return interval(text, typmod)
+        return read_interval(text, typmod)
     if type_oid == c.RECORD:
         raise BadLiteral("input of anonymous composite types is not implemented")
     row = catalog.type(type_oid)
@@ -149,12 +159,14 @@ def _bits(text: str) -> str:
 
 
 _READERS: dict[int, Callable[[str], str]] = {
-    c.BOOL: _boolean, c.INT2: integer(16, "smallint"), c.INT4: integer(32, "integer"),
-    c.INT8: integer(64, "bigint"), c.OID: oid, c.NUMERIC: numeric,
-    c.FLOAT4: floating(32, "real"), c.FLOAT8: floating(64, "double precision"),
+    c.BOOL: _boolean, c.INT2: integer_reader(16, "smallint"), c.INT4: integer_reader(32, "integer"),
+    c.INT8: integer_reader(64, "bigint"), c.OID: read_oid, c.NUMERIC: read_numeric,
+    c.FLOAT4: float_reader(32, "real"), c.FLOAT8: float_reader(64, "double precision"),
     c.TEXT: _as_is, c.VARCHAR: _as_is, c.BPCHAR: _as_is, c.UNKNOWN: _as_is, c.CSTRING: _as_is,
     c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json, 4072: _path,
-    c.JSONB: read_jsonb, 869: inet, 650: cidr, 829: macaddr, 774: macaddr8,
+    c.JSONB: read_jsonb, 869: read_inet, 650: read_cidr, 829: read_macaddr, 774: read_macaddr8,
+    c.DATE: read_date, c.TIMESTAMP: read_timestamp, c.TIMESTAMPTZ: read_timestamptz,
+    c.TIME: read_time, c.TIMETZ: read_timetz,
 }  # fmt: skip
 _READERS_OF_BYTES: dict[int, Callable[[str, str], str]] = {
     c.NAME: _name, c.CHAR: _char, c.BYTEA: _bytea,

@@ -1,4 +1,4 @@
-"""Turn interval constants into their canonical output.
+"""Constants of type interval, in all the forms that do not depend on settings.
 
 Source: src/backend/utils/adt/datetime.c (DecodeInterval, DecodeISO8601Interval, deltatktbl).
 """
@@ -10,11 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-from pgsluice.row_filter.literals.bad_literals import BadLiteral, invalid, not_exact
+from pgsluice.row_filter.values.datetimes import DAY, HOUR, MINUTE, SECOND
+from pgsluice.row_filter.values.value_type import BadLiteral, invalid, not_exact
 from pgsluice.types.binary_to_text.datetimes import print_interval
 
-_SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
 _INT4: Final = range(-(2**31), 2**31)
 _INT8: Final = range(-(2**63), 2**63)
 _NAMES: Final = {
@@ -34,8 +33,8 @@ _NAMES: Final = {
 _UNITS: Final = {word: unit for unit, words in _NAMES.items() for word in words.split()}
 _LETTERS_READ: Final = 10
 _MICROSECONDS: Final = {
-    "microsecond": 1, "millisecond": 1000, "second": _SECOND, "minute": 60 * _SECOND,
-    "hour": 3600 * _SECOND,
+    "microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE,
+    "hour": HOUR,
 }  # fmt: skip
 #: Units that seconds with a fraction exclude, too.
 _SECONDS: Final = {"second", "millisecond", "microsecond"}
@@ -81,7 +80,7 @@ class _Sum:
             self._add_time(whole * _MICROSECONDS[unit], fraction, _MICROSECONDS[unit])
         elif unit == "day":
             self._add_days(whole, 0.0)
-            self._add_time(0, fraction, _DAY)
+            self._add_time(0, fraction, DAY)
         elif unit == "week":
             self._add_days(whole * 7, fraction * 7)
         elif unit == "month":
@@ -95,7 +94,7 @@ class _Sum:
     def _add_days(self, days: int, fraction: float) -> None:
         extra = int(fraction)
         self.days += days + extra
-        self._add_time(0, fraction - extra, _DAY)
+        self._add_time(0, fraction - extra, DAY)
 
     def _add_time(self, microseconds: int, fraction: float, scale: int) -> None:
         extra = int(fraction * scale)
@@ -121,7 +120,7 @@ def _out_of_range(text: str) -> BadLiteral:
     return BadLiteral(f'interval field value out of range: "{text}"')
 
 
-def interval(text: str, typmod: int) -> str:
+def read_interval(text: str, typmod: int) -> str:
     """``1 year 2 days 03:04:05``, ``1.5 hours``, ``P1DT2H``; without fields such as DAY TO HOUR."""
     if typmod >= 0:
         raise not_exact(
