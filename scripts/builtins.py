@@ -6,7 +6,7 @@ What a row filter may name is what the server's own parser would find, so the bi
 the server's own catalog. This writes it to ``src/pgsluice/row_filter/data/``, and the keywords
 to ``src/pgsluice/sql/data/``: one file of tab-separated lines for each catalog, without a
 header, ordered by OID or name. They are facts of PostgreSQL 18 (newer than any server that we
-read from); ``row_filter/catalog.py`` and ``sql/keywords.py`` read them.
+read from); ``row_filter/catalog.py`` and ``sql/lexer.py`` read them.
 """
 
 from __future__ import annotations

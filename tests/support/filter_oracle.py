@@ -22,7 +22,6 @@ from pgsluice.row_filter.errors import CannotCompute
 from pgsluice.row_filter.evaluate import plan_expression
 from pgsluice.row_filter.plan.batches import Batch
 from pgsluice.row_filter.plan.planner import Planner, type_of
-from pgsluice.row_filter.plan.plans import runner
 from pgsluice.row_filter.values import VALUE_TYPES, SqlError
 from pgsluice.row_filter.values.jsonb import Jsonb, format_jsonb
 from pgsluice.types import resolve_type
@@ -127,7 +126,7 @@ class Oracle:
         planner = Planner()
         values: list[Any] = []
         try:
-            run = runner(planner.plan(expression.node))
+            run = planner.plan(expression.node).run
             batch = Batch(self.texts, planner.columns)
             batch.rows = self.rows
             for row in batch.tuples():

@@ -217,6 +217,11 @@ class Catalog:
         """The element of a true array type, else 0."""
         return self.type(oid).element
 
+    def display(self, oid: int) -> str:
+        """A type's name in error messages (format_type_be)."""
+        row = self.type(oid)
+        return f"{self.display(row.element)}[]" if row.element else row.display
+
     def range_of_multirange(self, oid: int) -> int:
         return next((t.oid for t in self.rows.types.values() if t.multirange == oid), 0)
 

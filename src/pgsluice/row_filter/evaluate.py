@@ -33,7 +33,7 @@ from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.plan.batches import Batch, mask_of, truth_array
 from pgsluice.row_filter.plan.connectives import truth_column
 from pgsluice.row_filter.plan.planner import Planner
-from pgsluice.row_filter.plan.plans import Constant, Plan, runner
+from pgsluice.row_filter.plan.plans import Constant, Plan
 from pgsluice.row_filter.tree import functions_of, location_of
 from pgsluice.row_filter.values import CannotKnow, SqlError
 from pgsluice.row_filter.values.numbers import EXACT
@@ -160,7 +160,7 @@ class FilterEvaluator:
 
     def evaluate_rows(self, batch: Batch) -> pa.Array:
         """The same one row after the other, where whole columns cannot be evaluated."""
-        run = runner(self._plan)
+        run = self._plan.run
         truths: list[bool | None] = []
         try:
             for row in batch.tuples():

@@ -10,12 +10,25 @@ Source: src/backend/parser/scan.l, standard_conforming_strings = on.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import cache
+from importlib.resources import files
 
 from pgsluice.sql.errors import SqlRefused
-from pgsluice.sql.keywords import keywords
+
+
+@cache
+def keywords() -> Mapping[str, str]:
+    """The category of each keyword: ``U`` unreserved, ``C`` unreserved but no function or type
+    name, ``T`` reserved but allowed as function or type name, ``R`` reserved.
+
+    Source: pg_get_keywords() of PostgreSQL 18; ``scripts/builtins.py`` writes the file."""
+    text = (files(__package__) / "data" / "keywords.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {row[0]: row[1] for row in rows}
 
 
 class TokenKind(Enum):

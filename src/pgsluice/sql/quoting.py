@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pgsluice.sql.keywords import keywords
-from pgsluice.sql.lexer import tokenize
+from pgsluice.sql.lexer import keywords, tokenize
 
 
 def quote_identifier(name: str) -> str:

@@ -16,9 +16,7 @@ from pgsluice.row_filter.bind.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, ch
 from pgsluice.row_filter.bind.coerce import Coercer, Coercion, Context
 from pgsluice.row_filter.bind.collate import Collator
 from pgsluice.row_filter.bind.names import ColumnBinder, NameBinder
-from pgsluice.row_filter.bind.operators import OperatorBinder
 from pgsluice.row_filter.bind.resolve import Resolver
-from pgsluice.row_filter.bind.type_names import display
 from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
@@ -43,8 +41,7 @@ class Binder:
             catalog, {column.name: column for column in columns}, relation, schema
         )
         self.coercer = Coercer(catalog)
-        self.operators = OperatorBinder(catalog, self.coercer, Resolver(catalog, self.coercer))
-        self.calls = CallBinder(self.operators)
+        self.calls = CallBinder(catalog, self.coercer, Resolver(catalog, self.coercer))
         self.collator = Collator(catalog)
         self.names = NameBinder(catalog, schema)
 
@@ -113,17 +110,17 @@ class Binder:
                 f"operator does not exist: {self._operands(left, node, right)}", node.location
             )
         if isinstance(left, n.Row) and isinstance(right, n.Row):
-            return self.operators.rows(node.name, left, right, node.location)
-        return self.operators.operator(node.name, left, right, node.location)
+            return self.calls.rows(node.name, left, right, node.location)
+        return self.calls.operator(node.name, left, right, node.location)
 
     def _operands(self, left: n.Node | None, node: s.OperatorUse, right: n.Node) -> str:
-        first = "" if left is None else display(self.catalog, type_of(left)) + " "
-        return f"{first}{node.schema}.{node.name} {display(self.catalog, type_of(right))}"
+        first = "" if left is None else self.catalog.display(type_of(left)) + " "
+        return f"{first}{node.schema}.{node.name} {self.catalog.display(type_of(right))}"
 
     @bind.register
     def _(self, node: s.ArrayComparison) -> n.Node:
         left, array = self.bind(node.left), self.bind(node.array)
-        return self.operators.scalar_array(node.name, left, array, node.is_any, node.location)
+        return self.calls.scalar_array(node.name, left, array, node.is_any, node.location)
 
     @bind.register
     def _(self, node: s.InList) -> n.Node:
@@ -141,16 +138,14 @@ class Binder:
                 elements = tuple(self.coercer.to_common(item, kind, "IN") for item in fixed)
                 listed = n.Array(elements, array)
                 parts.append(
-                    self.operators.scalar_array(
-                        name, left, listed, not node.is_negated, node.location
-                    )
+                    self.calls.scalar_array(name, left, listed, not node.is_negated, node.location)
                 )
                 items = tuple(item for item in items if columns_of(item))
         for item in items:
             if isinstance(left, n.Row) and isinstance(item, n.Row):
-                test = self.operators.rows(name, left, item, node.location)
+                test = self.calls.rows(name, left, item, node.location)
             else:
-                test = self.operators.operator(name, left, item, node.location)
+                test = self.calls.operator(name, left, item, node.location)
             parts.append(self.coercer.to_boolean(test, "IN"))
         connective = n.Connective.AND if node.is_negated else n.Connective.OR
         joined, *rest = parts
@@ -184,7 +179,7 @@ class Binder:
         for written, bound in ((node.right, left), (node.left, right)):
             if isinstance(written, s.Literal) and written.kind == "null":
                 return n.NullTest(bound, node.is_negated, location=node.location)
-        test = self.operators.distinct(left, right, node.location)
+        test = self.calls.distinct(left, right, node.location)
         if node.is_negated:
             test = n.Bool(n.Connective.NOT, (test,), location=node.location)
         return test
@@ -216,7 +211,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.NullIfCall) -> n.Node:
-        return self.operators.null_if(self.bind(node.left), self.bind(node.right), node.location)
+        return self.calls.null_if(self.bind(node.left), self.bind(node.right), node.location)
 
     @bind.register
     def _(self, node: s.CoalesceCall) -> n.Node:
@@ -245,7 +240,7 @@ class Binder:
                     type_of(argument),
                     collation=getattr(argument, "collation", 0),
                 )
-                condition = self.operators.operator("=", stand_in, condition, arm.location)
+                condition = self.calls.operator("=", stand_in, condition, arm.location)
             conditions.append(self.coercer.to_boolean(condition, "CASE/WHEN"))
             results.append(self.bind(arm.result))
         default = (
@@ -297,7 +292,7 @@ class Binder:
             array = element if is_nested else self.catalog.type(element).array
             if not array:
                 raise SqlRefused(
-                    f"could not find array type for data type {display(self.catalog, element)}",
+                    f"could not find array type for data type {self.catalog.display(element)}",
                     node.location,
                 )
         converted = tuple(self._element(written, element, typmod, is_explicit) for written in nodes)
@@ -323,7 +318,7 @@ class Binder:
         row = self.catalog.type(kind)
         if not row.is_subscriptable:
             raise refused_at(
-                f"cannot subscript type {display(self.catalog, kind)} because it does not support"
+                f"cannot subscript type {self.catalog.display(kind)} because it does not support"
                 " subscripting",
                 argument,
             )
@@ -338,7 +333,7 @@ class Binder:
         kind = type_of(argument)
         if self.catalog.type(kind).kind != "c" and kind != c.RECORD:
             raise refused_at(
-                f"column notation .{node.name} applied to type {display(self.catalog, kind)},"
+                f"column notation .{node.name} applied to type {self.catalog.display(kind)},"
                 " which is not a composite type",
                 argument,
             )
@@ -365,7 +360,7 @@ class Binder:
         return converted
 
     def _no_cast(self, node: n.Node, target: int, location: int | None = None) -> SqlRefused:
-        first, second = display(self.catalog, type_of(node)), display(self.catalog, target)
+        first, second = self.catalog.display(type_of(node)), self.catalog.display(target)
         location = location_of(node) if location is None else location
         return SqlRefused(f"cannot cast type {first} to {second}", location)
 
@@ -375,7 +370,7 @@ class Binder:
         kind = type_of(argument)
         if kind != c.UNKNOWN and not self.catalog.type(kind).collation:
             raise SqlRefused(
-                f"collations are not supported by type {display(self.catalog, kind)}", node.location
+                f"collations are not supported by type {self.catalog.display(kind)}", node.location
             )
         return n.Collate(argument, self.names.collation(node), location=node.location)
 

@@ -1,6 +1,7 @@
-"""Bind function calls, and refuse the calls that a filter cannot hold.
+"""Bind calls of functions and operators, and refuse the calls that a filter cannot hold.
 
-Source: src/backend/parser/parse_func.c (ParseFuncOrColumn).
+Source: src/backend/parser/parse_func.c (ParseFuncOrColumn), parse_oper.c, parse_expr.c
+(make_row_comparison_op).
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from dataclasses import dataclass
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.bind.coerce import Coercion, Context, Path
-from pgsluice.row_filter.bind.operators import OperatorBinder
-from pgsluice.row_filter.bind.resolve import Ambiguous, Candidate
-from pgsluice.row_filter.bind.type_names import display
+from pgsluice.row_filter.bind import polymorphic
+from pgsluice.row_filter.bind.coerce import IMPLICIT, Coercer, Coercion, Context, Path
+from pgsluice.row_filter.bind.resolve import Ambiguous, Candidate, Resolver
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.tree import disallowed, type_of
@@ -21,17 +21,19 @@ from pgsluice.sql import SqlRefused
 
 _NO_AGGREGATES = "aggregate functions are not allowed in WHERE"
 _ADD_CASTS = "You might need to add explicit type casts."
+_SYMBOLS = {1: "<", 2: "<=", 3: "=", 4: ">=", 5: ">", 6: "<>"}
+_EQUAL, _NOT_EQUAL = 3, 6
 
 
 @dataclass(frozen=True, slots=True)
 class CallBinder:
     """Makes call nodes from bound arguments."""
 
-    operators: OperatorBinder
+    catalog: c.Catalog
+    coercer: Coercer
+    resolver: Resolver
 
-    @property
-    def catalog(self) -> c.Catalog:
-        return self.operators.catalog
+    # -- functions
 
     def bind(self, call: s.Call, arguments: Sequence[n.Node]) -> n.Node:
         types = [type_of(argument) for argument in arguments]
@@ -55,7 +57,7 @@ class CallBinder:
     def _candidates(self, call: s.Call, count: int) -> list[Candidate[c.FunctionRow]]:
         if call.schema not in (None, "pg_catalog"):
             return []
-        return self.operators.resolver.function_candidates(
+        return self.resolver.function_candidates(
             call.name, count, expand_variadic=not call.is_variadic
         )
 
@@ -67,7 +69,7 @@ class CallBinder:
         shown = self._shown(call, types)
         try:
             candidates = self._candidates(call, len(types))
-            best = self.operators.resolver.best(types, candidates)
+            best = self.resolver.best(types, candidates)
         except Ambiguous:
             raise SqlRefused(
                 f"function {shown} is not unique",
@@ -80,7 +82,7 @@ class CallBinder:
 
     def _shown(self, call: s.Call, types: Sequence[int]) -> str:
         names = ", ".join(
-            (f"{argument.name} => " if argument.name else "") + display(self.catalog, oid)
+            (f"{argument.name} => " if argument.name else "") + self.catalog.display(oid)
             for argument, oid in zip(call.arguments, types, strict=True)
         )
         return f"{_qualified(call)}({names})"
@@ -95,12 +97,12 @@ class CallBinder:
         (argument,) = arguments
         source = type_of(argument)
         if source != c.UNKNOWN or not isinstance(argument, n.Const):
-            path = self.operators.coercer.pathway(row.oid, source, Context.EXPLICIT)
+            path = self.coercer.pathway(row.oid, source, Context.EXPLICIT)
             if path is None or path[0] not in (Path.RELABEL, Path.TEXT):
                 return None
             if path[0] is Path.TEXT and row.category == "S" and source == c.RECORD:
                 return None
-        return self.operators.coercer.coerce(
+        return self.coercer.coerce(
             argument, row.oid, -1, Coercion(Context.EXPLICIT, CallForm.CALL, call.location)
         )
 
@@ -125,7 +127,7 @@ class CallBinder:
     ) -> n.Node:
         row = candidate.row
         self._refuse_kind(call, row)
-        nodes, result = self.operators.arguments(arguments, candidate.types, row.result)
+        nodes, result = self.arguments(arguments, candidate.types, row.result)
         if candidate.expanded and row.variadic != c.ANY:
             nodes = self._merged(nodes, candidate)
         if row.returns_set:
@@ -177,6 +179,167 @@ class CallBinder:
                 refuse(f"{word} specified, but {name} is not an aggregate function")
         if call.has_over:
             refuse(f"OVER specified, but {name} is not a window function nor an aggregate function")
+
+    # -- operators
+
+    def operator(
+        self, name: str, left: n.Node | None, right: n.Node, location: int
+    ) -> n.OperatorCall:
+        """make_op."""
+        types = [0 if left is None else type_of(left), type_of(right)]
+        row = self._find(name, types[0], types[1], location)
+        operands = (right,) if left is None else (left, right)
+        declared = [row.right] if left is None else [row.left, row.right]
+        arguments, result = self.arguments(operands, declared, row.result)
+        return n.OperatorCall(self.catalog.operator(row), arguments, result, location=location)
+
+    def arguments(
+        self, nodes: Sequence[n.Node], declared: Sequence[int], result: int
+    ) -> tuple[tuple[n.Node, ...], int]:
+        """Coerce arguments to the types that a function or operator declares; and its result's
+        type."""
+        actual = [type_of(node) for node in nodes]
+        targets, result = polymorphic.resolve(
+            self.catalog, actual, declared, result, self.coercer.common_type_or_none
+        )
+        arguments = tuple(
+            self.coercer.coerce(node, target, -1, IMPLICIT)
+            for node, target in zip(nodes, targets, strict=False)
+        )
+        return arguments, result
+
+    def _find(self, name: str, left: int, right: int, location: int) -> c.OperatorRow:
+        shown = " ".join(
+            ([self.catalog.display(left)] if left else []) + [name, self.catalog.display(right)]
+        )
+        try:
+            row = self.resolver.operator(name, left, right)
+        except Ambiguous:
+            raise SqlRefused(
+                f"operator is not unique: {shown}",
+                location,
+                server_hint=f"Could not choose a best candidate operator. {_ADD_CASTS}",
+            ) from None
+        if row is None:
+            hint = (
+                f"No operator matches the given name and argument types. {_ADD_CASTS}"
+                if left
+                else "No operator matches the given name and argument type."
+                " You might need to add an explicit type cast."
+            )
+            raise SqlRefused(f"operator does not exist: {shown}", location, server_hint=hint)
+        return row
+
+    def distinct(self, left: n.Node, right: n.Node, location: int) -> n.Node:
+        """make_distinct_op; rows become an OR over their fields."""
+        if isinstance(left, n.Row) and isinstance(right, n.Row):
+            if len(left.fields) != len(right.fields):
+                raise SqlRefused("unequal number of entries in row expressions", location)
+            parts = [
+                self.distinct(a, b, location)
+                for a, b in zip(left.fields, right.fields, strict=True)
+            ]
+            return self._any_of(n.Connective.OR, parts, location, n.Const("f", c.BOOL))
+        call = self.operator("=", left, right, location)
+        if call.type_oid != c.BOOL:
+            raise SqlRefused("IS DISTINCT FROM requires = operator to yield boolean", location)
+        a, b = call.arguments
+        return n.DistinctFrom(call.operator, (a, b), location=location)
+
+    def null_if(self, left: n.Node, right: n.Node, location: int) -> n.Node:
+        call = self.operator("=", left, right, location)
+        if call.type_oid != c.BOOL:
+            raise SqlRefused("NULLIF requires = operator to yield boolean", location)
+        a, b = call.arguments
+        return n.NullIf(call.operator, (a, b), type_of(a), location=location)
+
+    def scalar_array(
+        self, name: str, scalar: n.Node, array: n.Node, is_any: bool, location: int
+    ) -> n.Node:
+        """make_scalar_array_op."""
+        array_type, scalar_type = type_of(array), type_of(scalar)
+        if array_type == c.UNKNOWN:
+            element = c.UNKNOWN
+        else:
+            element = self.catalog.element_type(self.catalog.base_type(array_type))
+            if not element:
+                raise SqlRefused("op ANY/ALL (array) requires array on right side", location)
+        row = self._find(name, scalar_type, element, location)
+        if row.result != c.BOOL:
+            raise SqlRefused("op ANY/ALL (array) requires operator to yield boolean", location)
+        declared = [row.left, row.right]
+        actual, common_type = [scalar_type, element], self.coercer.common_type_or_none
+        targets, _ = polymorphic.resolve(self.catalog, actual, declared, c.BOOL, common_type)
+        if row.right in (c.ANYELEMENT, c.ANYNONARRAY, c.ANYCOMPATIBLE, c.ANYCOMPATIBLENONARRAY):
+            goal = array_type
+        elif not (goal := self.catalog.type(targets[1]).array):
+            raise SqlRefused(
+                f"could not find array type for data type {self.catalog.display(targets[1])}",
+                location,
+            )
+        left, right = (
+            self.coercer.coerce(node, target, -1, IMPLICIT)
+            for node, target in ((scalar, targets[0]), (array, goal))
+        )
+        operator = self.catalog.operator(row)
+        return n.ScalarArray(operator, left, right, is_any, location=location)
+
+    def rows(self, name: str, left: n.Row, right: n.Row, location: int) -> n.Node:
+        """make_row_comparison_op."""
+        if len(left.fields) != len(right.fields):
+            raise SqlRefused("unequal number of entries in row expressions", location)
+        if not left.fields:
+            raise SqlRefused("cannot compare rows of zero length", location)
+        calls = [
+            self.operator(name, a, b, location)
+            for a, b in zip(left.fields, right.fields, strict=True)
+        ]
+        for call in calls:
+            if call.type_oid != c.BOOL:
+                shown = self.catalog.display(call.type_oid)
+                raise SqlRefused(
+                    f"row comparison operator must yield type boolean, not type {shown}", location
+                )
+        if len(calls) == 1:
+            return calls[0]
+        strategy = self._strategy(calls, name, location)
+        if strategy == _EQUAL:
+            return self._any_of(n.Connective.AND, calls, location, calls[0])
+        if strategy == _NOT_EQUAL:
+            return self._any_of(n.Connective.OR, calls, location, calls[0])
+        return n.RowCompare(
+            _SYMBOLS[strategy],
+            tuple(call.operator for call in calls),
+            tuple(call.arguments[0] for call in calls),
+            tuple(call.arguments[1] for call in calls),
+            (0,) * len(calls),
+            location=location,
+        )
+
+    def _strategy(self, calls: Sequence[n.OperatorCall], name: str, location: int) -> int:
+        """The strategy that the operators have in common in their btree families."""
+        meanings = [{s for _, s in self._meanings(call.operator.oid)} for call in calls]
+        if shared := set.intersection(*meanings):
+            return min(shared)
+        raise SqlRefused(
+            f"could not determine interpretation of row comparison operator {name}",
+            location,
+            server_hint="Row comparison operators must be associated with btree operator families.",
+        )
+
+    def _meanings(self, oid: int) -> set[tuple[int, int]]:
+        families = self.catalog.rows.families
+        if meanings := families.get(oid):
+            return set(meanings)
+        negator = self.catalog.rows.operators[oid].negator
+        return {(f, _NOT_EQUAL) for f, s in families.get(negator, ()) if s == _EQUAL}
+
+    def _any_of(
+        self, connective: n.Connective, parts: Sequence[n.Node], location: int, empty: n.Node
+    ) -> n.Node:
+        if len(parts) < 2:
+            return parts[0] if parts else empty
+        return n.Bool(connective, tuple(parts), location=location)
 
 
 def _unknown(shown: str, location: int) -> SqlRefused:

@@ -12,7 +12,6 @@ from enum import Enum, IntEnum
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind import polymorphic
-from pgsluice.row_filter.bind.type_names import display
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.tree import collation_of, disallowed, refused_at, type_of, typmod_of
@@ -145,7 +144,7 @@ class Coercer:
         try:
             return self._common(types)[0]
         except _NoCommon as error:
-            first, second = (display(self.catalog, oid) for oid in error.types)
+            first, second = (self.catalog.display(oid) for oid in error.types)
             raise refused_at(
                 f"{construct} types {first} and {second} cannot be matched", nodes[error.index]
             ) from None
@@ -177,7 +176,7 @@ class Coercer:
         if source == target:
             return node
         if not self.can([source], [target], Context.IMPLICIT):
-            first, second = display(self.catalog, source), display(self.catalog, target)
+            first, second = self.catalog.display(source), self.catalog.display(target)
             raise refused_at(f"{construct} could not convert type {first} to {second}", node)
         return self.coerce(node, target, -1, IMPLICIT)
 
@@ -189,7 +188,7 @@ class Coercer:
             return node
         coerced = self.to_target(node, c.BOOL, -1, _ASSIGNMENT)
         if coerced is None:
-            name = display(self.catalog, type_of(node))
+            name = self.catalog.display(type_of(node))
             raise refused_at(f"argument of {construct} must be type boolean, not type {name}", node)
         return coerced
 

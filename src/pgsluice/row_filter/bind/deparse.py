@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.bind.type_names import format_type
+from pgsluice.row_filter.bind.names import format_type
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.tree import type_of
 from pgsluice.sql import quote_identifier, quote_literal

@@ -10,8 +10,7 @@ from pgsluice.row_filter.kernels import (
     jsonb,
     networks,
     numerics,
-    ranges,
 )
 from pgsluice.row_filter.kernels.kernel import KERNELS
 from pgsluice.row_filter.kernels.texts import functions, patterns
-from pgsluice.row_filter.kernels.times import date_parts, datetimes, moments, time_zones
+from pgsluice.row_filter.kernels.times import date_parts, datetimes, time_zones

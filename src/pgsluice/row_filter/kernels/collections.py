@@ -1,17 +1,26 @@
-"""Arrays.
+"""Arrays, and ranges: their tests, bounds and constructors.
 
-Source: src/backend/utils/adt/arrayfuncs.c, array_userfuncs.c.
+Source: src/backend/utils/adt/arrayfuncs.c, array_userfuncs.c, rangetypes.c.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pgsluice.row_filter.kernels.comparison import value_key
-from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, register_all, sited
-from pgsluice.row_filter.values import ELEMENTS, SqlError, Value
+from pgsluice.row_filter.kernels.kernel import (
+    Compute,
+    KnownResult,
+    Refused,
+    Site,
+    kernel,
+    register_all,
+    sited,
+)
+from pgsluice.row_filter.values import ELEMENTS, NAMES, SUBTYPES, VALUE_TYPES, SqlError, Value
 from pgsluice.row_filter.values.collections import PgArray
+from pgsluice.row_filter.values.ranges import Range, lower_key, make_range, upper_key
 
 Key = Callable[[Value], Any]
 
@@ -88,3 +97,123 @@ def _position(site: Site) -> Compute:
         return None
 
     return run
+
+
+# Ranges
+
+
+def _subtype_key(type_oid: int) -> Key:
+    if type_oid not in SUBTYPES:
+        raise Refused("ranges of this type cannot be computed")
+    return value_key(SUBTYPES[type_oid])
+
+
+Test = Callable[[Range, Range, Key], bool]
+
+
+def _of_filled(test: Test) -> Test:
+    """A test that is false for an empty range."""
+    return lambda a, b, key: not a.is_empty and not b.is_empty and test(a, b, key)
+
+
+def _range_contains(a: Range, b: Range, key: Key) -> bool:
+    if b.is_empty or a.is_empty:
+        return b.is_empty
+    return lower_key(a, key) <= lower_key(b, key) and upper_key(b, key) <= upper_key(a, key)
+
+
+def _meet(a: Range, b: Range, key: Key) -> bool:
+    """Whether the one begins right where the other ends."""
+    if a.upper is None or b.lower is None or key(a.upper) != key(b.lower):
+        return False
+    return a.is_upper_inclusive != b.is_lower_inclusive
+
+
+def _ranges_overlap(a: Range, b: Range, key: Key) -> bool:
+    return lower_key(a, key) <= upper_key(b, key) and lower_key(b, key) <= upper_key(a, key)
+
+
+_RANGE_TESTS: Final[dict[str, Test]] = {
+    "range_before": _of_filled(lambda a, b, key: upper_key(a, key) < lower_key(b, key)),
+    "range_after": _of_filled(lambda a, b, key: upper_key(b, key) < lower_key(a, key)),
+    "range_overlaps": _of_filled(_ranges_overlap),
+    "range_contains": _range_contains,
+    "range_contained_by": lambda a, b, key: _range_contains(b, a, key),
+    "range_overleft": _of_filled(lambda a, b, key: upper_key(a, key) <= upper_key(b, key)),
+    "range_overright": _of_filled(lambda a, b, key: lower_key(a, key) >= lower_key(b, key)),
+    "range_adjacent": _of_filled(lambda a, b, key: _meet(a, b, key) or _meet(b, a, key)),
+}
+
+
+def _range_test(test: Test) -> Callable[[Site], Compute]:
+    def make(site: Site) -> Compute:
+        key = _subtype_key(site.types[0])
+        return lambda a, b: test(a, b, key)
+
+    return make
+
+
+for _name, _test in _RANGE_TESTS.items():
+    sited(f"{_name}(anyrange,anyrange)")(_range_test(_test))
+
+
+def _simplify(a: Value) -> None:
+    """An empty or unbounded constant range decides by itself, even for NULL (17 and newer)."""
+    if isinstance(a, Range) and (a.is_empty or (a.lower is None and a.upper is None)):
+        raise KnownResult(not a.is_empty)
+
+
+def _has(a: Range, value: Value, key: Key) -> bool:
+    if a.is_empty:
+        return False
+    bound = (0, key(value), 0)
+    return lower_key(a, key) <= bound <= upper_key(a, key)
+
+
+@sited("range_contains_elem(anyrange,anyelement)")
+def _range_contains_element(site: Site) -> Compute:
+    _simplify(site.constants[0])
+    key = _subtype_key(site.types[0])
+    return lambda a, value: _has(a, value, key)
+
+
+@sited("elem_contained_by_range(anyelement,anyrange)")
+def _element_contained(site: Site) -> Compute:
+    _simplify(site.constants[1])
+    key = _subtype_key(site.types[1])
+    return lambda value, a: _has(a, value, key)
+
+
+register_all(
+    {
+        "isempty(anyrange)": lambda a: a.is_empty,
+        "lower(anyrange)": lambda a: a.lower,
+        "upper(anyrange)": lambda a: a.upper,
+        "lower_inc(anyrange)": lambda a: a.is_lower_inclusive,
+        "upper_inc(anyrange)": lambda a: a.is_upper_inclusive,
+        "lower_inf(anyrange)": lambda a: not a.is_empty and a.lower is None,
+        "upper_inf(anyrange)": lambda a: not a.is_empty and a.upper is None,
+    }
+)
+
+# Constructors
+
+
+def _constructor(site: Site) -> Compute:
+    subtype = VALUE_TYPES[SUBTYPES[site.result_type]]
+
+    def run(lower: Value, upper: Value, inclusive: str | None = "[)") -> Range:
+        if inclusive is None:
+            message = "range constructor flags argument must not be null"
+            raise SqlError("data_exception", message)
+        if inclusive not in ("[)", "(]", "[]", "()"):
+            raise SqlError("syntax_error", "invalid range bound flags")
+        return make_range(lower, upper, inclusive, subtype)
+
+    return run
+
+
+for _name, _subtype in ((NAMES[oid], NAMES[of]) for oid, of in SUBTYPES.items()):
+    sited(
+        f"{_name}({_subtype},{_subtype})", f"{_name}({_subtype},{_subtype},text)", is_strict=False
+    )(_constructor)

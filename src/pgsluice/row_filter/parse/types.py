@@ -1,4 +1,4 @@
-"""Parse type names: ``double precision``, ``varchar(3)[]``, ``s.t``.
+"""Parse names of types, such as ``double precision``, ``varchar(3)[]``, ``s.t``; lists.
 
 Source: src/backend/parser/gram.y (Typename, ConstTypename).
 """
@@ -6,8 +6,8 @@ Source: src/backend/parser/gram.y (Typename, ConstTypename).
 from __future__ import annotations
 
 from pgsluice.row_filter.parse import syntax as s
-from pgsluice.row_filter.parse.cursor import FilterCursor
-from pgsluice.sql import SqlRefused, TokenKind
+from pgsluice.row_filter.parse.syntax import Syntax
+from pgsluice.sql import SqlRefused, TokenCursor, TokenKind
 
 _SIMPLE = {
     "int": "int4", "integer": "int4", "smallint": "int2", "bigint": "int8", "real": "float4",
@@ -26,8 +26,42 @@ _RANGES = {
 }  # fmt: skip
 
 
-class TypeParser(FilterCursor):
-    """Parses type names."""
+class TypeParser(TokenCursor):
+    """Parses type names, and what all parts of the filter's parser read."""
+
+    def expression(self, minimum: int = 1, *, plain: bool = False) -> Syntax:
+        """Parse an expression; ``parse.operators.Parser`` implements it."""
+        raise NotImplementedError
+
+    def expressions(self) -> tuple[Syntax, ...]:
+        """Parse one expression or more, separated by commas."""
+        expressions = [self.expression()]
+        while self.accept(","):
+            expressions.append(self.expression())
+        return tuple(expressions)
+
+    def qualified_name(self) -> tuple[str, ...]:
+        """any_name: a name, then labels after dots."""
+        names = [self.column_id()]
+        while self.accept("."):
+            names.append(self.label())
+        return tuple(names)
+
+    def is_select(self) -> bool:
+        """Whether a sub-select begins here, after any number of parentheses."""
+        ahead = 0
+        while self.ahead(ahead).is_punctuation("("):
+            ahead += 1
+        return self.ahead(ahead).is_keyword("select", "values", "with", "table")
+
+    def skip_to_close(self) -> None:
+        """Skip to the parenthesis that closes the one taken last."""
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind is TokenKind.END:
+                raise self.error(token)
+            depth += token.is_punctuation("(") - token.is_punctuation(")")
 
     def type_name(self) -> s.TypeName:
         """Parse a Typename with its array bounds."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, null_truth
 from pgsluice.row_filter.nodes import TruthTest
 from pgsluice.row_filter.plan.batches import Batch, constant_array, mask_of, truth_array
-from pgsluice.row_filter.plan.plans import Computed, Constant, Plan, Run, Tuple
+from pgsluice.row_filter.plan.plans import Computed, Constant, Plan, Run, Tuple, folded
 
 
 def truth_column(plan: Plan, batch: Batch) -> pa.Array:
@@ -153,11 +153,7 @@ def truth_test(plan: Plan, truth: TruthTest) -> Plan:
             return if_unknown
         return if_true if value else if_false
 
-    if isinstance(plan, Constant):
-        return Constant(answer(plan.value))
     compute = plan.run
-    if plan.column is None:
-        return Computed(lambda row: answer(compute(row)))
 
     def column(batch: Batch) -> pa.Array:
         array = truth_column(plan, batch)
@@ -165,4 +161,5 @@ def truth_test(plan: Plan, truth: TruthTest) -> Plan:
         unknown = ~(is_true | is_false)
         return boolean_array(is_true & if_true | is_false & if_false | unknown & if_unknown)
 
-    return Computed(lambda row: answer(compute(row)), column, plan.is_safe)
+    by_column = None if plan.column is None else column
+    return folded(lambda row: answer(compute(row)), [plan], by_column, plan.is_safe)

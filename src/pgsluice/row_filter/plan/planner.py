@@ -8,7 +8,10 @@ differs or is NULL.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+
+import pyarrow.compute as pc
 
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
@@ -17,11 +20,18 @@ from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
-from pgsluice.row_filter.plan.choices import case, coalesce, min_max, null_if
-from pgsluice.row_filter.plan.columns import call_column, is_null_column, not_column
-from pgsluice.row_filter.plan.composites import nested_array, pair_keys, row_comparison
+from pgsluice.row_filter.plan.choices import (
+    case,
+    coalesce,
+    is_in_column,
+    membership,
+    min_max,
+    nested_array,
+    null_if,
+    pair_keys,
+    row_comparison,
+)
 from pgsluice.row_filter.plan.connectives import connective, truth_test, with_fallback
-from pgsluice.row_filter.plan.memberships import is_in_column, membership
 from pgsluice.row_filter.plan.plans import (
     Computed,
     Constant,
@@ -29,9 +39,10 @@ from pgsluice.row_filter.plan.plans import (
     Run,
     Tuple,
     applied,
+    call_column,
     calling,
     folded,
-    runner,
+    on_column,
 )
 from pgsluice.row_filter.tree import columns_of, type_of
 from pgsluice.row_filter.values import ELEMENTS, NAMES, VALUE_TYPES, CannotKnow, NotReadable, Value
@@ -194,9 +205,9 @@ class Planner:
         if kernel.is_reversed:  # the server replaces f(a, b) by the function's body, b + a
             plans.reverse()
         if kernel.is_strict:
-            called = applied(compute, plans, call_column(function.signature, site, plans, types))
+            called = applied(compute, plans, *call_column(function.signature, site, plans, types))
         else:
-            called = folded(calling(compute, [runner(argument) for argument in plans]), plans)
+            called = folded(calling(compute, [argument.run for argument in plans]), plans)
         # a cast's function may give another type than the cast, of which the bits are the same
         declared = builtins().functions.get(function.oid)
         return called if declared is None else _relabelled(called, declared.result, node.type_oid)
@@ -208,7 +219,7 @@ class Planner:
         plans = [self.plan(argument) for argument in node.arguments]
         types = tuple(map(type_of, node.arguments))
         equal = self._operator(node.operator, types, node.input_collation)
-        left, right = map(runner, plans)
+        left, right = [plan.run for plan in plans]
 
         def run(row: Tuple) -> Value:
             a, b = left(row), right(row)
@@ -229,13 +240,13 @@ class Planner:
         if not types[1]:
             raise Refused("arrays of this type cannot be read here")
         compute = self._operator(node.operator, types, node.input_collation)
-        run = membership(compute, runner(scalar), runner(array), node.is_any)
+        run = membership(compute, scalar.run, array.run, node.is_any)
         column = is_in_column(node.operator.function.signature, scalar, array, types, node.is_any)
         return folded(run, [scalar, array], column)
 
     def _row_compare(self, node: n.RowCompare) -> Plan:
-        left = [runner(self.plan(left_field)) for left_field in node.left]
-        right = [runner(self.plan(left_field)) for left_field in node.right]
+        left = [self.plan(left_field).run for left_field in node.left]
+        right = [self.plan(left_field).run for left_field in node.right]
         keys = [
             pair_keys(self._site((type_of(left_field), type_of(right_field)), collation))
             for left_field, right_field, collation in zip(
@@ -252,7 +263,7 @@ class Planner:
 
     def _array(self, node: n.Array) -> Plan:
         plans = [self.plan(element) for element in node.elements]
-        runs = [runner(element) for element in plans]
+        runs = [element.run for element in plans]
         if node.is_nested:
             return folded(lambda row: nested_array([element(row) for element in runs]), plans)
         return folded(lambda row: PgArray.of(tuple([element(row) for element in runs])), plans)
@@ -262,7 +273,7 @@ class Planner:
     def _bool(self, node: n.Bool) -> Plan:
         if node.connective is n.Connective.NOT:
             plan = self.plan(node.arguments[0])
-            return applied(lambda truth: not truth, [plan], not_column(plan))
+            return applied(operator.not_, [plan], on_column(pc.invert, plan), plan.is_safe)
         return connective(node.connective is n.Connective.AND, map(self.plan, node.arguments))
 
     def _null_test(self, node: n.NullTest) -> Plan:
@@ -295,7 +306,7 @@ class Planner:
                 if condition.value:
                     return arms, self.plan(arm.result)
                 continue
-            arms.append((condition.run, runner(self.plan(arm.result))))
+            arms.append((condition.run, self.plan(arm.result).run))
         return arms, self.plan(node.default)
 
 
@@ -333,10 +344,6 @@ def _is_alike(source: int, target: int) -> bool:
 
 
 def _null_test(plan: Plan, is_null: bool) -> Plan:
-    if isinstance(plan, Constant):
-        return Constant((plan.value is None) == is_null)
     compute = plan.run
-    column = is_null_column(plan, is_null)
-    if is_null:
-        return Computed(lambda row: compute(row) is None, column, plan.is_safe)
-    return Computed(lambda row: compute(row) is not None, column, plan.is_safe)
+    column = on_column(pc.is_null if is_null else pc.is_valid, plan)
+    return folded(lambda row: (compute(row) is None) == is_null, [plan], column, plan.is_safe)

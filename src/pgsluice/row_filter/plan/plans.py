@@ -18,15 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from pgsluice.row_filter.kernels.kernel import Compute
-from pgsluice.row_filter.kernels.scalars import Datum
+import pyarrow as pa
+
+from pgsluice.row_filter.kernels.arrow.functions import SITED, arrow_kernel, cannot_fail, scalar
+from pgsluice.row_filter.kernels.kernel import Compute, Site
+from pgsluice.row_filter.kernels.scalars import Datum, NoColumn
 from pgsluice.row_filter.plan.batches import Batch
 from pgsluice.row_filter.values import Value
 
 Tuple: TypeAlias = tuple[Value, ...]
 Run: TypeAlias = Callable[[Tuple], Value]
+Column: TypeAlias = Callable[[Batch], Datum]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,14 @@ class Constant:
     """A value that is known before the first row."""
 
     value: Value
+    column: ClassVar[None] = None
+    is_safe: ClassVar[bool] = True
+
+    @property
+    def run(self) -> Run:
+        """Gives the value, whatever the row."""
+        value = self.value
+        return lambda row: value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +59,27 @@ class Computed:
     """
 
     run: Run
-    column: Callable[[Batch], Datum] | None = None
+    column: Column | None = None
     is_safe: bool = False
 
 
 Plan: TypeAlias = Constant | Computed
 
 
-def runner(plan: Plan) -> Run:
-    """The function that computes a plan for a row."""
-    if isinstance(plan, Computed):
-        return plan.run
-    value = plan.value
-    return lambda row: value
-
-
-def folded(run: Run, plans: Sequence[Plan], column: Callable[[Batch], Datum] | None = None) -> Plan:
+def folded(
+    run: Run, plans: Sequence[Plan], column: Column | None = None, is_safe: bool = False
+) -> Plan:
     """A constant if all arguments are constants, else computed for each row."""
     if all(isinstance(plan, Constant) for plan in plans):
         return Constant(run(()))
-    return Computed(run, column)
+    return Computed(run, column, is_safe)
 
 
-def applied(compute: Compute, plans: Sequence[Plan], computed: Computed | None = None) -> Plan:
-    """Plan a strict function; ``computed`` has its computation on columns."""
-    run = strict(compute, [runner(plan) for plan in plans])
-    if all(isinstance(plan, Constant) for plan in plans):
-        return Constant(run(()))
-    if computed is None:
-        return Computed(run)
-    return Computed(run, computed.column, computed.is_safe)
+def applied(
+    compute: Compute, plans: Sequence[Plan], column: Column | None = None, is_safe: bool = False
+) -> Plan:
+    """Plan a strict function."""
+    return folded(strict(compute, [plan.run for plan in plans]), plans, column, is_safe)
 
 
 def strict(compute: Compute, runs: list[Run]) -> Run:
@@ -108,3 +111,43 @@ def strict(compute: Compute, runs: list[Run]) -> Run:
 def calling(compute: Compute, runs: list[Run]) -> Run:
     """Call a function that accepts NULL."""
     return lambda row: compute(*[argument(row) for argument in runs])
+
+
+def on_column(compute: Callable[[Datum], Datum], plan: Plan) -> Column | None:
+    """A function of Arrow on a plan's column; None if it has none."""
+    if (column := plan.column) is None:
+        return None
+    return lambda batch: compute(column(batch))
+
+
+def _operand(plan: Plan, type_oid: int) -> Column | None:
+    """An argument for an Arrow kernel; None if it has no column."""
+    if isinstance(plan, Computed):
+        return plan.column
+    try:
+        constant = scalar(plan.value, type_oid)
+    except (NoColumn, pa.ArrowException, OverflowError):
+        return None
+    return lambda batch: constant
+
+
+def _unread(batch: Batch) -> None:
+    """A constant that the computation knows already."""
+
+
+def call_column(
+    signature: str, site: Site, plans: Sequence[Plan], types: Sequence[int]
+) -> tuple[Column | None, bool]:
+    """A call's computation on whole columns, None if there is none, and whether it is safe."""
+    compute = arrow_kernel(signature, site)
+    if compute is None:
+        return None, False
+    columns = [
+        _unread if signature in SITED and isinstance(plan, Constant) else _operand(plan, type_oid)
+        for plan, type_oid in zip(plans, types, strict=True)
+    ]
+    ready = [item for item in columns if item is not None]
+    if len(ready) < len(columns):
+        return None, False
+    is_safe = cannot_fail(signature) and all(plan.is_safe for plan in plans)
+    return lambda batch: compute(*[item(batch) for item in ready]), is_safe
