@@ -78,6 +78,11 @@ class CopyWork:
     is_gone: FilterEvaluator | None = field(default=None, compare=False, repr=False)
 
     @property
+    def title(self) -> str:
+        """The target's name for messages."""
+        return f"{self.namespace}.{self.name}"
+
+    @property
     def replaces_partitions(self) -> bool:
         """Whether only the rows of some partitions are replaced at the target."""
         return bool(self.leaves or self.gone_bounds)
@@ -224,9 +229,7 @@ class CopyTables:
         if work.replaces_partitions:
             applied = writer.commit_changes(_changes_of(staged), self.snapshot.position)
             if applied.skipped:
-                _refuse_past(
-                    writer.position(), self.snapshot.position, f"{work.namespace}.{work.name}"
-                )
+                _refuse_past(writer.position(), self.snapshot.position, work.title)
         else:
             applied = writer.commit_load(staged, self.snapshot.position)
         return CopyResult(sum(part.rows for part in staged), applied.version, applied.copy_number)
@@ -353,7 +356,7 @@ def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
 
 
 def _refuse_without_columns(work: CopyWork, table: TargetTable) -> None:
-    title = f"{work.namespace}.{work.name}"
+    title = work.title
     if not table.schema.names:
         raise TableError(
             f"the publication sends no column of table {title}",

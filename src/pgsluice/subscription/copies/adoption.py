@@ -15,15 +15,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 import psycopg
 import pyarrow as pa
 
-from pgsluice.config import Config, SubscriptionConfig
-from pgsluice.copy import CopyResult, CopyTables, CopyWork
+from pgsluice.config import SubscriptionConfig
+from pgsluice.copy import CopyResult, CopyTables
 from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -31,14 +30,14 @@ from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import connect_sql, table_errors
 from pgsluice.sinks.contract import Overtaken, StagedChanges
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.snapshots import Snapshot, import_snapshot
+from pgsluice.snapshots import import_snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.copies.plan import adopts
 from pgsluice.subscription.copies.portion_queue import TableCopy
-from pgsluice.subscription.copies.progress import CopyCounts
-from pgsluice.subscription.lifecycle.tables import SubscriptionTables
+from pgsluice.subscription.copies.results import finish_copy, is_wanted
+from pgsluice.subscription.copies.site import CopySite
 from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedTarget:
+class _ComparedTarget:
     """A target that was compared, open at that version.
 
     Attributes:
@@ -90,33 +89,26 @@ class Adoption:
     """Compares tables with the targets that they may take over.
 
     Args:
-        config: the whole configuration.
+        site: what all copy runs of the subscription share.
+        settings: the subscription's settings for this copy run.
         task: the copies under a snapshot that somebody holds.
-        counts: report what the tables wait for meanwhile.
         is_stopping: a comparison ends soon after it is true.
     """
 
     def __init__(
         self,
-        config: Config,
-        subscription: SubscriptionConfig,
+        site: CopySite,
+        settings: SubscriptionConfig,
         task: CopyTables,
-        counts: CopyCounts,
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._dsn = config.source.conninfo
-        self._subscription = subscription
+        self._site = site
+        self._settings = settings
         self._task = task
-        self._counts = counts
         self._is_stopping = is_stopping
 
     def take_over(
-        self,
-        copies: Sequence[TableCopy],
-        published: Mapping[int, ReplicatedTable],
-        tables: SubscriptionTables,
-        waits_for: Callable[[CopyWork, Snapshot], bool],
-        finish: Callable[[CopyTables, TableCopy, CopyResult | None], object],
+        self, copies: Sequence[TableCopy], published: Mapping[int, ReplicatedTable]
     ) -> list[TableCopy]:
         """Take over the targets that already have their table's rows, and return the copies that
         are still needed.
@@ -125,51 +117,34 @@ class Adoption:
 
         Args:
             published: the tables that are sent.
-            waits_for: whether a table still waits for this copy.
-            finish: records a table that needs no copy, or that has failed.
         """
         left = []
         for copy in copies:
             oid = copy.work.facts.oid
-            record = tables.get(oid)
+            record = self._site.tables.get(oid)
             may_adopt = record is not None and (
-                adopts(record, self._subscription) or record.claim.repairs
+                adopts(record, self._settings) or record.claim.repairs
             )
-            is_wanted = partial(waits_for, copy.work, self._task.snapshot)
-            done = partial(finish, self._task, copy)
-            if not may_adopt or not self._takes_over(
-                copy, published[oid], tables.lock, is_wanted, done
-            ):
+            if not may_adopt or not self._takes_over(copy, published[oid]):
                 if copy.failure is None:
                     left.append(copy)
                 else:
-                    finish(self._task, copy, None)
+                    finish_copy(self._site, self._task, copy)
         return left
 
-    def _takes_over(
-        self,
-        copy: TableCopy,
-        source: ReplicatedTable,
-        lock: AbstractContextManager[object],
-        is_wanted: Callable[[], bool],
-        finish: Callable[[CopyResult], object],
-    ) -> bool:
-        """Take over the table's target, if it needs no copy.
-
-        Args:
-            lock: nobody else changes the table's record meanwhile.
-        """
-        title = _title(copy)
+    def _takes_over(self, copy: TableCopy, source: ReplicatedTable) -> bool:
+        """Take over the table's target, if it needs no copy."""
+        title, snapshot = copy.work.title, self._task.snapshot
         for _ in range(_ATTEMPTS):
             target = self._matching(copy, source)
             if target is None:
                 return False
-            with lock:
-                if not is_wanted():
+            with self._site.tables.lock:  # nobody else changes the table's record meanwhile
+                if not is_wanted(self._site, copy.work, snapshot):
                     target.discard()
                     return False
                 try:
-                    result = target.take_over(self._task.snapshot.position)
+                    result = target.take_over(snapshot.position)
                 except Overtaken:
                     logger.warning("%s: another program wrote into its target meanwhile", title)
                     continue
@@ -177,15 +152,15 @@ class Adoption:
                     logger.warning("%s is copied: its target is not taken over: %s", title, error)
                     return False
                 logger.info("%s: its target %s", title, target.outcome)
-                finish(result)
+                finish_copy(self._site, self._task, copy, result)
                 return True
         logger.warning("%s is copied: other programs keep writing into its target", title)
         return False
 
-    def _matching(self, copy: TableCopy, source: ReplicatedTable) -> ComparedTarget | None:
+    def _matching(self, copy: TableCopy, source: ReplicatedTable) -> _ComparedTarget | None:
         """The table's target, with what makes it equal to the snapshot; None: it is copied."""
         oids = [copy.work.facts.oid]
-        self._counts.wait(oids, "the comparison with the target that is there")
+        self._site.counts.wait(oids, "the comparison with the target that is there")
         try:
             return self._compared(copy, source)
         except Exception as error:
@@ -196,13 +171,15 @@ class Adoption:
                 copy.failure = failure
             else:  # a damaged target, say: the copy replaces it
                 reason = failure_reason(error)
-                logger.warning("%s is copied: its target is not compared: %s", _title(copy), reason)
+                logger.warning(
+                    "%s is copied: its target is not compared: %s", copy.work.title, reason
+                )
             return None
         finally:
-            self._counts.wait(oids, "")
+            self._site.counts.wait(oids, "")
 
-    def _compared(self, copy: TableCopy, source: ReplicatedTable) -> ComparedTarget | None:
-        title, position = _title(copy), self._task.snapshot.position
+    def _compared(self, copy: TableCopy, source: ReplicatedTable) -> _ComparedTarget | None:
+        title, position = copy.work.title, self._task.snapshot.position
         writer = self._task.writer(copy.work)
         if not copy.work.may_replace_foreign_target:  # a repair
             writer.refuse_foreign_target()
@@ -218,7 +195,7 @@ class Adoption:
                 session,
                 source,
                 _Rows(writer, content.schema, self._is_stopping),
-                table_options(self._subscription),
+                table_options(self._settings),
                 max_keys=0,
                 most_in_ranges=_MOST_DIFFERING if writer.can_stage_changes() else 0.0,
                 has_small_ranges=content.rewrites_files,
@@ -227,11 +204,11 @@ class Adoption:
         rows, ranges = comparison.source_rows, comparison.ranges
         if comparison.equal:
             outcome = f"is equal to the source at {position}, {rows} rows"
-            return ComparedTarget(rows, writer, (), f"{outcome}, and taken over without a copy")
+            return _ComparedTarget(rows, writer, (), f"{outcome}, and taken over without a copy")
         if ranges is None:
             logger.info("%s is copied: its target differs: %s", title, comparison.differences)
             return None
-        self._counts.wait([copy.work.facts.oid], "the rows of its target that differ")
+        self._site.counts.wait([copy.work.facts.oid], "the rows of its target that differ")
         staged = self._task.stage_ranges(
             copy.work, writer, ranges, copy.portions, self._is_stopping
         )
@@ -240,24 +217,22 @@ class Adoption:
             f"is taken over at {position}: {ranges} differed, and {staged.rows_inserted} of"
             f" {rows} rows were read again"
         )
-        return ComparedTarget(rows, writer, (staged,), outcome)
+        return _ComparedTarget(rows, writer, (staged,), outcome)
 
     @contextmanager
     def _sessions(self) -> Iterator[Sequence[Session]]:
         """Sessions in the snapshot; a stop cancels what they do."""
-        ended = threading.Event()
+        ended, dsn = threading.Event(), self._site.config.source.conninfo
         with ExitStack() as stack:
             sessions = []
-            for _ in range(self._subscription.copy_workers):
-                session = stack.enter_context(
-                    connect_sql(self._dsn, application="adopt", silence_s=None)
-                )
+            for _ in range(self._settings.copy_workers):
+                session = stack.enter_context(connect_sql(dsn, application="adopt", silence_s=None))
                 import_snapshot(session, self._task.snapshot)
                 sessions.append(session)
 
             def watch() -> None:
                 while not ended.wait(_POLL_S):
-                    self._counts.tend()  # or what is said would be taken for old
+                    self._site.counts.tend()  # or what is said would be taken for old
                     if self._is_stopping():
                         for session in sessions:
                             with suppress(psycopg.Error):
@@ -268,10 +243,6 @@ class Adoption:
             stack.callback(ended.set)
             watcher.start()
             yield sessions
-
-
-def _title(copy: TableCopy) -> str:
-    return f"{copy.work.namespace}.{copy.work.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
-from pgsluice.copy import CopyResult, CopyTables
+from pgsluice.copy import CopyTables
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.snapshots import Snapshot, SnapshotGone
@@ -217,9 +217,8 @@ class CopyRun:
             site.looks.look()
         task = self._task(snapshot)
         planned = plan_copies(site, source, task, self._oids)
-        adoption = Adoption(site.config, self._settings, task, site.counts, self._stop.is_set)
-        is_wanted_now = partial(is_wanted, site)
-        copies = adoption.take_over(planned, source.now, site.tables, is_wanted_now, self._finish)
+        adoption = Adoption(site, self._settings, task, self._stop.is_set)
+        copies = adoption.take_over(planned, source.now)
         waiting = next((copy.failure for copy in planned if copy.failure is not None), None)
         read = ReadSnapshot(self._kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):
@@ -313,20 +312,10 @@ class CopyRun:
             self._site.counts.staged(copy, number)
             failpoint("copy.staged")
 
-    def _finish(
-        self, task: CopyTables, copy: TableCopy, adopted: CopyResult | None = None
-    ) -> Failure | None:
-        """Commit a table, or record why it has failed.
-
-        Args:
-            adopted: the target was committed without a copy.
-
-        Returns:
-            the external cause for which the table waits, if any.
-        """
-        result = finish_copy(self._site, task, copy, adopted)
-        # One that failed need not wait for the end of this copy run to be tried again.
-        self._site.pending.drop(self.number, copy.work.facts.oid)
+    def _finish(self, task: CopyTables, copy: TableCopy) -> Failure | None:
+        """Commit a table, or record why it has failed; returns the external cause for which it
+        waits, if any."""
+        result = finish_copy(self._site, task, copy)
         return result if isinstance(result, Failure) and result.remedy is Remedy.WAIT else None
 
     def _discard(self, read: ReadSnapshot) -> None:

@@ -136,9 +136,12 @@ class PendingCopies:
         """The tables that a copy run copies."""
         return list(self._claims[run].works)
 
-    def drop(self, run: int, oid: int) -> None:
-        """Release one table of a copy run; it can be tried again before the run ends."""
-        self._claims[run].works.pop(oid, None)
+    def drop(self, work: CopyWork) -> None:
+        """Release the table of a copy that has ended; it can be tried again before its copy run
+        ends."""
+        for claim in list(self._claims.values()):
+            if claim.works.get(work.facts.oid) is work:
+                del claim.works[work.facts.oid]
 
     def end(self, run: int) -> None:
         """Release all tables of a copy run that has ended."""

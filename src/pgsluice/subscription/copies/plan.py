@@ -179,8 +179,9 @@ def restored_copies(
                 site.looks.put_rules_in_force(table)
     for copy in copies:
         staged, portions = len(copy.staged), len(copy.portions)
-        title = f"{copy.work.namespace}.{copy.work.name}"
-        logger.info("%s: its copy resumes, %s of %s chunks staged", title, staged, portions)
+        logger.info(
+            "%s: its copy resumes, %s of %s chunks staged", copy.work.title, staged, portions
+        )
     return copies
 
 

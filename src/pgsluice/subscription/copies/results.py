@@ -56,8 +56,9 @@ def finish_copy(
     work = copy.work
     with site.tables.lock:
         if not is_wanted(site, work, task.snapshot):
-            logger.info("%s.%s has changed during its copy", work.namespace, work.name)
+            logger.info("%s has changed during its copy", work.title)
             site.counts.given_up([copy])
+            site.pending.drop(work)
             return None
         result = adopted or copy.failure or _commit(task, copy)
         failpoint("copy.committed")
@@ -72,7 +73,7 @@ def finish_copy(
         if isinstance(result, Failure) and result.remedy is Remedy.LATER:
             site.pending.wait_for_lock(work.facts.oid)
     if isinstance(result, Failure) and result.details is not None:
-        logger.warning("%s.%s: %s", work.namespace, work.name, result.details)
+        logger.warning("%s: %s", work.title, result.details)
     if work.replaces_partitions and isinstance(result, Failure):
         log_full_copy(table, result)
     if table.state is TableState.COPIED:
@@ -80,6 +81,8 @@ def finish_copy(
     else:
         site.counts.given_up([copy])
     site.tables.raise_failure()
+    # One that failed need not wait for the end of its copy run to be tried again.
+    site.pending.drop(work)
     return result
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pgsluice.config import SubscriptionConfig
 from pgsluice.spark.jobs.tasks import tasks_at_once
@@ -27,6 +27,7 @@ from pgsluice.subscription.base.waits import WAITS, Waits
 
 if TYPE_CHECKING:
     from pgsluice.spark.session.on_demand import ContextOnDemand
+    from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 _LATE_S = 1.0
 """How late a task may start and still count as started on time, in seconds."""
@@ -42,14 +43,6 @@ def least_left_first(slots: CopySlots, others: Iterable[CopySlots]) -> bool:
     """
     left = slots.wanted_bytes or 0
     return not any(other.wanted_bytes is not None and other.wanted_bytes < left for other in others)
-
-
-class Stream(Protocol):
-    """What the scheduler needs to know of a subscription's tables."""
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether at least one table gets changes now."""
 
 
 class CopyScheduler:
@@ -68,24 +61,24 @@ class CopyScheduler:
         self.spark = spark
         self.changed = Condition()
         self.slots: list[CopySlots] = []
-        self._streams: list[Stream] = []
+        self._tables: list[SubscriptionTables] = []
 
     def share(
-        self, settings: SubscriptionConfig, stream: Stream, waits: Waits = WAITS
+        self, settings: SubscriptionConfig, tables: SubscriptionTables, waits: Waits = WAITS
     ) -> CopyShare:
         """The share of a subscription.
 
         Args:
-            stream: the subscription's tables.
+            tables: the subscription's.
             waits: how long its copies wait.
         """
-        self._streams.append(stream)
+        self._tables.append(tables)
         return CopyShare(self, settings, waits)
 
     @property
     def is_beside_stream(self) -> bool:
         """Whether copies run while other tables get changes."""
-        return any(stream.is_streaming for stream in self._streams)
+        return any(tables.is_streaming for tables in self._tables)
 
     def is_next(self, slots: CopySlots) -> bool:
         """Whether a copy run may start a task now; the caller holds ``changed``."""

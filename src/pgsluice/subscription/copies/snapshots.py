@@ -17,8 +17,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import psycopg
-
 from pgsluice.catalog import notices_partitions, unnoticed_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
@@ -117,6 +115,11 @@ def behind_changes(
             snapshot could be taken. The tables may be copied later.
         SpoolFull: the spool has no room for the changes that have to be received first.
     """
+
+    def tend() -> bool:
+        counts.tend()  # or what is said would be taken for old
+        return is_stopping()
+
     for _ in range(_MOST_TRIES):
         before = _unnoticed(dsn, oids)
         if before.publications is not None:
@@ -124,9 +127,16 @@ def behind_changes(
             # them for what follows it, too, so the new connection begins behind its end.
             with new_snapshot(dsn, counts, oids, is_stopping):
                 pass
-        if before != _NOTHING and not _renew(dsn, counts, oids, received, is_stopping):
-            yield None
-            return
+        if before != _NOTHING:
+            counts.wait(oids, "capture, which has to receive what was committed until now")
+            try:
+                is_renewed = connect_behind_changes(dsn, received, tend)
+            except SourceUnreachable as error:
+                counts.wait(oids, f"capture; the last try failed: {error.what}")
+                raise
+            if not is_renewed:
+                yield None
+                return
         with new_snapshot(dsn, counts, oids, is_stopping) as taken:
             if before == _NOTHING or is_stopping() or before == _unnoticed(dsn, oids):
                 yield taken
@@ -136,31 +146,6 @@ def behind_changes(
         "tables, or publications, changed during each",
         hint="pgsluice retries the copy, and the target tables keep their rows meanwhile",
     )
-
-
-def _renew(
-    dsn: str,
-    counts: CopyCounts,
-    oids: Collection[int],
-    received: Received,
-    is_stopping: Callable[[], bool],
-) -> bool:
-    """Make capture open a new connection that starts after everything that is committed now.
-
-    Returns:
-        False: the run is stopping.
-    """
-
-    def tend() -> bool:
-        counts.tend()  # or what is said would be taken for old
-        return is_stopping()
-
-    counts.wait(oids, "capture, which has to receive what was committed until now")
-    try:
-        return connect_behind_changes(dsn, received, tend)
-    except SourceUnreachable as error:
-        counts.wait(oids, f"capture; the last try failed: {error.what}")
-        raise
 
 
 class _Unnoticed(NamedTuple):
@@ -175,19 +160,12 @@ _NOTHING = _Unnoticed()
 
 def _unnoticed(dsn: str, oids: Collection[int]) -> _Unnoticed:
     partitions = None
-    with _connected(dsn) as connection:
-        if not notices_partitions(connection):
-            has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
-            if has_partitioned:
-                partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
-        publications = unnoticed_publications(connection)
-    return _Unnoticed(partitions, publications)
-
-
-@contextmanager
-def _connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     with (
         connect_sql(dsn, application="changes before copies") as connection,
         source_errors("asking for changes before copies"),
     ):
-        yield connection
+        if not notices_partitions(connection):
+            has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
+            if has_partitioned:
+                partitions = connection.execute(_PARTITIONS, [list(oids)]).fetchone()
+        return _Unnoticed(partitions, unnoticed_publications(connection))

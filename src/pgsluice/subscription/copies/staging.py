@@ -13,8 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pgsluice.copy import CopyWork
 from pgsluice.errors import Failure, Remedy
@@ -31,6 +31,7 @@ from pgsluice.subscription.copies.portion_queue import (
 )
 
 if TYPE_CHECKING:
+    from pgsluice.subscription.copies.kept import ReadSnapshot
     from pgsluice.subscription.copies.scheduler import CopySlots
 
 Results = list[StagedRows | Failure | None]
@@ -46,18 +47,6 @@ _INTERRUPTIONS = 3
 """How often a table's chunks are tried again under the same snapshot."""
 _POLL_S = 0.5
 """How often a copy polls while it waits for its tasks or for a lease, in seconds."""
-
-
-class StagedUnder(Protocol):
-    """The snapshot under which tasks read."""
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether a later run could resume with the staged chunks: then each task reads one chunk
-        of a table."""
-
-    def reading(self) -> AbstractContextManager[Stage]:
-        """A context that lasts as long as a task; any thread may enter it."""
 
 
 class Staging:
@@ -76,7 +65,7 @@ class Staging:
 
     def __init__(
         self,
-        read: StagedUnder,
+        read: ReadSnapshot,
         copies: Sequence[TableCopy],
         slots: CopySlots,
         locked: LockedPortions | None = None,
@@ -139,7 +128,7 @@ class Staging:
     def _run(self, task: StagingTask) -> Results:
         works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
         spark = self._slots.share.spark()
-        titles = [f"{work.namespace}.{work.name}" for work, _ in works]
+        titles = [work.title for work, _ in works]
         with (
             described(spark, f"pgsluice: copy {names_of(titles)}"),
             self._read.reading() as stage,

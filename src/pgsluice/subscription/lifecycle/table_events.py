@@ -187,13 +187,14 @@ class CopyFinished(SimpleEvent):
     rejects: int | None = None
 
     def change(self, table: TableRecord, attempts: Attempts) -> TableRecord:
+        is_whole = not (table.partitions.load or table.partitions.gone_bounds)
         return replace(
             table,
             applied_through=self.position,
             committed=self.position,
             copied=replace(table.copied, position=self.position, timeline=self.timeline),
             version=self.version,
-            rows=self.rows + (table.rows if table.replaces_partitions else 0),
+            rows=self.rows if is_whole else table.rows + self.rows,
             rejects=table.rejects if self.rejects is None else self.rejects,
             error=None,
         )
