@@ -200,7 +200,7 @@ def test_a_prepare_may_come_again_to_the_same_process(tmp_path):
         for script in (again, again, [*again, commit_prepared(7, "g", 2200)]):
             played = Played(frames_of(script), stop := threading.Event())
             Receiver(played, store, NoFacts(), options, stop).run()
-            store.forget_connection()
+            store.settled_writer().forget_connection()
     assert rows(path) == {7: [b"1"]}
     assert len(files(path)) == 1
 

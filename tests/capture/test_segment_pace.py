@@ -1,6 +1,6 @@
 """When whole transactions become a segment."""
 
-from pgsluice.capture.receiving.segment_pace import SegmentPace
+from pgsluice.capture.receiving.receiver import SegmentPace
 
 
 def pace() -> SegmentPace:

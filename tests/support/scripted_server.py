@@ -137,7 +137,7 @@ def receive_frames(
     options = ReceiverOptions(segment_bytes, 3600, parallel=parallel)
     with SpoolWriter(spool) as writer, Store(writer, None) as store:
         Receiver(played, store, facts or NoFacts(), options, stop).run()
-        store.forget_connection()
+        store.settled_writer().forget_connection()
     return played.acknowledged
 
 

@@ -29,6 +29,7 @@ from pgsluice.hints import name_config, with_config
 from pgsluice.log_lines import log_to_stderr
 from pgsluice.system.ending import limit_the_end
 from pgsluice.system.processes import Part, has_ended, say_it_ended, start, why_not_started
+from pgsluice.system.threads import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class CaptureProcess:
         self._config = config
         self._once = once
         self._process: subprocess.Popen[bytes] | None = None
-        self._restarts = 0
+        self._backoff = Backoff(_RESTART_S)
         self._restart_at = 0.0
         self._started_at = 0.0
         self._lock = threading.RLock()
@@ -119,15 +120,13 @@ class CaptureProcess:
                 raise self._error
             say_it_ended(Part.CAPTURE, self._process.pid, code)
             if time.monotonic() - self._started_at > 60:
-                self._restarts = 0
+                self._backoff.succeeded()
             self._discard()
             self._restart_later()
             return True
 
     def _restart_later(self) -> None:
-        pause_s = _RESTART_S[min(self._restarts, len(_RESTART_S) - 1)]
-        self._restart_at = time.monotonic() + pause_s
-        self._restarts += 1
+        self._restart_at = time.monotonic() + self._backoff.failed()
 
     def _start_again_after_an_end(self) -> None:
         """Restart the child, or try again later: everything that it received is durable."""

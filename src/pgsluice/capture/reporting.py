@@ -6,10 +6,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_facts, write_health
-from pgsluice.capture.receiving.receiver import ReceiverReports
 from pgsluice.capture.receiving.unfinished import Unfinished
 from pgsluice.catalog import SlotInfo, TransactionStatus
 from pgsluice.config import Config
@@ -28,26 +27,12 @@ _HELD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why the last connection ended, and how many in a row ended for this reason without receiving
-    more."""
-
-    message: str | None = None
-    frontier: Lsn = Lsn(0)  # noqa: RUF009 - an immutable value
-    times: int = 0
-
-    def again(self, message: str | None, frontier: Lsn) -> Trouble:
-        """The new value after another connection has ended."""
-        is_same = (message, frontier) == (self.message, self.frontier)
-        return Trouble(message, frontier, self.times + 1 if is_same else 1)
-
-
-class CaptureReporter(ReceiverReports):
+class CaptureReporter:
     """Reports the state of one capture.
 
     Attributes:
         lasting: a message that the user has to see while it applies; thread-safe.
+        stream_bytes: received of the replication stream.
     """
 
     def __init__(
@@ -59,11 +44,13 @@ class CaptureReporter(ReceiverReports):
         self._send = send
         self._health = CaptureHealth(os.getpid(), CapturePhase.STARTING, time.time())
         self._server_end = self._acknowledged = Lsn(0)
-        self._stream_bytes = 0
+        self.stream_bytes = 0
         self._connections: Counter[str] = Counter()
         self._slot: SlotInfo | None = None
         self._slot_read_at: float | None = None
-        self._trouble = Trouble()
+        self._trouble: tuple[str | None, Lsn] | None = None
+        """The message and the frontier when the last connection ended."""
+        self._times = 0
         self.lasting: str | None = None
         self._held: str | None = None
 
@@ -72,10 +59,12 @@ class CaptureReporter(ReceiverReports):
         self.report(self._health.phase, sentence)
 
     def report_held(self, seconds: float) -> None:
-        self._held = _HELD if seconds >= _HELD_S else None
+        """Called while the catalog does not show a received transaction yet.
 
-    def count_received(self, size_bytes: int) -> None:
-        self._stream_bytes += size_bytes
+        Args:
+            seconds: the time since it was received; 0: the stream is no longer held.
+        """
+        self._held = _HELD if seconds >= _HELD_S else None
 
     def count_connection(self, outcome: str) -> None:
         """Count a connection that began to stream, or one that ended.
@@ -94,8 +83,16 @@ class CaptureReporter(ReceiverReports):
         server_end: Lsn,
         acknowledged: Lsn,
         retained: RetentionState | None,
-        largest: Unfinished | None = None,
+        largest: Unfinished | None,
     ) -> None:
+        """Called about once a second, and when the spool is full or has room again.
+
+        Args:
+            server_end: the end of the server's WAL.
+            acknowledged: the flush LSN that was reported to the server last.
+            retained: what the spool contains; None before it was measured.
+            largest: while the spool is full: its largest transaction whose end was not received.
+        """
         self._server_end, self._acknowledged = server_end, acknowledged
         if retained is not None:
             self._health = replace(self._health, spool_bytes=retained.size_bytes)
@@ -148,8 +145,9 @@ class CaptureReporter(ReceiverReports):
         position, frontier = self._writer.position, self._writer.frontier
         server_end = max(self._server_end, frontier)
         if phase is CapturePhase.RECONNECTING:
-            self._trouble = self._trouble.again(message, frontier)
-        times = self._trouble.times if phase is CapturePhase.RECONNECTING else 1
+            self._times = self._times + 1 if (message, frontier) == self._trouble else 1
+            self._trouble = message, frontier
+        times = self._times if phase is CapturePhase.RECONNECTING else 1
         written = self._writer.written
         self._health = replace(
             self._health,
@@ -164,7 +162,7 @@ class CaptureReporter(ReceiverReports):
             acknowledged=str(self._acknowledged),
             last_commit_at=written.last_commit_at,
             counts=CaptureCounts(
-                self._stream_bytes, written.transactions, written.rows, dict(self._connections)
+                self.stream_bytes, written.transactions, written.rows, dict(self._connections)
             ),
             slot=self._slot,
             slot_read_at=self._slot_read_at,

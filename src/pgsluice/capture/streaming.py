@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -31,9 +32,9 @@ from pgsluice.capture.source.slot import (
     options_in_force,
     pgoutput_options,
 )
-from pgsluice.capture.source.standby import StandbyWatch
 from pgsluice.capture.source.state import (
     SourceState,
+    check_is_standby,
     check_publications,
     check_slot,
     find_comparison,
@@ -46,7 +47,7 @@ from pgsluice.errors import SourceUnreachable
 from pgsluice.events import CapturePhase
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.replication import PgoutputOptions, ReplicationConnection, SystemIdentity
+from pgsluice.replication import PgoutputOptions, ReplicationConnection, SystemIdentity, connect_sql
 from pgsluice.spool import Spool
 from pgsluice.spool.segments.recent_commits import Request
 
@@ -159,16 +160,17 @@ class SlotStream:
                 is_stopping=self._stop.is_set,
             )
             self.has_started = True
-            self._store.check_owner()
+            self._store.settled_writer().check_epoch()
             self._seen = source.started_at, None
-            self._store.begin(Request.of(publications, options_in_force(options)))
+            request = Request.of(publications, options_in_force(options))
+            self._store.settled_writer().begin(request)
             self._record_options(publications, options)
             self._reporter.count_connection("started")
             self._reporter.report(CapturePhase.STREAMING)
             try:
                 self._receive(connection, source, more_at, options)
             finally:
-                self._store.forget_connection()
+                self._store.settled_writer().forget_connection()
             # The next connection, perhaps of another process, asks for these publications.
             self._record_options(self._publications_to_request()[0], options)
 
@@ -180,9 +182,8 @@ class SlotStream:
             compared = None
         elif compared is None or compared.is_over:
             return None
-        return find_comparison(
-            source, self._store.remembered(), self._store.durable, compared, server_version
-        )
+        remembered = self._store.settled_writer().remembered()
+        return find_comparison(source, remembered, self._store.durable, compared, server_version)
 
     def _compare(
         self, connection: ReplicationConnection, source: SourceState, comparison: Comparison
@@ -261,10 +262,13 @@ class SlotStream:
             yield
             return
         config = self._config.source
-        with StandbyWatch(
-            connection.server_dsn, config.connect_timeout_s, config.silence_s
-        ) as standby:
-            self._store.guard = standby.check
+        with connect_sql(
+            connection.server_dsn,
+            timeout_s=config.connect_timeout_s,
+            application="standby watch",
+            silence_s=config.silence_s,
+        ) as sql:
+            self._store.guard = partial(check_is_standby, sql)
             try:
                 yield
             finally:
@@ -309,8 +313,8 @@ class SlotStream:
         identity = self._spool.identity
         server = History.of_server(system.timeline, connection.timeline_history(system.timeline))
         known = History(identity.timeline, identity.history)
-        received = Received(known, self._store.last_received, self._store.durable)
-        start = start_on(received, server)
+        last = self._store.settled_writer().last_received
+        start = start_on(Received(known, last, self._store.durable), server)
         if server == known:
             return
         self._store.lower_frontier(start)

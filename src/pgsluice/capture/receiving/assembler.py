@@ -17,16 +17,15 @@ transaction, which takes long only if its commit waits for a synchronous standby
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
-from pgsluice.capture.receiving.commands import Command, to_parts, to_writer
 from pgsluice.capture.receiving.facts import FactsSource
 from pgsluice.capture.receiving.flush_limit import FlushLimit
 from pgsluice.capture.receiving.frames import Chunk, FrameChunks
 from pgsluice.capture.receiving.open_transaction import OpenTransaction
+from pgsluice.capture.receiving.store import Command, Store, to_parts
 from pgsluice.errors import ProtocolError
-from pgsluice.spool import SpoolWriter
 from pgsluice.spool.segments.parts_writer import Facts, PartsWriter
 from pgsluice.wire import (
     POSTGRES_EPOCH_US,
@@ -76,8 +75,7 @@ class TransactionAssembler:
     """Sorts the frames of one connection by transaction.
 
     Args:
-        prepared_relations: returns the OIDs of the relations that a prepared transaction (gid, xid)
-            changes.
+        store: executes the commands; it knows the prepared transactions.
         limit: refuses LSNs that the server cannot have.
         parallel: ``streaming 'parallel'`` was requested.
 
@@ -89,13 +87,13 @@ class TransactionAssembler:
     def __init__(
         self,
         facts: FactsSource,
-        prepared_relations: Callable[[str, int], tuple[int, ...]],
+        store: Store,
         limit: FlushLimit,
         *,
         parallel: bool,
     ) -> None:
         self._facts = facts
-        self._prepared_relations = prepared_relations
+        self._store = store
         self._limit = limit
         self._machine = TransactionMachine(parallel=parallel)
         self._whole = FrameChunks()
@@ -145,8 +143,8 @@ class TransactionAssembler:
     def take_whole(self) -> Iterator[Command]:
         """A segment of the waiting whole transactions, if there are any."""
         if self.whole_since is not None:
-            self.whole_since = None
-            yield to_writer(SpoolWriter.append, self._whole.take())
+            self.whole_since, messages = None, self._whole.take()
+            yield lambda writer: writer.append(messages)
 
     def overflow(self, limit_bytes: int) -> Iterator[Command]:
         """Parts to write, so that at most ``limit_bytes`` of open transactions stay in memory."""
@@ -387,7 +385,7 @@ class TransactionAssembler:
     def _commit_prepared(self, commit: CommitPrepared) -> Iterator[Command | None]:
         self._limit.check(commit.end_lsn)
         yield from self.take_whole()
-        oids = self._prepared_relations(commit.gid, commit.xid)
+        oids = self._store.settled_writer().parts.prepared_relations(commit.gid, commit.xid)
         facts = yield from self._facts_at_commit(commit.xid, oids, (), {})
         yield to_parts(
             PartsWriter.commit_prepared,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pgsluice.capture.receiving.commands import Command, to_parts
 from pgsluice.capture.receiving.frames import FrameChunks
+from pgsluice.capture.receiving.store import Command, to_parts
 from pgsluice.errors import ProtocolError
 from pgsluice.spool.segments.block import Int64s
 from pgsluice.spool.segments.parts_writer import PartsWriter

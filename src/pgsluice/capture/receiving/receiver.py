@@ -21,18 +21,15 @@ import psycopg
 
 from pgsluice.capture.receiving.ack_policy import AckPolicy
 from pgsluice.capture.receiving.assembler import TransactionAssembler
-from pgsluice.capture.receiving.commands import Command, to_writer
 from pgsluice.capture.receiving.facts import FactsSource
 from pgsluice.capture.receiving.flush_limit import FlushLimit
 from pgsluice.capture.receiving.frames import Chunk
-from pgsluice.capture.receiving.segment_pace import SegmentPace
-from pgsluice.capture.receiving.store import Store
-from pgsluice.capture.receiving.unfinished import Unfinished, UnfinishedTransactions
+from pgsluice.capture.receiving.store import Command, Store
+from pgsluice.capture.receiving.unfinished import UnfinishedTransactions
+from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
-from pgsluice.spool import SpoolWriter
-from pgsluice.spool.segments.retention import RetentionState
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
@@ -72,34 +69,45 @@ class ReceiverOptions:
     until: Lsn | None = None
 
 
-class ReceiverReports:
-    """Takes the reports of a receiver; this base class ignores them."""
+class SegmentPace:
+    """Decides when waiting whole transactions become a segment; without socket or disk.
 
-    def count_received(self, size_bytes: int) -> None:
-        """Called for each chunk of the replication stream."""
+    A transaction after a pause is written at once. If more follow, segments are spaced out, because
+    each one costs an fsync and a batch in Spark.
 
-    def report_progress(
-        self,
-        server_end: Lsn,
-        acknowledged: Lsn,
-        retained: RetentionState | None,
-        largest: Unfinished | None,
-    ) -> None:
-        """Called about once a second, and when the spool is full or has room again.
+    Args:
+        segment_bytes: write a segment when this many bytes wait.
+        apart_s: the time between two segments in seconds, and the longest time that a transaction
+            waits.
+        now: the current time by the caller's clock; the first segment is written ``apart_s`` later
+            at the earliest.
+    """
 
-        Args:
-            server_end: the end of the server's WAL.
-            retained: what the spool contains; None before it was measured.
-            largest: while the spool is full: its largest transaction whose end was not received.
-            acknowledged: the flush LSN that was reported to the server last.
-        """
+    def __init__(self, segment_bytes: int, apart_s: float, now: float) -> None:
+        self._segment_bytes = segment_bytes
+        self._apart_s = apart_s
+        self._next_at = now + apart_s
 
-    def report_held(self, seconds: float) -> None:
-        """Called while the catalog does not show a received transaction yet.
+    def is_due(self, now: float, since: float, size_bytes: int, *, is_drained: bool) -> bool:
+        """Whether to write the waiting transactions now.
 
         Args:
-            seconds: the time since it was received; 0: the stream is no longer held.
+            since: when the oldest waiting transaction was received.
+            size_bytes: the size of all waiting transactions.
+            is_drained: the socket is empty; otherwise the same segment can take more.
         """
+        if size_bytes >= self._segment_bytes or now - since >= self._apart_s:
+            return True
+        return is_drained and now >= self._next_at
+
+    def wrote(self, now: float) -> None:
+        """Note that a segment was handed over."""
+        self._next_at = now + self._apart_s
+
+    def next_in(self, now: float) -> float:
+        """Seconds until a segment of the waiting transactions is due, if nothing more is
+        received."""
+        return max(0.0, self._next_at - now)
 
 
 class Receiver:
@@ -108,6 +116,7 @@ class Receiver:
     Args:
         connection: a connection after START_REPLICATION.
         stop: set to end the receiver.
+        reporter: None: nothing is reported.
     """
 
     def __init__(
@@ -117,18 +126,16 @@ class Receiver:
         facts: FactsSource,
         options: ReceiverOptions,
         stop: threading.Event,
-        reports: ReceiverReports | None = None,
+        reporter: CaptureReporter | None = None,
     ) -> None:
         self._connection = connection
         self._store = store
         self._options = options
         self._stop = stop
         self._until = options.until
-        self._reports = reports or ReceiverReports()
+        self._reporter = reporter
         self._limit = FlushLimit(store.durable, facts.flush_lsn, options.segment_bytes)
-        self._assembler = TransactionAssembler(
-            facts, store.prepared_relations, self._limit, parallel=options.parallel
-        )
+        self._assembler = TransactionAssembler(facts, store, self._limit, parallel=options.parallel)
         self._unfinished = UnfinishedTransactions(self._assembler, store, facts)
         self._segments = SegmentPace(options.segment_bytes, options.segment_s, time.monotonic())
         self._policy = AckPolicy(
@@ -237,7 +244,8 @@ class Receiver:
 
     def _follow(self, chunk: Chunk) -> None:
         self._server_end = max(self._server_end, chunk.server_end)
-        self._reports.count_received(chunk.size_bytes)
+        if self._reporter is not None:
+            self._reporter.stream_bytes += chunk.size_bytes
         self._hand_over_all(self._assembler.take(chunk, time.monotonic()))
 
     def _keepalive(self, frame: bytes) -> None:
@@ -273,12 +281,12 @@ class Receiver:
                     self._send_due(time.monotonic(), is_storing=True)
                 continue
             held_at = held_at or time.monotonic()
-            self._reports.report_held(time.monotonic() - held_at)
+            self._report_held(time.monotonic() - held_at)
             self._send_due(time.monotonic(), is_storing=True)
             if self._stop.wait(_SEEN_POLL_S):
                 break  # the transaction comes again
         if held_at is not None:
-            self._reports.report_held(0)
+            self._report_held(0)
 
     def _send_due(self, now: float, *, is_storing: bool = False) -> None:
         """Write the received-through LSN and send a status update, if they are due."""
@@ -286,10 +294,8 @@ class Receiver:
         durable = self._store.durable
         if not is_storing and self._assembler.whole_since is None:
             lsn = self._policy.frontier_due(now, done_command=self._store.done, durable=durable)
-            if lsn is not None:
-                command = to_writer(SpoolWriter.advance_frontier, lsn)
-                if self._store.offer(command, 0):
-                    self._store.drain(_STORE_WAIT_S)
+            if lsn is not None and self._store.offer(lambda to: to.advance_frontier(lsn), 0):
+                self._store.drain(_STORE_WAIT_S)
         if self._until is not None and now - self._requested_at >= _POSITION_REQUEST_S:
             # An idle server reports its position once, perhaps before it reached ``until``, and
             # again only when it is asked.
@@ -335,9 +341,14 @@ class Receiver:
         self._report_progress()
 
     def _report_progress(self) -> None:
-        self._reports.report_progress(
-            self._server_end, self._policy.flush, self._store.retained, self._unfinished.largest
-        )
+        if self._reporter is not None:
+            self._reporter.report_progress(
+                self._server_end, self._policy.flush, self._store.retained, self._unfinished.largest
+            )
+
+    def _report_held(self, seconds: float) -> None:
+        if self._reporter is not None:
+            self._reporter.report_held(seconds)
 
     def _due_in(self, now: float) -> float:
         """How long to wait for the socket, in seconds."""

@@ -1,8 +1,9 @@
 """The thread that makes received data durable, while the receiver continues.
 
-Joining, scanning and fsync release the interpreter's lock. The thread executes commands in order;
-the first error stops it and is raised in the receiver. Between commands it deletes segments that
-nobody needs (:mod:`pgsluice.spool.segments.retention`).
+Joining, scanning and fsync release the interpreter's lock. The thread executes commands in order:
+calls of the spool's writer, each durable before the next one starts. The first error stops it and
+is raised in the receiver. Between commands it deletes segments that nobody needs
+(:mod:`pgsluice.spool.segments.retention`).
 
 Its figure: capture into the durable spool, at least 1.5 times the rate of pg_recvlogical.
 """
@@ -13,19 +14,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeAlias
 
-from pgsluice.capture.receiving.commands import Command
 from pgsluice.errors import PgsluiceError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
-from pgsluice.spool.segments.parts_writer import WaitingTransaction
-from pgsluice.spool.segments.recent_commits import Remembered, Request
+from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.spool.segments.retention import Retention, RetentionState
 
 _DEPTH = 2
 _WAKES_S = 1.0
 _RETENTION_COMMANDS = 4
 """Where it costs little, retention also runs after this many commands."""
+P = ParamSpec("P")
+Command: TypeAlias = Callable[[SpoolWriter], object]
+"""Called on the store's thread."""
+
+
+def to_parts(
+    method: Callable[Concatenate[PartsWriter, P], object], *args: P.args, **kwargs: P.kwargs
+) -> Command:
+    """A command that calls a method of the writer of transactions in parts."""
+    return lambda writer: method(writer.parts, *args, **kwargs)
 
 
 class Store:
@@ -112,10 +122,15 @@ class Store:
             self.raise_error()
             return done
 
-    @property
-    def last_received(self) -> Lsn:
-        """The last received commit or prepare; call it between connections only."""
-        return self._writer.last_received
+    def settled_writer(self) -> SpoolWriter:
+        """The spool's writer, once everything that was handed over is durable: until the next
+        command, the caller may use it.
+
+        Raises:
+            PgsluiceError: the error that stopped the thread.
+        """
+        self.drain()
+        return self._writer
 
     def lower_frontier(self, lsn: Lsn) -> None:
         """Lower the received-through LSN because the source has another history past ``lsn``;
@@ -124,31 +139,8 @@ class Store:
         Raises:
             SpoolError: it cannot be written.
         """
-        self.drain()
-        self._writer.lower_frontier(lsn)
+        self.settled_writer().lower_frontier(lsn)
         self.durable = self._writer.frontier
-
-    def remembered(self) -> Remembered | None:
-        """The last commits in the spool; call it between connections only."""
-        return self._writer.remembered()
-
-    def check_owner(self) -> None:
-        """Check that no other capture has opened the spool; once a connection has the slot.
-
-        Raises:
-            SpoolTaken: another one has.
-        """
-        self._writer.check_epoch()
-
-    def begin(self, request: Request) -> None:
-        """Record durably what is requested from now on; between connections only."""
-        self._writer.begin(request)
-
-    def forget_connection(self) -> None:
-        """Note the end of the connection: the server resends its open transactions from their
-        start."""
-        self.drain()
-        self._writer.forget_connection()
 
     def _run(self) -> None:
         retention, commands = self._retention, 0
@@ -188,15 +180,3 @@ class Store:
         with self._changed:
             self._error = error
             self._changed.notify_all()
-
-    def waiting_transactions(self) -> tuple[WaitingTransaction, ...]:
-        """The open and prepared transactions in the spool, once everything handed over is
-        durable."""
-        self.drain()
-        return self._writer.parts.waiting()
-
-    def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
-        """OIDs of the relations that a prepared transaction changes, once everything handed over is
-        durable."""
-        self.drain()
-        return self._writer.parts.prepared_relations(gid, xid)

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pgsluice.capture.receiving.assembler import TransactionAssembler
-from pgsluice.capture.receiving.commands import Command, to_parts
 from pgsluice.capture.receiving.facts import FactsSource
-from pgsluice.capture.receiving.store import Store
+from pgsluice.capture.receiving.store import Command, Store, to_parts
 from pgsluice.catalog import TransactionStatus
 from pgsluice.spool.segments.parts_writer import PartsWriter, WaitingTransaction
 
@@ -52,7 +51,7 @@ class UnfinishedTransactions:
         Raises:
             SourceUnreachable, SourceRefused: the server cannot be queried.
         """
-        waiting = self._store.waiting_transactions()
+        waiting = self._store.settled_writer().parts.waiting()
         xids = {*self._assembler.open_xids(), *(transaction.xid for transaction in waiting)}
         statuses = self._facts.statuses(xids)
         aborted = {xid for xid, status in statuses.items() if status is TransactionStatus.ABORTED}

@@ -27,6 +27,10 @@ EARLIER_ENDS_S = 6.0
 """How long a start waits for an earlier capture, in seconds: without its parent, capture ends
 within 4 s."""
 _RETRY_S = 0.25
+_SILENT = (
+    "the server has not answered for %g s\n  → pgsluice waits for %g s (connect_timeout_s in "
+    "[source]); check the host and the port in the dsn, and that no firewall is in between"
+)
 _SILENT_S = 5.0
 """After how long a server's silence is logged, in seconds."""
 STALE_WALSENDER_TIMEOUT_S = 15.0
@@ -220,7 +224,7 @@ def connect_with_retry(
         SourceRefused: the server refuses the connection.
     """
     deadline, has_failed = time.monotonic() + timeout_s, False
-    silence = threading.Timer(silent_s, _log_silence, [silent_s, timeout_s])
+    silence = threading.Timer(silent_s, logger.warning, [_SILENT, silent_s, timeout_s])
     silence.daemon = True
     silence.start()
     try:
@@ -233,25 +237,12 @@ def connect_with_retry(
                     raise
                 if not has_failed:
                     has_failed = True
-                    _log_failure(error, timeout_s)
+                    logger.warning(
+                        "%s\n  → pgsluice retries for %g s (connect_timeout_s in [source])%s",
+                        error.what,
+                        timeout_s,
+                        f"; {error.hint}" if error.hint else "",
+                    )
                 time.sleep(_RETRY_S)
     finally:
         silence.cancel()
-
-
-def _log_failure(error: SourceUnreachable, timeout_s: float) -> None:
-    logger.warning(
-        "%s\n  → pgsluice retries for %g s (connect_timeout_s in [source])%s",
-        error.what,
-        timeout_s,
-        f"; {error.hint}" if error.hint else "",
-    )
-
-
-def _log_silence(silent_s: float, timeout_s: float) -> None:
-    logger.warning(
-        "the server has not answered for %g s\n  → pgsluice waits for %g s (connect_timeout_s in "
-        "[source]); check the host and the port in the dsn, and that no firewall is in between",
-        silent_s,
-        timeout_s,
-    )

@@ -167,6 +167,22 @@ def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
     sql.execute("SET lock_timeout = 0")
 
 
+def check_is_standby(connection: Connection) -> None:
+    """Check, before received data becomes durable, that the server is still a standby.
+
+    After a promotion, the walsender of a standby keeps sending, on another timeline, without
+    reporting it (18). That data is past the switch point, and the spool could not tell its timeline
+    later. So this connection ends, and the next one follows the new timeline.
+
+    Raises:
+        SourceUnreachable: it was promoted, or can no longer be queried.
+    """
+    with source_errors("asking whether the server still is a standby"):
+        row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+    if row is None or not row[0]:
+        raise SourceUnreachable("the standby was promoted: connecting again to follow it")
+
+
 def check_publications(
     publications: PublicationReport, requested: Collection[str], server_version: int
 ) -> None:
