@@ -43,7 +43,7 @@ ALLOWED = {
     "sinks/lake/keys/index.py": "the age of files, which has that clock",
     "sinks/lake/row_cache.py": "the age of files, which has that clock",
     "spark/source/streaming/spool_stream.py": "the lag in seconds",
-    "spool/records/copy_status.py": "the age of a file that another process has written",
+    "spool/notes.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",
     "spool/object_storage.py": "the age of objects and of a file that capture has written",
     "spool/storage.py": "names by the hour, and whether a folder's time may still change",

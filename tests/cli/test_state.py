@@ -37,7 +37,7 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.records.copy_status import CopyStatus, write_copy_status
+from pgsluice.spool.notes import CopyStatus, write_copy_status
 
 
 @pytest.fixture

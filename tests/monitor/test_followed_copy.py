@@ -20,7 +20,7 @@ from pgsluice.monitor.live import LiveView
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.records.copy_status import CopyStatus, write_copy_status
+from pgsluice.spool.notes import CopyStatus, write_copy_status
 
 OID = 7
 _LINES_EVERY_S = 10

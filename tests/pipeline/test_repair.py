@@ -21,7 +21,7 @@ from pgsluice.cli.app import run_command
 from pgsluice.failpoints import arm
 from pgsluice.lsn import Lsn
 from pgsluice.spool import find_record
-from pgsluice.spool.verified import Verified, read_verified
+from pgsluice.spool.notes import Verified, read_verified
 from pgsluice.stores.spool_place import SpoolPlace
 
 pytestmark = pytest.mark.usefixtures("local_spark")

@@ -22,9 +22,9 @@ from pgsluice.spool import (
     TableRecord,
     find_record,
 )
-from pgsluice.spool.segments.objects import Objects
-from pgsluice.spool.segments.prepared import PreparedTransactions
+from pgsluice.spool.segments.parts import PreparedTransactions
 from pgsluice.spool.segments.recent_commits import Request
+from pgsluice.spool.segments.segment import Objects
 from pgsluice.stores.spool_place import SpoolPlace
 
 SUBSCRIPTION = "lake"
@@ -36,8 +36,9 @@ def make_small_spool(
 ) -> Spool:
     """Two segments, two transactions in parts, two prepared ones, and each state file."""
     identity = SpoolIdentity(
-        spool_id, "7000000000000000001", 1, "shop", "pgsluice", ("pgsluice",),
-        {"proto_version": "4"}, history=((1, Lsn(5)),),
+        spool_id=spool_id, system_identifier="7000000000000000001", timeline=1, database="shop",
+        slot="pgsluice", publications=("pgsluice",), options={"proto_version": "4"},
+        history=((1, Lsn(5)),),
     )  # fmt: skip
     spool = Spool.create(path, identity, start=BEGINNING)
     with SpoolWriter(spool) as writer:

@@ -32,7 +32,7 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.formats import checksum
-from pgsluice.spool.segments.objects import Objects
+from pgsluice.spool.segments.segment import Objects
 
 OTHER_SPOOL = "99999999-2222-3333-4444-555555555555"
 FORMAT_3 = Path(__file__).parent / "format_3"
@@ -103,7 +103,7 @@ def nothing_is_checked(monkeypatch):
         def __setitem__(self, key, value):
             pass
 
-    monkeypatch.setattr("pgsluice.spool.segments.objects.CHECKED", Nothing())
+    monkeypatch.setattr("pgsluice.spool.segments.segment.CHECKED", Nothing())
 
 
 def the_file(spool: Path, pattern: str) -> Path:
@@ -249,7 +249,7 @@ def test_a_segment_under_the_name_of_another_epoch_is_refused(spool):
 def test_a_file_is_checked_once_by_each_process(spool, monkeypatch):
     computed = []
     # The copy of another test may have had the inodes of these files, whose times are the same.
-    monkeypatch.setattr("pgsluice.spool.segments.objects.CHECKED", {})
+    monkeypatch.setattr("pgsluice.spool.segments.segment.CHECKED", {})
     monkeypatch.setattr(
         "pgsluice.spool.segments.segment.checksum",
         lambda block: computed.append(1) or checksum(block),

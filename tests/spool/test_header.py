@@ -23,9 +23,8 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.formats import encode_json
 from pgsluice.spool.segments.header import Origin, decode_header, encode_header
-from pgsluice.spool.segments.objects import expect_kind
 from pgsluice.spool.segments.scan import Counts, RelationCounts
-from pgsluice.spool.segments.segment import read_header, write_segment
+from pgsluice.spool.segments.segment import expect_kind, read_header, write_segment
 
 # Written by the first version that wrote format 2.
 GOLDEN = json.loads((Path(__file__).parent / "headers_format_2.json").read_text())

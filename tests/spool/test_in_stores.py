@@ -36,7 +36,7 @@ from pgsluice.spool import (
 )
 from pgsluice.spool import object_storage as module
 from pgsluice.spool.active_runs import ActiveRun
-from pgsluice.spool.layout import SEGMENTS, forget_subscription, subscription_names
+from pgsluice.spool.layout import SEGMENTS, forget_spool, forget_subscription, subscription_names
 from pgsluice.spool.object_storage import ListingAges, ObjectStorage, folder_of
 from pgsluice.spool.records import objects
 from pgsluice.spool.segments.retention import Retention, RetentionPolicy
@@ -69,7 +69,9 @@ def elsewhere(place: SpoolPlace, folder: str = "other") -> SpoolPlace:
 
 def new_spool(place: SpoolPlace) -> Spool:
     return Spool.create(
-        place, SpoolIdentity(str(uuid.uuid4()), "7", 1, "shop", "s"), start=BEGINNING
+        place,
+        SpoolIdentity(system_identifier="7", timeline=1, database="shop", slot="s"),
+        start=BEGINNING,
     )
 
 
@@ -152,9 +154,9 @@ def test_everything_is_deleted_and_nothing_else(place: SpoolPlace) -> None:
     folder_of(place).create("of-others.json", b"{}")
     forget_subscription(place, "other")
     assert subscription_names(place) == [SUBSCRIPTION]
-    assert Spool.forget(place)
+    assert forget_spool(place)
     assert [stored.name for stored in folder_of(place).tree()] == ["of-others.json"]
-    assert not Spool.forget(place)
+    assert not forget_spool(place)
 
 
 # Writers

@@ -26,8 +26,10 @@ from pgsluice.spool.layout import (
     PartName,
     PreparedName,
     SegmentName,
+    forget_spool,
     new_object,
     spool_of,
+    subscription_folder,
     subscription_names,
 )
 from pgsluice.spool.storage import shard_now
@@ -112,8 +114,8 @@ def full_spool(path: Path) -> Spool:
     spool.write_released({"lake": {"*": "0/1"}})
     record = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(2))
     RecordStore.create(path, record)
-    (spool.subscription_folder("lake") / "checkpoint").mkdir()
-    request_copy(spool.subscription_folder("lake"), 5)
+    (subscription_folder(spool.path, "lake") / "checkpoint").mkdir()
+    request_copy(subscription_folder(spool.path, "lake"), 5)
     write_health(path, CaptureHealth(1, CapturePhase.STREAMING, 0.0, 0.0))
     temporary = ("capture.json.17.tmp", *(f"{name}.tmp" for name in FILES))
     for name in ("alerts.json", "alerts.lock", "spark.log", "spark.log.1", *temporary):
@@ -134,15 +136,15 @@ def test_a_full_spool_has_every_kind_of_file(tmp_path):
 
 def test_forgetting_a_spool_leaves_nothing_behind(tmp_path):
     path = full_spool(tmp_path / "spool").path
-    assert Spool.forget(path)
+    assert forget_spool(path)
     assert not path.exists()
-    assert not Spool.forget(path)
+    assert not forget_spool(path)
 
 
 def test_forgetting_a_spool_leaves_what_is_not_its_own(tmp_path):
     path = full_spool(tmp_path / "spool").path
     (path / "notes.txt").touch()
-    assert Spool.forget(path)
+    assert forget_spool(path)
     assert [entry.name for entry in path.iterdir()] == ["notes.txt"]
 
 
@@ -158,13 +160,13 @@ def test_the_identity_goes_last(tmp_path, monkeypatch):
         unlink(entry, **options)
 
     monkeypatch.setattr(Path, "unlink", cut_off)
-    Spool.forget(path)
+    forget_spool(path)
     assert seen[-1] == "identity.json"
 
 
 def test_a_new_spool_in_the_folder_knows_no_prepared_transaction_of_the_old_one(tmp_path):
     path = full_spool(tmp_path / "spool").path
-    Spool.forget(path)
+    forget_spool(path)
     with SpoolWriter(new_spool(path)) as writer:
         assert list(writer.parts.prepared()) == []
         assert writer.last_received == writer.position

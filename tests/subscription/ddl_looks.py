@@ -36,7 +36,7 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 
 _NAME = "pgsluice"
-_IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+_IDENTITY = SpoolIdentity(system_identifier="1", timeline=1, database="d", slot="s")
 _RECORD = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1))
 
 

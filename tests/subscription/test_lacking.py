@@ -106,7 +106,7 @@ def test_only_headers_that_somebody_asks_for_are_read(
         read.append(name)
         return read_header(file, name)
 
-    monkeypatch.setattr("pgsluice.spool.segments.objects.read_header", noting)
+    monkeypatch.setattr("pgsluice.spool.segments.segment.read_header", noting)
     LackingChanges(reader).of(record_of(end, a=table(START + 0x100), b=table(end)))
     assert read == [info.name for info in reader.all_segments() if info.start == START + 0x100]
 

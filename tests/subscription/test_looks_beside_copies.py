@@ -36,7 +36,7 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 
 Connection = psycopg.Connection[Any]
-IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+IDENTITY = SpoolIdentity(system_identifier="1", timeline=1, database="d", slot="s")
 SNAPSHOT = Lsn(START + 100)
 
 

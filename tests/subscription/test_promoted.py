@@ -39,7 +39,7 @@ from pgsluice.subscription.lifecycle.transitions import Attempts, next_state
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.running.run import open_record
 
-FIRST = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+FIRST = SpoolIdentity(system_identifier="1", timeline=1, database="d", slot="s")
 SECOND = replace(FIRST, timeline=2, history=((1, Lsn(500)),))
 TABLE = TableRecord("public", "t", TableState.DATA_COPY)
 

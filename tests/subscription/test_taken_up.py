@@ -21,7 +21,7 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 from pgsluice.subscription.refresh.looks import files_of_rewritten
 
-IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+IDENTITY = SpoolIdentity(system_identifier="1", timeline=1, database="d", slot="s")
 PARKED = TableRecord(
     "public", "t", TableState.PARKED, parked_for=ParkReason.REWRITTEN, error="rewritten"
 )

@@ -80,7 +80,7 @@ class SpoolMaker:
     xid: int = 700
 
     def __post_init__(self) -> None:
-        identity = SpoolIdentity.new(
+        identity = SpoolIdentity(
             system_identifier="7", timeline=1, database="shop", slot="pgsluice"
         )
         self.spool = Spool.create(self.path, identity, start=Lsn(self.at))

@@ -60,7 +60,7 @@ def raw(*transactions: Messages) -> RawMessages:
 
 
 def new_spool(path, start: Lsn = BEGINNING) -> Spool:
-    identity = SpoolIdentity.new(
+    identity = SpoolIdentity(
         system_identifier="7000000000000000001", timeline=1, database="shop", slot="pgsluice",
         publications=("pgsluice",), options={"proto_version": "1"},
     )  # fmt: skip

@@ -19,7 +19,7 @@ from pgsluice.spool import RecordStore, Spool, find_record
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.run_settings import read_run_settings
+from pgsluice.spool.notes import read_run_settings
 from pgsluice.subscription.base.requests import request_copy
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.running.reloading import words_of_left

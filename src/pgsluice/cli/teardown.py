@@ -31,7 +31,12 @@ from pgsluice.replication import ReplicationConnection, connect_sql, source_erro
 from pgsluice.shown import shown
 from pgsluice.spool import Owner, Spool, SpoolIdentity
 from pgsluice.spool.active_runs import ActiveRun
-from pgsluice.spool.layout import SUBSCRIPTIONS, forget_subscription, subscription_names
+from pgsluice.spool.layout import (
+    SUBSCRIPTIONS,
+    forget_spool,
+    forget_subscription,
+    subscription_names,
+)
 from pgsluice.spool.lock import subscription_lock, writer_lock
 from pgsluice.sql import quote_literal
 from pgsluice.stores.spool_place import SpoolPlace
@@ -179,7 +184,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
                 is_clear = not left and _is_clear(connection, source)
     except SourceUnreachable as error:
         raise _left_there(error, place) from error
-    if Spool.forget(place):
+    if forget_spool(place):
         say(f"removed the state in {place}")
     if is_clear and not Spool.exists(place):
         say(

@@ -10,7 +10,7 @@ from typing import Any
 from pgsluice.events import CopyAmount
 from pgsluice.monitor.spool_status import HeldBytes
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableState, TargetName
-from pgsluice.spool.records.copy_status import amount_json, read_copy_status
+from pgsluice.spool.notes import amount_json, read_copy_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, TableStateChanged
 from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.records.copy_status import read_copy_status
+from pgsluice.spool.notes import read_copy_status
 from pgsluice.spool.records.store import record_reader
 from pgsluice.stores.spool_place import SpoolPlace
 

@@ -34,10 +34,9 @@ from pgsluice.spool import (
     TargetName,
 )
 from pgsluice.spool.active_runs import ActiveRun
-from pgsluice.spool.catalog_problems import read_catalog_problems
 from pgsluice.spool.lock import subscription_lock
+from pgsluice.spool.notes import Verified, read_catalog_problems, read_verified
 from pgsluice.spool.segments.retention import find_holds
-from pgsluice.spool.verified import Verified, read_verified
 from pgsluice.stores.contract import StoreError
 from pgsluice.subscription.batches.lacking import LackingChanges
 

@@ -16,7 +16,7 @@ from pgsluice.stores.spool_place import SpoolPlace
 _NOWHERE = Lsn(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolIdentity:
     """The source that a spool belongs to.
 
@@ -33,7 +33,7 @@ class SpoolIdentity:
             see :mod:`pgsluice.capture.source.first_start`.
     """
 
-    spool_id: str
+    spool_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     system_identifier: str
     timeline: int
     database: str
@@ -42,30 +42,6 @@ class SpoolIdentity:
     options: Mapping[str, str] = field(default_factory=dict)
     intended_at: Lsn = _NOWHERE
     history: tuple[tuple[int, Lsn], ...] = ()
-
-    @classmethod
-    def new(
-        cls,
-        *,
-        system_identifier: str,
-        timeline: int,
-        database: str,
-        slot: str,
-        publications: tuple[str, ...] = (),
-        options: Mapping[str, str] | None = None,
-        intended_at: Lsn = _NOWHERE,
-    ) -> SpoolIdentity:
-        """An identity with a new spool id."""
-        return cls(
-            spool_id=str(uuid.uuid4()),
-            system_identifier=system_identifier,
-            timeline=timeline,
-            database=database,
-            slot=slot,
-            publications=publications,
-            options=dict(options or {}),
-            intended_at=intended_at,
-        )
 
     def has(self, timeline: int, lsn: Lsn) -> bool:
         """Whether the source's history contains ``lsn`` on ``timeline``.

@@ -211,19 +211,17 @@ def subscription_folder(machine_folder: Path, name: str) -> Path:
     return machine_folder / SUBSCRIPTIONS / checked_name(name)
 
 
-def staging_path(place: SpoolPlace, name: str) -> str:
-    """The folder for files that tasks of a subscription's batch exchange: a path, or in a store the
-    folder below the spool."""
-    if place.is_remote:
-        return f"{STAGING}/{checked_name(name)}"
-    return str(subscription_folder(place.folder, name) / STAGING)
+def tasks_path(place: SpoolPlace, name: str, kind: str) -> str:
+    """The folder for files that tasks of a subscription write: a path, or in a store the folder
+    below the spool.
 
-
-def rejects_path(place: SpoolPlace, name: str) -> str:
-    """The folder for rejects that are not in the rejects table yet; see :func:`staging_path`."""
+    Args:
+        kind: STAGING: what the tasks of a batch exchange; REJECTS: rejects that are not in the
+            rejects table yet.
+    """
     if place.is_remote:
-        return f"{REJECTS}/{checked_name(name)}"
-    return str(subscription_folder(place.folder, name) / REJECTS)
+        return f"{kind}/{checked_name(name)}"
+    return str(subscription_folder(place.folder, name) / kind)
 
 
 def checked_name(name: str) -> str:
@@ -279,7 +277,7 @@ def _delete_tree(place: SpoolPlace, under: str) -> bool:
     return bool(names)
 
 
-def forget(place: SpoolPlace) -> bool:
+def forget_spool(place: SpoolPlace | Path) -> bool:
     """Delete a spool's files, and its folder if nothing else is in it.
 
     If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
@@ -287,7 +285,7 @@ def forget(place: SpoolPlace) -> bool:
     Returns:
         True if there was any file.
     """
-    had_files = False
+    place, had_files = SpoolPlace.of(place), False
     if place.is_remote:
         for kind in (STAGING, REJECTS, SEGMENTS, PARTS, PREPARED, RECORDS, ACTIVE_RUNS):
             had_files |= _delete_tree(place, f"{kind}/")

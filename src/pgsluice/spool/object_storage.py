@@ -120,6 +120,19 @@ def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
     return {entry.name: entry.size_bytes for entry in entries}
 
 
+def taken(what: str, path: str) -> SpoolTaken:
+    """The error if another process has become the writer of a spool in an object store.
+
+    Args:
+        what: what the other process does, as the rest of the sentence.
+    """
+    return SpoolTaken(
+        f"another capture process {what}",
+        hint="stop one of the two capture processes: only one can write to a spool",
+        path=path,
+    )
+
+
 class Announcements:
     """A file of this machine by which capture announces segments to runs beside it.
 
@@ -149,7 +162,7 @@ class Announcements:
         return (status.st_ino, status.st_mtime_ns), time.time() - status.st_mtime < _HEARTBEAT_S
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """Objects below a prefix of an object store; see :class:`pgsluice.spool.storage.Storage`."""
 
     def __init__(self, place: SpoolPlace, ages: ListingAges = _AGES) -> None:
@@ -174,11 +187,8 @@ class ObjectStorage:
         try:
             self._folder.create(name, data)
         except NameTaken as error:
-            raise SpoolTaken(
-                f"another capture process has written {self._place.named(name)} to this spool",
-                hint="stop one of the two capture processes: only one can write to a spool",
-                path=self._place.named(name),
-            ) from error
+            path = self._place.named(name)
+            raise taken(f"has written {path} to this spool", path) from error
         failpoint("spool.after_put")
         self._note(name, len(data))
         if name.startswith(f"{_SEGMENTS}/"):
@@ -201,12 +211,8 @@ class ObjectStorage:
         try:
             self._tags[name] = self._folder.replace(name, data, tag)
         except Changed as error:
-            raise SpoolTaken(
-                f"another capture process writes to this spool: it has replaced the file "
-                f"{self._place.named(name)}",
-                hint="stop one of the two capture processes: only one can write to a spool",
-                path=self._place.named(name),
-            ) from error
+            path = self._place.named(name)
+            raise taken(f"writes to this spool: it has replaced the file {path}", path) from error
         if self._own is not None:
             self._own[name] = data
 
@@ -215,15 +221,11 @@ class ObjectStorage:
         self._tags[name] = None if stored is None else stored.tag
 
     def read(self, name: str) -> bytes | None:
-        if self._own is not None and name in self._own:
-            return self._own[name]
-        try:
-            data: bytes | None = self._folder.read(name)
-        except FileNotFoundError:
-            data = None
-        if self._own is not None:
-            self._own[name] = data
-        return data
+        if self._own is None:
+            return self.read_now(name)
+        if name not in self._own:
+            self._own[name] = self.read_now(name)
+        return self._own[name]
 
     def read_now(self, name: str) -> bytes | None:
         """A small object as it is now, also if this process has written it."""
@@ -342,6 +344,3 @@ class ObjectStorage:
         self._listings.clear()
         for name in small:
             self.expect(name)
-
-    def remove_temporaries(self, folder: str) -> None:
-        """Do nothing: an object is there as a whole, or not at all."""

@@ -14,21 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pgsluice.errors import ForeignSpool, SpoolError, SpoolTaken
+from pgsluice.errors import ForeignSpool, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json, missing
 from pgsluice.spool.identity import SpoolIdentity, read_identity
-from pgsluice.spool.layout import (
-    EPOCH,
-    FRONTIER,
-    IDENTITY,
-    RELEASED,
-    START,
-    forget,
-    subscription_folder,
-    subscription_names,
-)
-from pgsluice.spool.object_storage import ObjectStorage, open_storage
+from pgsluice.spool.layout import EPOCH, FRONTIER, IDENTITY, RELEASED, START, subscription_names
+from pgsluice.spool.object_storage import ObjectStorage, open_storage, taken
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.records.store import RecordReader, record_reader
 from pgsluice.spool.storage import Storage, make_folder
@@ -141,17 +132,6 @@ class Spool:
             raise missing(place.named(IDENTITY))
         return False
 
-    @staticmethod
-    def forget(path: SpoolPlace | Path) -> bool:
-        """Delete every file of a spool, and its folder if nothing else is in it.
-
-        If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
-
-        Returns:
-            True if there was any file.
-        """
-        return forget(SpoolPlace.of(path))
-
     def replace_identity(self, identity: SpoolIdentity) -> None:
         """Record a new timeline, or other publications or options; called by the writer only.
 
@@ -231,12 +211,8 @@ class Spool:
         data = self.storage.read_now(EPOCH)
         raw = {} if data is None else decode_file(data, self.place.named(EPOCH), RESTORE_STATE)
         if raw.get("epoch") != epoch:
-            raise SpoolTaken(
-                f"another capture process writes to the spool {self.place} now: process "
-                f"{raw.get('pid')} on host {raw.get('host')}",
-                hint="stop one of the two capture processes: only one can write to a spool",
-                path=str(self.place),
-            )
+            writer = f"process {raw.get('pid')} on host {raw.get('host')}"
+            raise taken(f"writes to the spool {self.place} now: {writer}", str(self.place))
         self.storage.announcements.still_there()
 
     def subscriptions(self) -> list[SubscriptionRecord]:
@@ -250,11 +226,6 @@ class Spool:
         if reader is None:
             reader = self._records[name] = record_reader(self.place, name)
         return reader.read()
-
-    def subscription_folder(self, name: str) -> Path:
-        """The folder of a subscription's lock, command files and checkpoint; on a disk, also of its
-        record."""
-        return subscription_folder(self.path, name)
 
     def released(self) -> dict[str, dict[str, str]]:
         """Holds that the size limit dropped, by subscription: LSNs by relation OID or ``*``.

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from operator import is_
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pgsluice.disk import disk_trouble
@@ -54,7 +54,10 @@ class Entry:
 
 
 class Storage(Protocol):
-    """The operations that the spool needs to store files. Names are relative paths with ``/``."""
+    """The operations that the spool needs to store files. Names are relative paths with ``/``.
+
+    Some do nothing on a disk: one process writes there, under a lock, and each listing is current.
+    """
 
     def put(self, name: str, fill: Callable[[BinaryIO], None]) -> int:
         """Store a new object durably and return its size; SpoolError if the name exists."""
@@ -69,6 +72,7 @@ class Storage(Protocol):
 
     def expect(self, name: str) -> None:
         """Let the next :meth:`replace` fail if another process replaces the object before it."""
+        return
 
     def read(self, name: str) -> bytes | None:
         """A small object's bytes; None if there is no such object."""
@@ -83,6 +87,7 @@ class Storage(Protocol):
     def will_open(self, names: Sequence[str]) -> None:
         """Note that these objects will probably be opened, in this order; a store fetches them
         ahead."""
+        return
 
     def version(self, name: str) -> Hashable:
         """A value that differs between all files that an object's name has had."""
@@ -96,6 +101,7 @@ class Storage(Protocol):
 
     def refresh(self) -> None:
         """Let the next :meth:`entries` be as new as this call."""
+        return
 
     def delete(self, *names: str) -> None:
         """Delete objects; missing ones are ignored."""
@@ -110,9 +116,11 @@ class Storage(Protocol):
             small: the names of objects that it will replace. It reads each once now; if another
                 process replaces one later, this process's next :meth:`replace` fails.
         """
+        return
 
     def remove_temporaries(self, folder: str) -> None:
         """Delete what a killed writer has left unfinished below ``folder``."""
+        return
 
 
 def shard_now() -> str:
@@ -125,7 +133,7 @@ def is_shard(name: str) -> bool:
     return _SHARD.fullmatch(name) is not None
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """Files below one folder; folders are 0700 and files 0600."""
 
     def __init__(self, root: Path) -> None:
@@ -149,9 +157,6 @@ class LocalStorage:
         make_folder(path.parent)
         _write_durably(path, lambda file: write_all(file, data))
 
-    def expect(self, name: str) -> None:
-        """Do nothing: one process writes, under a lock."""
-
     def read(self, name: str) -> bytes | None:
         try:
             return (self.root / name).read_bytes()
@@ -164,9 +169,6 @@ class LocalStorage:
         import pyarrow as pa
 
         return pa.memory_map(str(self.root / name), "rb")
-
-    def will_open(self, names: Sequence[str]) -> None:
-        """Do nothing: a disk has them at once."""
 
     def version(self, name: str) -> Hashable:
         status = (self.root / name).stat()
@@ -219,28 +221,18 @@ class LocalStorage:
         self._shards[shard] = (mtime_ns, settled, entries)
         return entries
 
-    def refresh(self) -> None:
-        """Do nothing: each listing is current."""
-
     def shard(self, folder: str) -> str:
         return shard_now()
 
-    def own(self, small: Collection[str]) -> None:
-        """Do nothing: files are read where they are."""
-
     def delete(self, *names: str) -> None:
-        for name in names:
-            self._delete(name)
-
-    def _delete(self, name: str) -> None:
-        path = self.root / name
-        try:
-            path.unlink(missing_ok=True)
-            if PurePosixPath(name).parent.name < shard_now():
+        for path in (self.root / name for name in names):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise spool_error(error, path) from error
+            if path.parent.name < shard_now():
                 with suppress(OSError):  # not empty yet
                     path.parent.rmdir()
-        except OSError as error:
-            raise spool_error(error, path) from error
 
     def remove_temporaries(self, folder: str) -> None:
         for path in (self.root / folder).glob(f"*/*{TEMPORARY}"):

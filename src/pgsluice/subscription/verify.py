@@ -27,8 +27,9 @@ from pgsluice.replication import source_errors
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.active_runs import ActiveRun
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.verified import Verified, keep_verified
+from pgsluice.spool.notes import Verified, keep_verified
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import (
     Session,
@@ -125,7 +126,7 @@ def verify(
         spool = Spool.open(config.spool.place)
         barrier = stack.enter_context(
             BarrierOwner(
-                spool.subscription_folder(subscription.name),
+                subscription_folder(spool.path, subscription.name),
                 options.titles,
                 wait_s=options.timeout_s,
                 is_stopping=is_stopping,

@@ -23,9 +23,7 @@ def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
 ) -> None:
     """`pgsluice run` was killed before it had made its slot, and is not started again."""
     path = tmp_path / "spool"
-    identity = SpoolIdentity.new(
-        system_identifier="7", timeline=1, database="shop", slot="pgsluice"
-    )
+    identity = SpoolIdentity(system_identifier="7", timeline=1, database="shop", slot="pgsluice")
     Spool.create(path, identity)
     record = SubscriptionRecord(
         "lake", Owner.CONFIG, mode="current", sink="delta", registered=Lsn(0), position=Lsn(0)
@@ -63,7 +61,7 @@ def test_a_long_wait_says_what_the_query_waits_for(
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:
     """Its own capture's errors speak of its options, and of what can be done without a file."""
     path = tmp_path / "spool"
-    identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="shop", slot="shop")
+    identity = SpoolIdentity(system_identifier="7", timeline=1, database="shop", slot="shop")
     Spool.create(path, identity)
     with pytest.raises(
         ConfigError, match=r"option slot is b, but the spool .* belongs to slot shop"

@@ -59,7 +59,7 @@ def test_only_given_options_are_passed_to_the_walsender() -> None:
 
 def spool_with(**in_force: str) -> SpoolIdentity:
     """The identity of a spool that is written with these options of START_REPLICATION."""
-    return SpoolIdentity.new(
+    return SpoolIdentity(
         system_identifier="7", timeline=1, database="shop", slot="pgsluice", options=in_force
     )
 
@@ -79,7 +79,7 @@ def test_an_option_that_differs_from_the_spools_is_refused(name: str) -> None:
 
 def test_the_slot_and_publications_of_the_spool() -> None:
     """Another one that a query names would have no effect."""
-    spool = SpoolIdentity.new(
+    spool = SpoolIdentity(
         system_identifier="7", timeline=1, database="shop", slot="shop",
         publications=("p", "p_insert", "q"),
     )  # fmt: skip

@@ -292,7 +292,7 @@ def test_the_error_of_an_unknown_table_asks_for_a_dsn(spool_maker: SpoolMaker) -
 
 
 def test_a_spool_without_a_start_position_has_no_tables(tmp_path: Path) -> None:
-    identity = SpoolIdentity.new(system_identifier="7", timeline=1, database="d", slot="s")
+    identity = SpoolIdentity(system_identifier="7", timeline=1, database="d", slot="s")
     Spool.create(tmp_path / "intent", identity)
     for folder in ("intent", "nothing"):
         source = PgoutputDataSource({"spool": str(tmp_path / folder), "table": "a.b"})

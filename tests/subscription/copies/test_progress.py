@@ -13,7 +13,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import COPY_STATUS, subscription_folder
-from pgsluice.spool.records.copy_status import CopyStatus, read_copy_status
+from pgsluice.spool.notes import CopyStatus, read_copy_status
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.progress import CopyCounts
 

@@ -53,7 +53,7 @@ from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
 NAMES = ("a", "b", "c")
 OUTCOMES = st.sampled_from(["done"] * 8 + ["crash", *Remedy])
 CONNECTION = cast(Any, SimpleNamespace(info=SimpleNamespace(server_version=180000)))
-IDENTITY = SpoolIdentity.new(system_identifier="1", timeline=1, database="d", slot="s")
+IDENTITY = SpoolIdentity(system_identifier="1", timeline=1, database="d", slot="s")
 BEGIN = SubscriptionRecord("lake", Owner.CONFIG, "current", "delta", Lsn(1), Lsn(1))
 
 

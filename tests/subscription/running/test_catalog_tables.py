@@ -12,7 +12,7 @@ from pgsluice.config import Config
 from pgsluice.lsn import Lsn
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
-from pgsluice.spool.catalog_problems import read_catalog_problems
+from pgsluice.spool.notes import read_catalog_problems
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.running.catalog_tables import CatalogTables
 

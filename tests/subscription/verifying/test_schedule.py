@@ -12,7 +12,7 @@ from pgsluice.config.model import VerifyConfig
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Copied, Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
-from pgsluice.spool.verified import Verified, keep_verified
+from pgsluice.spool.notes import Verified, keep_verified
 from pgsluice.subscription.verifying.schedule import VerificationSchedule
 
 HOURLY = VerifyConfig.model_validate({"every": "1h"})

@@ -42,17 +42,11 @@ from pgsluice.capture.source.slot import (
     session_with_retry,
 )
 from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
-from pgsluice.config import Config, SourceConfig
+from pgsluice.config import Config
 from pgsluice.errors import ForeignSource, PgsluiceError, SourceRefused, SpoolBusy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.replication import (
-    PgoutputOptions,
-    ReplicationConnection,
-    SystemIdentity,
-    source_errors,
-    takes_failover,
-)
+from pgsluice.replication import ReplicationConnection, source_errors, takes_failover
 from pgsluice.spool import Spool, SpoolIdentity
 from pgsluice.spool.lock import writer_lock
 
@@ -217,6 +211,15 @@ def _first_start(
     spool = Spool.open(place) if Spool.exists(place) else None
     if spool is not None:
         check_identity(spool.identity, system)
+    identity = SpoolIdentity(
+        system_identifier=system.system_id,
+        timeline=system.timeline,
+        database=system.dbname,
+        slot=source.slot,
+        publications=report.names,
+        options=options_in_force(options),
+        intended_at=intended_at,
+    )
     if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
         if report.created:
             raise SourceRefused(
@@ -225,11 +228,10 @@ def _first_start(
                 hint=_drop_hint(existing),
             )
         connection.close()
-        identity = _identity(source, system, report.names, options, _ADOPTED)
-        return _adopt(config, sql, existing, spool, identity)
+        return _adopt(config, sql, existing, spool, replace(identity, intended_at=_ADOPTED))
     if existing is not None:
         connection.drop_slot(existing.name, wait=True, timeout_s=STALE_WALSENDER_TIMEOUT_S)
-    spool = _intend(config, spool, _identity(source, system, report.names, options, intended_at))
+    spool = _intend(config, spool, identity)
     is_failover = takes_failover(
         connection.server_version, is_standby=is_standby, two_phase=source.two_phase
     )
@@ -311,21 +313,3 @@ def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
             [slot],
         ).fetchone()
     return row is not None and row[0] > 0
-
-
-def _identity(
-    source: SourceConfig,
-    system: SystemIdentity,
-    publications: tuple[str, ...],
-    options: PgoutputOptions,
-    intended_at: Lsn,
-) -> SpoolIdentity:
-    return SpoolIdentity.new(
-        system_identifier=system.system_id,
-        timeline=system.timeline,
-        database=system.dbname,
-        slot=source.slot,
-        publications=publications,
-        options=options_in_force(options),
-        intended_at=intended_at,
-    )

@@ -27,8 +27,7 @@ from pgsluice.spool import (
 )
 from pgsluice.spool.layout import spool_of
 from pgsluice.spool.segments.header import Header
-from pgsluice.spool.segments.objects import expect_kind
-from pgsluice.spool.segments.segment import read_segment
+from pgsluice.spool.segments.segment import expect_kind, read_segment
 from pgsluice.wire import Relation
 
 

@@ -1,1 +1,1 @@
-"""The subscriptions' records, and the progress of their copies."""
+"""The subscriptions' records."""

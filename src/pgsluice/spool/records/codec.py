@@ -51,6 +51,8 @@ RECORD_FORMAT = 5
 and a table's fields are grouped in parts.
 """
 
+NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
+"""What a builder raises if the lines are not those of a record."""
 T = TypeVar("T")
 _all_but_position = attrgetter(
     *(field.name for field in fields(TableRecord) if field.name != "applied_through")
@@ -109,7 +111,7 @@ class RecordBuilder:
         """Apply one line's change.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: the line is not a change of a record.
+            NOT_A_RECORD: the line is not a change of a record.
         """
         tables = raw.pop("tables", {})
         _apply_difference(self._tables, tables, self._decode_table)
@@ -137,7 +139,7 @@ class RecordBuilder:
         """The record as of the last line.
 
         Raises:
-            ValueError, KeyError, TypeError: the lines do not form a complete record.
+            NOT_A_RECORD: the lines do not form a complete record.
         """
         raw = dict(self._fields)
         position = Lsn.parse(raw.pop("position"))

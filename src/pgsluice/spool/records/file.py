@@ -26,7 +26,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json, missing
 from pgsluice.spool.identity import read_identity
 from pgsluice.spool.layout import REGISTERED, record_path
-from pgsluice.spool.records.codec import RECORD_FORMAT, RecordBuilder, encode_change
+from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.storage import LocalStorage, spool_error, write_all
 
@@ -34,7 +34,6 @@ _HEAD_BYTES = 39
 """The length of the format and a random name at the start of each file's first line."""
 _SMALL_BYTES = 64 * 1024
 """The file is not replaced while its later lines are smaller than this, in bytes."""
-_NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def _spool_id(spool_path: Path) -> str | None:
@@ -87,7 +86,8 @@ class RecordFileReader:
         self._record: SubscriptionRecord | None = None
 
     def read(self) -> SubscriptionRecord | None:
-        """The last saved record; None before the subscription registered.
+        """The last saved record, the same object if it has not changed; None before the
+        subscription registered.
 
         Raises:
             ForeignSpool: this version does not read the file's format.
@@ -123,7 +123,7 @@ class RecordFileReader:
             if unfinished[-1:] != b"\0" and decode_json(unfinished[:-1]) is not None:
                 raise ValueError("the newline of the last line is damaged")
             record = content.builder.build()
-        except _NOT_A_RECORD as error:
+        except NOT_A_RECORD as error:
             raise self._refused("is not a subscription's record, or it is damaged") from error
         if record.name != self._name:
             raise self._refused(f"is the record of the subscription {record.name}")

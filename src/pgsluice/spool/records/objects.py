@@ -31,7 +31,7 @@ from pgsluice.spool.formats import check_format, decode_json, encode_json
 from pgsluice.spool.identity import read_identity
 from pgsluice.spool.layout import RECORDS, checked_name
 from pgsluice.spool.object_storage import folder_of
-from pgsluice.spool.records.codec import RECORD_FORMAT, RecordBuilder, encode_change
+from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.stores.contract import Folder, NameTaken, StoreError
 from pgsluice.stores.spool_place import SpoolPlace
@@ -40,7 +40,6 @@ _NAME = re.compile(r"\A([0-9]{12})\.json\Z")
 WHOLE_EVERY = 100
 _TRIES = 3
 """How often a reader lists again, because the owner has deleted what the last listing had."""
-_NOT_A_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def _object_name(number: int) -> str:
@@ -85,7 +84,7 @@ class RecordObjectsReader:
         self.last: _Read | None = None
 
     def read(self) -> SubscriptionRecord | None:
-        """See :class:`pgsluice.spool.records.store.RecordReader`."""
+        """See :meth:`pgsluice.spool.records.file.RecordFileReader.read`."""
         for _ in range(_TRIES):
             tags = {
                 int(match[1]): stored.tag
@@ -126,7 +125,7 @@ class RecordObjectsReader:
                 builder.apply(_change(self._content(each)))
             builder.apply(_change(newest))
             record = builder.build()
-        except _NOT_A_RECORD as error:
+        except NOT_A_RECORD as error:
             raise self._refused("is not a subscription's record, or it is damaged") from error
         if record.name != self._name:
             raise self._refused(f"is the record of the subscription {record.name}")

@@ -1,7 +1,7 @@
 """A subscription's record: its position, and the state of each of its tables.
 
 A record is an immutable value. The subscription's owner saves each new one with
-:class:`pgsluice.spool.records.file.RecordStore`. Capture (for retention), ``status`` and the Spark
+:class:`pgsluice.spool.records.store.RecordStore`. Capture (for retention), ``status`` and the Spark
 source read it. A subscription *registers* by saving its first record, before its first snapshot.
 """
 

@@ -7,7 +7,6 @@ object store (:mod:`pgsluice.spool.records.objects`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.records.file import RecordFile, RecordFileReader
@@ -15,31 +14,7 @@ from pgsluice.spool.records.objects import RecordObjects, RecordObjectsReader
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.stores.spool_place import SpoolPlace
 
-
-class RecordReader(Protocol):
-    """Reads a subscription's record repeatedly."""
-
-    def read(self) -> SubscriptionRecord | None:
-        """The last saved record, the same object if it has not changed; None before the
-        subscription registered.
-
-        Raises:
-            ForeignSpool: this version does not read the record's format.
-            SpoolError: the record cannot be read, or is damaged.
-        """
-
-
-class _RecordWriter(Protocol):
-    """Writes a subscription's record."""
-
-    def open(self) -> SubscriptionRecord | None:
-        """Read the record, and continue it."""
-
-    def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
-        """Make a record durable that follows the last saved one."""
-
-    def replace(self, record: SubscriptionRecord) -> None:
-        """Make a first record durable; it replaces an existing one."""
+RecordReader = RecordFileReader | RecordObjectsReader
 
 
 def record_reader(place: SpoolPlace | Path, name: str) -> RecordReader:
@@ -70,7 +45,7 @@ class RecordStore:
         record: the last saved record.
     """
 
-    def __init__(self, record: SubscriptionRecord, writer: _RecordWriter) -> None:
+    def __init__(self, record: SubscriptionRecord, writer: RecordFile | RecordObjects) -> None:
         self.record = record
         self._writer = writer
 
@@ -115,5 +90,5 @@ class RecordStore:
         self.record = record
 
 
-def _writer(place: SpoolPlace, name: str) -> _RecordWriter:
+def _writer(place: SpoolPlace, name: str) -> RecordFile | RecordObjects:
     return RecordObjects(place, name) if place.is_remote else RecordFile(place.folder, name)

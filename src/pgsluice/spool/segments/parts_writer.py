@@ -2,7 +2,7 @@
 
 Readers see a part only through a reference in the chain, which is written at the commit. Between
 PREPARE and the end of a prepared transaction, a separate file lists its parts
-(:mod:`pgsluice.spool.segments.prepared`).
+(:class:`pgsluice.spool.segments.parts.PreparedTransactions`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool.segments.block import InForce, RelationInForce, relations_of
 from pgsluice.spool.segments.chain import ChainEnd
 from pgsluice.spool.segments.header import PartHeader, PreparedHeader, ReferenceHeader
-from pgsluice.spool.segments.parts import TransactionInParts, WrittenPart
-from pgsluice.spool.segments.prepared import PreparedTransactions
+from pgsluice.spool.segments.parts import PreparedTransactions, TransactionInParts, WrittenPart
 from pgsluice.spool.segments.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.segments.recent_commits import commit_of
 from pgsluice.spool.segments.scan import Counts, RawMessages, count_changes, part_block

@@ -35,8 +35,8 @@ from pgsluice.spool.segments.header import (
     ReferenceHeader,
     SegmentHeader,
 )
-from pgsluice.spool.segments.objects import Objects, expect_kind
 from pgsluice.spool.segments.scan import RELATION, RawMessages, part_block, plain_block
+from pgsluice.spool.segments.segment import Objects, expect_kind
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
 from pgsluice.stores.spool_place import SpoolPlace

@@ -9,7 +9,7 @@ from pgsluice.errors import ConfigError
 from pgsluice.rejects.files import EventFiles
 from pgsluice.rejects.table import SCHEMA, RejectsPlace
 from pgsluice.spool import Spool, find_record
-from pgsluice.spool.layout import rejects_path
+from pgsluice.spool.layout import REJECTS, tasks_path
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.stores.places import folder_at
 from pgsluice.subscription.base.options import sink_options
@@ -25,7 +25,7 @@ def rejects_place(
     if subscription.sink.type != "delta":
         return None
     spool = config.spool.place
-    path = rejects_path(spool, subscription.name)
+    path = tasks_path(spool, subscription.name, REJECTS)
     return RejectsPlace(
         sink_options(subscription),
         subscription.rejects,

@@ -30,7 +30,7 @@ from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
-from pgsluice.spool.layout import LEFTOVERS, staging_path, subscription_folder
+from pgsluice.spool.layout import LEFTOVERS, STAGING, subscription_folder, tasks_path
 from pgsluice.subscription.base.barrier import (
     BarrierAnswer,
     barrier_versions,
@@ -179,7 +179,7 @@ class Batches:
             large_bytes=large_batch.LARGE_BYTES,
             piece_bytes=large_batch.PIECE_BYTES,
             commits_may_be_lost=settings.sink.confirms_after_s > 0,
-            staging_path=staging_path(self._config.spool.place, settings.name),
+            staging_path=tasks_path(self._config.spool.place, settings.name, STAGING),
             rejects=self._rejects_place(),
         )
 

@@ -1,6 +1,6 @@
 """Counts the progress of a subscription's copies; all displays use these counts.
 
-The live view gets events. ``status`` reads the file of :mod:`pgsluice.spool.records.copy_status`,
+The live view gets events. ``status`` reads the file of :mod:`pgsluice.spool.notes`,
 which is written after each chunk of a table with several chunks, and otherwise once a second.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pgsluice.events import CopiesProgress, CopyAmount, CopyProgress, MetricsEvent
 from pgsluice.snapshots.ranges import size_bytes
-from pgsluice.spool.records.copy_status import CopyStatus, remove_copy_status, write_copy_status
+from pgsluice.spool.notes import CopyStatus, write_copy_status
 from pgsluice.subscription.copies.portion_queue import TableCopy
 
 _RATE_OVER_S = 30.0
@@ -244,12 +244,9 @@ class CopyCounts:
         self._saved_at = now
         amount = self._amount(self._all, now)
         tables = {oid: self._amount(count, now) for oid, count in self._tables.items()}
-        if tables or self._waits_for:
-            waits_for = dict(self._waits_for)
-            status = CopyStatus(tables, waits_for, self._done, self._all_tables, amount)
-            write_copy_status(self._folder, status)
-        else:
-            remove_copy_status(self._folder)
+        waits_for = dict(self._waits_for)
+        status = CopyStatus(tables, waits_for, self._done, self._all_tables, amount)
+        write_copy_status(self._folder, status if tables or waits_for else None)
         waiting = tuple(sorted(set(self._waits_for.values())))
         done, all_tables = self._done, self._all_tables
         self._report(CopiesProgress(self._subscription, done, all_tables, amount, waiting))

@@ -20,7 +20,7 @@ from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spark.session.catalog import register
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import SubscriptionRecord, TableRecord
-from pgsluice.spool.catalog_problems import write_catalog_problems
+from pgsluice.spool.notes import write_catalog_problems
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.running.comments import TargetComments
 from pgsluice.system.threads import WorkThread

@@ -15,7 +15,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.spool import RecordStore, SpoolReader, TableState
-from pgsluice.spool.layout import staging_path, subscription_folder
+from pgsluice.spool.layout import STAGING, subscription_folder, tasks_path
 from pgsluice.stores.contract import StoreError
 from pgsluice.subscription.base.options import too_many_copy_cores
 from pgsluice.subscription.base.received import Received
@@ -137,7 +137,7 @@ class SubscriptionDriver:
         self.catalog = CatalogTables(scheduler.spark, config, subscription, self.tables)
         # What a run left that was killed: it may be as large as a transaction.
         place = config.spool.place
-        clear(staging_folder(place, staging_path(place, subscription.name)))
+        clear(staging_folder(place, tasks_path(place, subscription.name, STAGING)))
         if sentence := too_many_copy_cores(config, subscription):
             logger.warning("%s: %s", subscription.name, sentence)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pgsluice.config import Config, load_config
 from pgsluice.config.in_force import Difference, difference, digests, taken_over
 from pgsluice.errors import ConfigError
-from pgsluice.spool.run_settings import RunSettings, write_run_settings
+from pgsluice.spool.notes import RunSettings, write_run_settings
 from pgsluice.subscription.running.driver import SubscriptionDriver
 
 logger = logging.getLogger(__name__)

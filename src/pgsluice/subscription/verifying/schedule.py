@@ -13,7 +13,7 @@ from pathlib import Path
 from pgsluice.config.model import VerifyConfig
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SubscriptionRecord, TableRecord
-from pgsluice.spool.verified import Verified, keep_verified, read_verified
+from pgsluice.spool.notes import Verified, keep_verified, read_verified
 
 _MOST_POLL_S = 30.0
 

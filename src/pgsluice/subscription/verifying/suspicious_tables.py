@@ -39,6 +39,7 @@ from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.rejects.fold import Reject
 from pgsluice.replication import source_errors
 from pgsluice.spool import Spool, TableRecord
+from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import (
     Session,
@@ -211,7 +212,7 @@ class SuspiciousTables:
             return
         spool = Spool.open(self._config.spool.place)
         titles = [table.title for table in compared.values()]
-        folder = spool.subscription_folder(self.subscription.name)
+        folder = subscription_folder(spool.path, self.subscription.name)
         with (
             BarrierOwner(folder, titles) as barrier,
             standing(
