@@ -120,19 +120,6 @@ def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
     return {entry.name: entry.size_bytes for entry in entries}
 
 
-def taken(what: str, path: str) -> SpoolTaken:
-    """The error if another process has become the writer of a spool in an object store.
-
-    Args:
-        what: what the other process does, as the rest of the sentence.
-    """
-    return SpoolTaken(
-        f"another capture process {what}",
-        hint="stop one of the two capture processes: only one can write to a spool",
-        path=path,
-    )
-
-
 class Announcements:
     """A file of this machine by which capture announces segments to runs beside it.
 
@@ -187,8 +174,11 @@ class ObjectStorage(Storage):
         try:
             self._folder.create(name, data)
         except NameTaken as error:
-            path = self._place.named(name)
-            raise taken(f"has written {path} to this spool", path) from error
+            raise SpoolTaken(
+                f"another capture process has written {self._place.named(name)} to this spool",
+                hint="stop one of the two capture processes: only one can write to a spool",
+                path=self._place.named(name),
+            ) from error
         failpoint("spool.after_put")
         self._note(name, len(data))
         if name.startswith(f"{_SEGMENTS}/"):
@@ -211,8 +201,12 @@ class ObjectStorage(Storage):
         try:
             self._tags[name] = self._folder.replace(name, data, tag)
         except Changed as error:
-            path = self._place.named(name)
-            raise taken(f"writes to this spool: it has replaced the file {path}", path) from error
+            raise SpoolTaken(
+                f"another capture process writes to this spool: it has replaced the file "
+                f"{self._place.named(name)}",
+                hint="stop one of the two capture processes: only one can write to a spool",
+                path=self._place.named(name),
+            ) from error
         if self._own is not None:
             self._own[name] = data
 

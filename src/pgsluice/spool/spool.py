@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pgsluice.errors import ForeignSpool, SpoolError
+from pgsluice.errors import ForeignSpool, SpoolError, SpoolTaken
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json, missing
 from pgsluice.spool.identity import SpoolIdentity, read_identity
 from pgsluice.spool.layout import EPOCH, FRONTIER, IDENTITY, RELEASED, START, subscription_names
-from pgsluice.spool.object_storage import ObjectStorage, open_storage, taken
+from pgsluice.spool.object_storage import ObjectStorage, open_storage
 from pgsluice.spool.records.record import SubscriptionRecord
 from pgsluice.spool.records.store import RecordReader, record_reader
 from pgsluice.spool.storage import Storage, make_folder
@@ -211,8 +211,12 @@ class Spool:
         data = self.storage.read_now(EPOCH)
         raw = {} if data is None else decode_file(data, self.place.named(EPOCH), RESTORE_STATE)
         if raw.get("epoch") != epoch:
-            writer = f"process {raw.get('pid')} on host {raw.get('host')}"
-            raise taken(f"writes to the spool {self.place} now: {writer}", str(self.place))
+            raise SpoolTaken(
+                f"another capture process writes to the spool {self.place} now: process "
+                f"{raw.get('pid')} on host {raw.get('host')}",
+                hint="stop one of the two capture processes: only one can write to a spool",
+                path=str(self.place),
+            )
         self.storage.announcements.still_there()
 
     def subscriptions(self) -> list[SubscriptionRecord]:
