@@ -9,30 +9,34 @@ psycopg's unless a function says otherwise; ``replication.source_errors`` maps t
 
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.bounds import PartitionBound, fetch_with_bounds, partition_bounds
-from pgsluice.catalog.partitions.leaf_sizes import finds_pages, leaf_sizes
-from pgsluice.catalog.partitions.leaves import partition_trees
+from pgsluice.catalog.partitions.leaves import (
+    finds_pages,
+    leaf_sizes,
+    partition_columns_of,
+    partition_trees,
+)
 from pgsluice.catalog.partitions.new_partitions import (
     NewPartitions,
     inspect_new_partitions,
     notices_partitions,
 )
-from pgsluice.catalog.publications.filter_texts import FilterTexts
 from pgsluice.catalog.publications.managed import (
     PublicationReport,
     drop_publications,
     ensure_publications,
     our_publications,
+    publish_for_stream,
+    stream_publication,
 )
 from pgsluice.catalog.publications.publications import (
     PublicationInfo,
     notices_publications,
     publications_of,
+    server_publications,
     unnoticed_publications,
 )
-from pgsluice.catalog.publications.published import PublishedCatalog, relations_of
-from pgsluice.catalog.publications.server_publications import server_publications
+from pgsluice.catalog.publications.published import FilterTexts, PublishedCatalog, relations_of
 from pgsluice.catalog.publications.statements import drop_statement
-from pgsluice.catalog.publications.streamed import publish_for_stream, stream_publication
 from pgsluice.catalog.server import (
     ServerInfo,
     SlotInfo,
@@ -42,23 +46,22 @@ from pgsluice.catalog.server import (
     slot_info,
     wal_timeline,
 )
-from pgsluice.catalog.tables.comments import fetch_comments
 from pgsluice.catalog.tables.key_bounds import key_ranges
+from pgsluice.catalog.tables.keys import prove_keys, unique_indexes
 from pgsluice.catalog.tables.locks import lock_for_reading, locked_tables
 from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
 from pgsluice.catalog.tables.tables import (
     UserTable,
+    fetch_comments,
     foreign_partitions,
     has_columns_of_snapshot,
     has_name,
     is_in_snapshot,
     leaf_filenodes,
-    partition_columns_of,
     tables_named,
     tables_with_fresh_files,
     user_tables,
 )
-from pgsluice.catalog.tables.unique_keys import prove_keys, unique_indexes
 from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses, missing_values
 from pgsluice.catalog.visibility import (
     TransactionStatus,

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pgsluice.copy.partition_rows import StagedPartitionRows, deletes_of_rows, stage_partition_rows
+from pgsluice.copy.partition_rows import (
+    StagedPartitionRows,
+    deletes_of_rows,
+    portions_in,
+    stage_partition_rows,
+    stage_ranges,
+)
 from pgsluice.copy.priority import stand_back
 from pgsluice.errors import Failure, ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.facts import RelationFacts
@@ -252,7 +258,6 @@ class CopyTables:
         Raises:
             Exception: as :meth:`commit`.
         """
-        from pgsluice.copy.key_ranges import portions_in, stage_ranges
         from pgsluice.snapshots import table_reader
 
         def until_stop() -> Iterator[Portion]:

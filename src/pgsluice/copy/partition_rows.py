@@ -1,18 +1,22 @@
-"""Stages the rows of some partitions, which one commit replaces in their table's target.
+"""Stages rows of some partitions, or of some ranges of keys, which one commit replaces in their
+table's target.
 
-A task stages them as changes of the table's keys (ADR 0034, ADR 0038). Rows of new partitions are
-added. Within the bounds of removed partitions, the target may have any rows, and the source may
-have other ones: of newer partitions with the same bounds, or of a default partition. So all rows of
-the target within these bounds are replaced by those of the source. The bounds depend on the key
-alone, so no other task changes the same keys.
+A task stages rows of partitions as changes of the table's keys (ADR 0034, ADR 0038). Rows of new
+partitions are added. Within the bounds of removed partitions, the target may have any rows, and the
+source may have other ones: of newer partitions with the same bounds, or of a default partition. So
+all rows of the target within these bounds are replaced by those of the source. The bounds depend on
+the key alone, so no other task changes the same keys.
+
+Of a target that is taken over, the rows of the ranges of keys that differ are replaced. The driver
+reads them, since they are few, and holds one piece of them at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +28,16 @@ from pgsluice.rejects.copied import CopiedRejects
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.sinks.contract import StagedChanges, StagedRows, TargetTable
 from pgsluice.sinks.fence import TableWriter
+from pgsluice.snapshots.ranges import Portion
+
+if TYPE_CHECKING:
+    from pgsluice.verification import KeyRanges
 
 _DELETES = 500_000
 """How many keys to delete at a time: each time, the target's files are searched for them."""
+
+_PIECE_BYTES = 64 * 2**20
+"""For each piece of ranges of keys, the target's files are searched for its keys."""
 
 
 class KeyCondition(Protocol):
@@ -130,6 +141,59 @@ def _distinct(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """The distinct keys: rows of a removed partition may have the same keys as newer ones."""
     keys = pa.Table.from_batches(batches)
     return keys.group_by(keys.schema.names).aggregate([]).select(keys.schema.names)
+
+
+def portions_in(ranges: KeyRanges, portions: Sequence[Portion]) -> tuple[Portion, ...]:
+    """The chunks of a table that read these ranges of keys."""
+    return tuple(
+        tuple(
+            replace(read, condition=" AND ".join(filter(None, (read.condition, ranges.condition))))
+            for read in portion
+        )
+        for portion in portions
+    )
+
+
+def stage_ranges(
+    writer: TableWriter,
+    deletes: Iterator[NetChanges],
+    portions: Iterable[Iterable[pa.RecordBatch]],
+    key: tuple[str, ...],
+) -> StagedChanges:
+    """Stage the rows of the source in place of those that the target has in some ranges.
+
+    Args:
+        writer: a writer of the target, open at the version in which the ranges were found.
+        deletes: deletes of the target's rows in the ranges.
+        portions: the source's rows, by chunks of :func:`portions_in`; an error that they raise
+            ends it.
+        key: the names of the key's columns.
+
+    Raises:
+        Exception: of the source or the target; nothing is committed.
+    """
+    rows = (put_rows(batch, key) for batch in _pieces(chain.from_iterable(portions)))
+    return writer.stage_differences(chain(deletes, rows))
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches: a portion may have few rows of the ranges."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= _PIECE_BYTES:
+            yield from _joined(held)
+            held, held_bytes = [], 0
+    yield from _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not batches:
+        return []
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def _copied_again(table: TargetTable, why: str) -> TableError:

@@ -8,7 +8,6 @@ hash; :func:`compare` returns whether both sides are equal, and the keys that di
 
 from pgsluice.verification.change_log import LogRows
 from pgsluice.verification.compare import Comparison, compare
-from pgsluice.verification.extent import EVERYTHING, Extent
-from pgsluice.verification.key_ranges import KeyRanges
+from pgsluice.verification.page_ranges import EVERYTHING, Extent
 from pgsluice.verification.source import ComparedTable, one_snapshot
-from pgsluice.verification.target import DeltaRows, TargetRows, UndeletedRows
+from pgsluice.verification.target import DeltaRows, KeyRanges, TargetRows, UndeletedRows

@@ -21,12 +21,11 @@ import psycopg
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import MOST_SHOWN, Digest, Digests, Int64s, Key, Mask, Side
-from pgsluice.verification.extent import EVERYTHING, Extent
-from pgsluice.verification.key_ranges import KeyRanges
 from pgsluice.verification.masked_text import give_secrets
+from pgsluice.verification.page_ranges import EVERYTHING, Extent
 from pgsluice.verification.postgres_text import TextForm
 from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot, rejected_at_source
-from pgsluice.verification.target import DeltaRows, Rejected, TargetRows, TargetSide
+from pgsluice.verification.target import DeltaRows, KeyRanges, Rejected, TargetRows, TargetSide
 
 BUCKETS = 8192
 """The number of buckets; so few that the server groups them within its default work_mem (4 MB)."""

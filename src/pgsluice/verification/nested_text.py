@@ -56,17 +56,8 @@ def ranges(structs: pa.Array, lower: pa.Array, upper: pa.Array) -> pa.Array:
     return _where_valid(structs, pc.if_else(is_empty, pa.scalar("empty", _TEXT), text))
 
 
-def multiranges(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Multiranges: ``{[1,2),[5,6)}``.
-
-    Args:
-        elements: the text of all ranges.
-    """
-    return in_braces(lists, elements, ",")
-
-
 def in_braces(lists: pa.Array, elements: pa.Array, delimiter: str) -> pa.Array:
-    """The text of lists, from those of all elements."""
+    """The text of arrays and multiranges, ``{[1,2),[5,6)}``, from the texts of all elements."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     texts = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), elements)

@@ -1,5 +1,5 @@
-"""Divides a table's pages into ranges, which several sessions of one snapshot read at the same
-time.
+"""How much of a table is read and how fast; and its pages in ranges, which several sessions of one
+snapshot read at the same time.
 
 Each range is a condition on ``ctid``, with which PostgreSQL 14 and newer read only the pages of the
 range. For a partitioned table, a range has the same pages of each partition. The last range has no
@@ -20,11 +20,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, cast
 
+import numpy as np
 import psycopg
 from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.extent import EVERYTHING, Extent
+from pgsluice.verification.digest import Mask
 
 _FIRST_WITH_RANGES = 140000
 LEAST_PAGES = 256
@@ -35,7 +36,51 @@ _ROWS_AT_ONCE = 8192
 _RANGE_S = 2
 """With a rate: about how long reading a range takes, in seconds."""
 
+_POLL_S = 0.2
+
 Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a comparison reads.
+
+    Attributes:
+        sample: the part of the ranges of keys, above 0.0; which ones, is random.
+        rate: how much of the source is read, in bytes per second; None: no limit.
+        is_stopping: polled between two reads and in pauses; true: give up.
+    """
+
+    sample: float = 1.0
+    rate: int | None = None
+    is_stopping: Callable[[], bool] = bool
+
+    def chosen(self, count: int) -> Mask | None:
+        """Which of ``count`` ranges are compared; None: all."""
+        if self.sample >= 1:
+            return None
+        mask: Mask = np.zeros(count, np.bool_)
+        most = max(1, round(count * self.sample))
+        mask[np.random.default_rng().choice(count, most, replace=False)] = True
+        return mask
+
+    def pause_until(self, end: float) -> None:
+        """Wait until a time of the monotonic clock.
+
+        Raises:
+            PgsluiceError: the comparison was asked to stop.
+        """
+        while True:
+            if self.is_stopping():
+                raise PgsluiceError("asked to stop")
+            if (left := end - time.monotonic()) <= 0:
+                return
+            time.sleep(min(left, _POLL_S))
+
+
+EVERYTHING = Extent()
+"""All rows, without a limit."""
+
 
 _PAGES = """
 WITH RECURSIVE below(oid) AS (

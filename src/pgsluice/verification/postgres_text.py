@@ -20,15 +20,7 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.json_text import is_variant, variants
-from pgsluice.verification.nested_text import (
-    escaped,
-    hstores,
-    in_braces,
-    is_range,
-    multiranges,
-    ranges,
-    records,
-)
+from pgsluice.verification.nested_text import escaped, hstores, in_braces, is_range, ranges, records
 
 _TEXT = pa.large_string()
 _DAY_US = 86_400_000_000
@@ -84,7 +76,7 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
     if is_.is_list(kind) or is_.is_large_list(kind):
         inner = replace(form, is_array=False)
         if is_range(kind.value_type) and not form.is_array:
-            return multiranges(array, postgres_text(array.flatten(), inner))
+            return in_braces(array, postgres_text(array.flatten(), inner), ",")
         return _arrays(array, inner)
     if is_.is_map(kind):
         return hstores(array)

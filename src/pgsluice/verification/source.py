@@ -19,10 +19,9 @@ from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import MOST_KEPT, Digests, Key, Mask
-from pgsluice.verification.extent import EVERYTHING, Extent
 from pgsluice.verification.json_text import is_variant, json_as_jsonb
 from pgsluice.verification.masked_text import SourceMask, masked_text
-from pgsluice.verification.page_ranges import page_ranges, read_ranges
+from pgsluice.verification.page_ranges import EVERYTHING, Extent, page_ranges, read_ranges
 from pgsluice.verification.target import Rejected
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {

@@ -236,3 +236,40 @@ def bucket_of(key_hashes: Hashes, count: int) -> Int64s:
     first = np.ascontiguousarray(key_hashes[:, :4]).view(">u4")[:, 0].astype(np.int64)
     buckets: Int64s = first % count
     return buckets
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """Some of the ranges into which the keys of a table are divided.
+
+    Attributes:
+        key: the columns of the key, each with its text form.
+        chosen: which ranges, shape (number of ranges,).
+        rows: how many rows they have at most, at the source or at the target.
+        condition: the SQL condition of their rows at the source, in sessions with the stream's
+            settings.
+    """
+
+    key: tuple[tuple[str, TextForm], ...]
+    chosen: Mask
+    rows: int
+    condition: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What :meth:`passing` needs."""
+        return tuple(name for name, _ in self.key)
+
+    def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:
+        """Which rows of the target have keys of these ranges.
+
+        Args:
+            columns: those of the key, in the target's types.
+            rows: how many.
+        """
+        texts = [postgres_text(columns[name], form) for name, form in self.key]
+        passing: Mask = self.chosen[bucket_of(md5_of(texts, rows), len(self.chosen))]
+        return passing
+
+    def __str__(self) -> str:
+        return f"{int(np.count_nonzero(self.chosen))} of {len(self.chosen)} ranges of keys"

@@ -15,12 +15,16 @@ would send other tables.
   a change; before 13 its leaves are listed.
 * From 18 on they send stored generated columns if pgsluice's own publications publish some. This is
 never undone, because another configuration may rely on it.
-* Those of a stream of one table are for the tables in their COMMENT only (``streamed.py``).
+* Those of streams have only the tables that a stream has asked for, which their COMMENT lists, so
+that every capture keeps them. All streams of a slot share them, because capture requests a slot's
+publications once. A stream of all tables removes the list. A table is never taken from it: another
+stream may read it.
 * If the role lacks a privilege, the message has the SQL that a role with the privilege has to run.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +41,7 @@ from pgsluice.catalog.publications.statements import (
     insert_actions,
     publication_options,
     qualified_name,
+    set_comment,
     set_options,
     table_name,
 )
@@ -362,3 +367,45 @@ def _who_can(connection: Connection, error: psycopg.Error) -> str:
 
 def _as_text(connection: Connection, statements: Iterable[sql.Composed]) -> tuple[str, ...]:
     return tuple(statement.as_string(connection) for statement in statements)
+
+
+_STREAM_SUFFIX = "_stream"
+_LONGEST = 63 - len(_STREAM_SUFFIX + INSERT_SUFFIX)
+
+
+def stream_publication(slot: str) -> str:
+    """The name of the first publication of a slot's streams."""
+    if len(slot) > _LONGEST:
+        slot = slot[: _LONGEST - 9] + "_" + hashlib.sha256(slot.encode()).hexdigest()[:8]
+    return slot + _STREAM_SUFFIX
+
+
+def publish_for_stream(connection: Connection, name: str, table: TableName | None) -> None:
+    """Have a stream's table published, before its capture or its start.
+
+    Args:
+        connection: in autocommit mode, not inside a transaction.
+        name: from :func:`stream_publication`.
+        table: schema and name; None: all tables.
+
+    Raises:
+        SourceRefused: as :func:`pgsluice.catalog.ensure_publications`.
+        psycopg.Error: our role may not change the publications.
+    """
+    wanted = None if table is None else {_root(connection, table)}
+    found = publications_of(connection, [name, name + INSERT_SUFFIX])
+    first = found.get(name)
+    if first is not None and first.is_ours and first.only is not None:
+        only = None if wanted is None else first.only | wanted
+        if only != first.only:
+            with connection.transaction():
+                for each in found.values():
+                    if each.is_ours:
+                        connection.execute(set_comment(each.name, only))
+    ensure_publications(connection, [name], only=wanted)
+
+
+def _root(connection: Connection, table: TableName) -> TableName:
+    """The table that publications name for it: of a partition, its partition root."""
+    named = (each.root for each in user_tables(connection) if (each.namespace, each.name) == table)
+    return next(named, table)

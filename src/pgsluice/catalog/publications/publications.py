@@ -9,6 +9,15 @@ from typing import Any
 
 import psycopg
 
+from pgsluice.definitions.publications import (
+    ACTIONS,
+    Action,
+    GeneratedColumns,
+    OwnedPublication,
+    Publication,
+    PublicationTable,
+)
+
 Connection = psycopg.Connection[Any]
 
 #: The COMMENT of the publications that pgsluice creates.
@@ -79,11 +88,12 @@ class PublicationInfo:
     oid: int
     name: str
     all_tables: bool
-    actions: frozenset[str]
+    actions: frozenset[Action]
     via_root: bool
-    generated_columns: str
+    generated_columns: GeneratedColumns
     is_ours: bool
     may_alter: bool
+    owner: str
     only: frozenset[TableName] | None = None
     version: str = ""
 
@@ -104,7 +114,8 @@ def _only(comment: str) -> frozenset[TableName] | None:
 # As JSON, because 11, 13 and 18 added columns to the catalog.
 _PUBLICATIONS = """
 SELECT p.oid, to_jsonb(p), pg_catalog.obj_description(p.oid, 'pg_publication'),
-       pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::text || ':' || p.xmin::text
+       pg_catalog.pg_has_role(p.pubowner, 'USAGE'), pg_catalog.pg_get_userbyid(p.pubowner),
+       p.oid::text || ':' || p.xmin::text
 FROM pg_catalog.pg_publication p
 WHERE %(names)s::text[] IS NULL OR p.pubname = ANY (%(names)s::text[])
 ORDER BY p.pubname
@@ -118,18 +129,74 @@ def publications_of(
     parameters = {"names": None if names is None else list(names)}
     publications = {}
     rows = connection.execute(_PUBLICATIONS, parameters).fetchall()
-    for oid, row, comment, may_alter, version in rows:
-        actions = {a for a in ("insert", "update", "delete", "truncate") if row.get(f"pub{a}")}
+    for oid, row, comment, may_alter, owner, version in rows:
         publications[row["pubname"]] = PublicationInfo(
             oid=int(oid),
             name=row["pubname"],
             all_tables=row["puballtables"],
-            actions=frozenset(actions),
+            actions=frozenset(action for action in ACTIONS if row.get(f"pub{action}")),
             via_root=bool(row.get("pubviaroot")),
             generated_columns="stored" if row.get("pubgencols") == "s" else "none",
             is_ours=(comment or "").startswith(_OUR_MARK),
             may_alter=may_alter,
+            owner=owner,
             only=_only(comment or ""),
             version=version,
         )
     return publications
+
+
+_TABLES = """
+SELECT r.prpubid, c.oid, n.nspname, c.relname, {columns}, {where},
+       c.relkind <> 'p' AND EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
+FROM pg_catalog.pg_publication_rel r
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY n.nspname, c.relname
+"""
+_COLUMNS = """
+CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[]) ORDER BY a.attnum) END
+"""
+
+_SCHEMAS = """
+SELECT s.pnpubid, n.nspname
+FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid
+ORDER BY n.nspname
+"""
+
+
+def server_publications(connection: Connection) -> list[OwnedPublication]:
+    """All publications of the connection's database, by name, in the form of pgsluice's own: the
+    same code can display and resolve both."""
+    has_filters = connection.info.server_version >= 150000
+    query = _TABLES.format(
+        columns=_COLUMNS if has_filters else "NULL::text[]",
+        where="pg_catalog.pg_get_expr(r.prqual, r.prrelid)" if has_filters else "NULL::text",
+    )
+    tables: dict[int, list[PublicationTable]] = {}
+    for publication, oid, namespace, name, columns, where, only in connection.execute(
+        query.encode()
+    ).fetchall():
+        listed = None if columns is None else tuple(columns)
+        table = PublicationTable(name, namespace, listed, where, only, int(oid))
+        tables.setdefault(int(publication), []).append(table)
+    schemas: dict[int, list[str]] = {}
+    for publication, name in connection.execute(_SCHEMAS).fetchall() if has_filters else ():
+        schemas.setdefault(int(publication), []).append(name)
+    return [
+        OwnedPublication(
+            Publication(
+                name=info.name,
+                tables=tuple(tables.get(info.oid, ())),
+                schemas=tuple(schemas.get(info.oid, ())),
+                all_tables=info.all_tables,
+                publish=tuple(info.actions),
+                publish_via_partition_root=info.via_root,
+                publish_generated_columns=info.generated_columns,
+            ),
+            info.owner,
+        )
+        for info in publications_of(connection).values()
+    ]

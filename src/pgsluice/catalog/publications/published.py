@@ -3,7 +3,7 @@
 It computes the content of the view ``pg_publication_tables``, by the rules of pg_publication.c. The
 view itself is unsuitable: it opens every table, waits for ACCESS EXCLUSIVE locks, and shows the
 current state instead of the caller's snapshot. Here the server opens a table only to print a row
-filter for the first time (:mod:`pgsluice.catalog.publications.filter_texts`).
+filter for the first time (:class:`FilterTexts`).
 
 The rules, for one publication:
 
@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import psycopg
 
 from pgsluice.catalog.partitions.leaves import attached
-from pgsluice.catalog.publications.filter_texts import FILTER_VERSION, FilterTexts
 from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
@@ -80,9 +79,17 @@ _LISTED = """
 SELECT r.prpubid, r.prrelid, NULL, r.oid, r.xmin::text, NULL
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
 """
+_FILTER_VERSION = """
+r.oid::text || ':' || r.xmin::text || ' ' || (
+    SELECT pg_catalog.string_agg(a.attnum::text || ':' || a.xmin::text, ' ' ORDER BY a.attnum)
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = r.prrelid AND a.attnum > 0)
+"""
+"""An SQL expression for everything that the text of a filter depends on; ``r`` is its row in
+pg_publication_rel."""
+
 _LISTED_15 = f"""
 SELECT r.prpubid, r.prrelid, r.prattrs::int2[], r.oid, r.xmin::text,
-       CASE WHEN r.prqual IS NOT NULL THEN {FILTER_VERSION} END
+       CASE WHEN r.prqual IS NOT NULL THEN {_FILTER_VERSION} END
 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = ANY (%s::oid[])
 """  # noqa: S608 - the fragment is a constant
 _SCHEMAS = """
@@ -302,3 +309,38 @@ def _columns_of(
             is_all = len(listed) == counts[oid]
         published[name, oid] = listed, is_all
     return published, {oid for oid, each in columns.items() if any(kind for *_, kind in each)}
+
+
+_PRINTED = """
+SELECT r.oid, pg_catalog.pg_get_expr(r.prqual, r.prrelid)
+FROM pg_catalog.pg_publication_rel r WHERE r.oid = ANY (%s::oid[])
+"""
+
+
+class FilterTexts:
+    """The texts of the server's row filters in the last call, as a cache for the next one.
+
+    To print a filter, the server opens its table, and waits for ACCESS EXCLUSIVE locks on it. The
+    text depends on the filter's row in pg_publication_rel and on the names of the table's columns.
+    So a text is reused as long as the xmin of all these rows stays the same.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def of(self, connection: Connection, versions: Mapping[int, str]) -> dict[int, str]:
+        """The texts, as the server prints them.
+
+        Args:
+            connection: to the source.
+            versions: OID of a row in pg_publication_rel -> what the text of its filter depends on.
+        """
+        known = self._texts
+        new = {oid: version for oid, version in versions.items() if version not in known}
+        printed = connection.execute(_PRINTED, [list(new)]).fetchall() if new else ()
+        texts = {oid: known[version] for oid, version in versions.items() if version in known}
+        texts |= {int(oid): text for oid, text in printed}
+        # Printed from the newest rows, which may be newer than the snapshot: a text that is too
+        # new is kept for a version that never comes again.
+        self._texts = {versions[oid]: text for oid, text in texts.items()}
+        return texts

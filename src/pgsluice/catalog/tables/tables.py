@@ -1,4 +1,4 @@
-"""Users' tables: their names, the keys that identify their rows, and their files."""
+"""Users' tables: their names, the keys that identify their rows, their files and comments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from psycopg import pq, sql
 
 from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
+from pgsluice.definitions.comments import TableComments
 
 Connection = psycopg.Connection[Any]
 
@@ -240,36 +241,6 @@ def tables_with_fresh_files(connection: Connection, oids: Collection[int]) -> fr
     return frozenset(int(oid) for (oid,) in rows)
 
 
-_PARTITION_COLUMNS = """
-WITH RECURSIVE below(root, oid) AS (
-    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
-    UNION ALL
-    SELECT b.root, i.inhrelid
-    FROM below b
-    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind = 'p'
-)
-SELECT DISTINCT b.root, a.attname
-FROM below b
-JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = b.oid
-CROSS JOIN LATERAL unnest(p.partattrs::int2[]) AS k(attnum)
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = b.oid AND a.attnum = k.attnum AND k.attnum > 0
-"""
-
-
-def partition_columns_of(
-    connection: Connection, oids: Collection[int]
-) -> dict[int, frozenset[str | None]]:
-    """The partition key columns of partitioned tables and of those below them; None for an
-    expression. Other tables are missing."""
-    if not oids:
-        return {}
-    columns: dict[int, set[str | None]] = {}
-    for root, column in connection.execute(_PARTITION_COLUMNS, [list(oids)]).fetchall():
-        columns.setdefault(int(root), set()).add(column)
-    return {root: frozenset(names) for root, names in columns.items()}
-
-
 _NAMED = """
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -287,3 +258,23 @@ def tables_named(
     namespaces, tables = zip(*names, strict=True)
     rows = connection.execute(_NAMED, [list(namespaces), list(tables)]).fetchall()
     return frozenset((namespace, table) for namespace, table in rows)
+
+
+_COMMENTS = """
+SELECT d.objoid, a.attname::text, d.description
+FROM pg_catalog.pg_description d
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid
+WHERE d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objoid = ANY(%s::oid[])
+"""
+
+
+def fetch_comments(connection: Connection, oids: Collection[int]) -> dict[int, TableComments]:
+    """The comments of tables, by OID; empty ones of tables that have none."""
+    tables: dict[int, str] = {}
+    columns: dict[int, dict[str, str]] = {oid: {} for oid in oids}
+    for oid, column, text in connection.execute(_COMMENTS, [[*oids]]):
+        if column is None:
+            tables[oid] = text
+        else:
+            columns[oid][column] = text
+    return {oid: TableComments(tables.get(oid, ""), columns[oid]) for oid in oids}
