@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pgsluice.columnar.ragged import Bytes, Int64s, Ragged, little_endian, spread
+from pgsluice.columnar.changes import Bytes, Int64s, Mask
 from pgsluice.errors import TableError
-from pgsluice.types.buffers import Mask, content_of, null_mask, offsets_of
+from pgsluice.types.buffers import content_of, large_binary, null_mask, offsets_of, ragged
 from pgsluice.types.nested import variant_format as form
 
 TYPE = pa.struct(
@@ -42,6 +42,7 @@ _FIXED: tuple[tuple[pa.DataType, int], ...] = (
     (pa.date32(), form.DATE),
     (pa.float32(), form.FLOAT),
 )
+_BINARY = pa.large_binary()
 
 
 class Dictionary:
@@ -88,31 +89,33 @@ def encode_objects(
     """
     names = _in_order(columns)
     values = [encode_values(columns[name], name) for name in names]
-    count = len(rows)
-    present = np.ones((count, len(names)), np.bool_)
+    present = np.ones((len(rows), len(names)), np.bool_)
     for index, name in enumerate(names):
         if name in absent:
             present[:, index] = ~absent[name]
-    lengths = np.zeros(count, np.int64)
-    groups = _groups(present, rows)
-    for members, fields in groups:
-        inner = _inner_lengths(values, members, fields)
-        lengths[members] = _head_length(dictionary, inner) + inner.sum(axis=1)
-    if count and int(lengths.max()) > SIZE_LIMIT:
+    parts, members = [pa.array([], _BINARY)], [np.zeros(0, np.int64)]
+    for of_group, fields in _groups(present, rows):
+        some = [values[field] for field in fields]
+        if len(of_group) < len(rows):
+            some = [column.take(pa.array(of_group)) for column in some]
+        ids = [dictionary.id(names[field]) for field in fields]
+        parts.append(_objects(dictionary, ids, some, len(of_group)))
+        members.append(of_group)
+    objects = pa.concat_arrays(parts)
+    sizes = pc.binary_length(objects)
+    if (pc.max(sizes).as_py() or 0) > SIZE_LIMIT:
         raise TableError(f"a row is larger than the {SIZE_LIMIT} bytes that a VARIANT can be")
-    offsets = offsets_of(lengths)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    ids = np.array([dictionary.id(name) for name in names], np.int64)
-    for members, fields in groups:
-        inner = _inner_lengths(values, members, fields)
-        object_starts = offsets[:-1][members]
-        heads = _object_heads(dictionary, ids[fields], inner)
-        data[object_starts[:, None] + np.arange(heads.shape[1])] = heads
-        value_starts = object_starts + heads.shape[1]
-        for index, field in enumerate(fields):
-            values[field].write(data, value_starts, members)
-            value_starts = value_starts + inner[:, index]
-    return _variant_array(data, offsets, dictionary.metadata, rows)
+    metadata, count = dictionary.metadata, len(rows)
+    if max(pc.sum(sizes).as_py() or 0, len(metadata) * count) > 2**31 - 1:
+        raise TableError("a batch of VARIANT rows is larger than 2 GiB", rows=count)
+    place = np.zeros(count, np.int64)
+    place[np.concatenate(members)] = np.arange(len(objects))
+    objects = objects.take(pa.array(place, mask=~rows)).fill_null(b"").cast(pa.binary())
+    return pa.StructArray.from_arrays(
+        [objects, pa.repeat(metadata, count)],
+        fields=list(TYPE),
+        mask=None if rows.all() else pa.array(~rows),
+    )
 
 
 def _in_order(names: Collection[str]) -> list[str]:
@@ -140,76 +143,55 @@ def _groups(present: Mask, rows: Mask) -> list[tuple[Int64s, Int64s]]:
     ]
 
 
-def _inner_lengths(values: Sequence[Ragged], members: Int64s, fields: Int64s) -> Int64s:
-    """The encoded lengths of a group's values: shape (rows, fields)."""
-    if not len(fields):
-        return np.zeros((len(members), 0), np.int64)
-    return np.stack([values[field].lengths[members] for field in fields], axis=1)
+def _objects(
+    dictionary: Dictionary, ids: Sequence[int], values: Sequence[pa.Array], count: int
+) -> pa.Array:
+    """The objects of rows that have the same fields, as LargeBinary.
+
+    Args:
+        ids: the numbers of the fields' names.
+        values: the encoded values of each field.
+    """
+    offsets = np.zeros((count, len(values) + 1), np.int64)
+    for index, column in enumerate(values):
+        offsets[:, index + 1] = offsets[:, index] + np.diff(content_of(column)[0])
+    width = form.width_of(int(offsets[:, -1].max(initial=0)))
+    id_width = form.width_of(max(len(dictionary) - 1, 0))
+    head = form.head_of(form.OBJECT, len(values), width, ids, id_width)
+    return _joined(head, _of_one_width(_little_endian(offsets, width)), *values)
 
 
-def _widths(dictionary: Dictionary, inner: Int64s) -> tuple[int, int, int]:
-    """Bytes of a group's field counts, ids and offsets; the same for all its objects."""
-    fields = inner.shape[1]
-    largest = int(inner.sum(axis=1).max()) if inner.size else 0
-    return (
-        (4 if fields > form.MOST_SMALL else 1),
-        form.width_of(max(len(dictionary) - 1, 0)),
-        form.width_of(largest),
-    )
+def encode_values(array: pa.Array, name: str) -> pa.Array:
+    """Encode each value of a column as LargeBinary, NULL as the VARIANT null.
 
-
-def _head_length(dictionary: Dictionary, inner: Int64s) -> int:
-    size_width, id_width, offset_width = _widths(dictionary, inner)
-    fields = inner.shape[1]
-    length: int = 1 + size_width + fields * id_width + (fields + 1) * offset_width
-    return length
-
-
-def _object_heads(dictionary: Dictionary, ids: Int64s, inner: Int64s) -> Bytes:
-    """The part of each object that precedes its values: shape (rows, length of the head)."""
-    size_width, id_width, offset_width = _widths(dictionary, inner)
-    rows, fields = inner.shape
-    is_large = 1 if size_width == 4 else 0
-    info = is_large << 4 | (id_width - 1) << 2 | (offset_width - 1)
-    fixed = (
-        bytes([info << 2 | form.OBJECT])
-        + fields.to_bytes(size_width, "little")
-        + little_endian(ids, id_width).tobytes()
-    )
-    offsets = np.zeros((rows, fields + 1), np.int64)
-    np.cumsum(inner, axis=1, out=offsets[:, 1:])
-    tail = little_endian(offsets.reshape(-1), offset_width).reshape(rows, -1)
-    head = np.broadcast_to(np.frombuffer(fixed, np.uint8), (rows, len(fixed)))
-    return np.hstack([head, tail])
-
-
-def encode_values(array: pa.Array, name: str) -> Ragged:
-    """Encode each value of a column; ``name`` is for error messages.
+    Args:
+        name: the column's, for messages.
 
     Raises:
         TableError: the type has no VARIANT form.
     """
-    valid = ~null_mask(array)
     kind = array.type
     if pt.is_null(kind):
-        return _with_nulls(np.zeros((len(array), 1), np.uint8), valid)
-    if pt.is_boolean(kind):
-        truth = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return _with_nulls(
-            np.where(truth, form.TRUE, form.FALSE).astype(np.uint8).reshape(-1, 1), valid
-        )
-    if pt.is_decimal128(kind):
-        return _encode_decimals(array, valid)
-    if pt.is_string(kind) or pt.is_large_string(kind):
-        return _encode_bytes(array.cast(pa.large_string()), valid, is_text=True)
-    if pt.is_binary(kind) or pt.is_large_binary(kind):
-        return _encode_bytes(array.cast(pa.large_binary()), valid, is_text=False)
-    if pt.is_list(kind) or pt.is_large_list(kind):
-        return _encode_lists(array, valid, name)
-    code, width = _fixed_code(kind, name)
-    raw = _fixed_bytes(array, width)
-    header = np.full((len(array), 1), code << 2 | form.PRIMITIVE, np.uint8)
-    return _with_nulls(np.hstack([header, raw]), valid)
+        encoded = pa.nulls(len(array), _BINARY)
+    elif pt.is_boolean(kind):
+        true, false = (pa.scalar(bytes([value]), _BINARY) for value in (form.TRUE, form.FALSE))
+        encoded = pc.if_else(array, true, false)
+    elif pt.is_decimal128(kind):
+        # In little-endian two's complement, the first bytes of a small number are the number.
+        code, width = form.decimal_form(max(kind.precision, kind.scale))
+        head = bytes([code << 2 | form.PRIMITIVE, kind.scale])
+        encoded = _joined(head, _of_one_width(_fixed_bytes(array, 16)[:, :width], null_mask(array)))
+    elif pt.is_string(kind) or pt.is_large_string(kind):
+        encoded = _encode_bytes(array, form.LONG_STRING, form.LONGEST_SHORT_STRING)
+    elif pt.is_binary(kind) or pt.is_large_binary(kind):
+        encoded = _encode_bytes(array, form.BINARY, -1)
+    elif pt.is_list(kind) or pt.is_large_list(kind):
+        encoded = _encode_lists(array, name)
+    else:
+        code, width = _fixed_code(kind, name)
+        raw = _of_one_width(_fixed_bytes(array, width), null_mask(array))
+        encoded = _joined(bytes([code << 2 | form.PRIMITIVE]), raw)
+    return encoded.fill_null(bytes([form.NULL]))
 
 
 def _fixed_code(kind: pa.DataType, name: str) -> tuple[int, int]:
@@ -234,85 +216,57 @@ def _fixed_bytes(array: pa.Array, width: int) -> Bytes:
     return raw.reshape(-1, width)
 
 
-def _encode_decimals(array: pa.Array, valid: Mask) -> Ragged:
-    """Encode decimals in the fewest bytes that hold their precision: 4, 8 or 16."""
-    code, width = form.decimal_form(max(array.type.precision, array.type.scale))
-    header = np.empty((len(array), 2), np.uint8)
-    header[:, 0] = code << 2 | form.PRIMITIVE
-    header[:, 1] = array.type.scale
-    # In little-endian two's complement, the first bytes of a small number are the number.
-    return _with_nulls(np.hstack([header, _fixed_bytes(array, 16)[:, :width]]), valid)
+def _encode_bytes(array: pa.Array, long: int, longest_short: int) -> pa.Array:
+    """Encode strings or binaries: a head that has the length, then the unchanged bytes.
+
+    Args:
+        long: the code of a value whose length has four bytes.
+        longest_short: the largest length that is in the first byte.
+    """
+    sizes = pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    is_short = sizes <= longest_short
+    heads = np.empty((len(array), 5), np.uint8)
+    heads[:, 0] = np.where(is_short, sizes << 2 | form.SHORT_STRING, long << 2 | form.PRIMITIVE)
+    heads[:, 1:] = _little_endian(sizes, 4)
+    kept = np.ones(heads.shape, np.bool_)
+    kept[is_short, 1:] = False
+    head = large_binary(heads[kept], offsets_of(np.where(is_short, 1, 5)), None)
+    return _joined(head, array.cast(_BINARY))
 
 
-def _with_nulls(rows: Bytes, valid: Mask) -> Ragged:
-    """Encodings of one width, replaced by a VARIANT null (one byte) where not valid."""
-    count, width = rows.shape
-    rows = np.ascontiguousarray(rows)
-    if rows.size and not valid.all():
-        rows = rows.copy()
-        rows[~valid, 0] = form.NULL
-    lengths = np.where(valid, width, 1).astype(np.int64)
-    return Ragged(rows.reshape(-1), np.arange(count, dtype=np.int64) * width, lengths)
+def _encode_lists(array: pa.Array, name: str) -> pa.Array:
+    """Encode arrays: a head, the number of elements, their offsets, the elements.
 
-
-def _encode_bytes(array: pa.Array, valid: Mask, *, is_text: bool) -> Ragged:
-    """Encode strings and binaries: a head that has the length, then the unchanged bytes."""
-    bounds, source = content_of(array)
-    content = np.where(valid, np.diff(bounds), 0)
-    short = valid & (content <= form.LONGEST_SHORT_STRING) if is_text else np.zeros_like(valid)
-    long = valid & ~short
-    head = np.where(long, 5, 1).astype(np.int64)
-    lengths = head + content
-    starts = offsets_of(lengths)[:-1]
-    data = np.zeros(int(lengths.sum()), np.uint8)
-    data[starts[short]] = (content[short] << 2 | form.SHORT_STRING).astype(np.uint8)
-    data[starts[long]] = (form.LONG_STRING if is_text else form.BINARY) << 2 | form.PRIMITIVE
-    sizes = little_endian(content[long], 4)
-    data[starts[long][:, None] + np.arange(1, 5)] = sizes
-    Ragged(source, bounds[:-1], content).write(data, starts + head)
-    return Ragged(data, starts, lengths)
-
-
-def _encode_lists(array: pa.Array, valid: Mask, name: str) -> Ragged:
-    """Encode arrays: a head, the number of elements, their offsets, the elements."""
-    elements = encode_values(array.flatten(), name)
-    counts = np.zeros(len(array), np.int64)
-    counts[valid] = pc.list_value_length(array).drop_null().to_numpy(zero_copy_only=False)
+    All sizes and offsets have four bytes, as if each array were large.
+    """
+    inner, elements = content_of(encode_values(array.flatten(), name))
+    lengths = pc.list_value_length(array).fill_null(0)
+    counts = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     first = offsets_of(counts)
-    inner = offsets_of(elements.lengths)
-    # All sizes and offsets have four bytes, so the number of elements determines where they are.
-    head = np.where(valid, 1 + 4 + 4 * (counts + 1), 1)
-    content = inner[first[1:]] - inner[first[:-1]]
-    lengths = head + content
-    starts = offsets_of(lengths)[:-1]
-    data = np.zeros(int(lengths.sum()), np.uint8)
-    is_large, widest = 1, 4
-    data[starts[valid]] = (is_large << 2 | (widest - 1)) << 2 | form.ARRAY
-    data[starts[valid][:, None] + np.arange(1, 5)] = little_endian(counts[valid], 4)
-    numbers = spread(first[:-1][valid], counts[valid] + 1)
-    owners = np.repeat(np.flatnonzero(valid), counts[valid] + 1)
-    relative = inner[numbers] - inner[first[owners]]
-    slots = spread(np.zeros(int(valid.sum()), np.int64), counts[valid] + 1)
-    data[(starts[owners] + 5 + 4 * slots)[:, None] + np.arange(4)] = little_endian(relative, 4)
-    owner_of_element = np.repeat(np.arange(len(array)), counts)
-    element_starts = (starts + head)[owner_of_element] + inner[:-1]
-    elements.write(data, element_starts - inner[first[owner_of_element]])
-    return Ragged(data, starts, lengths)
-
-
-def _variant_array(data: Bytes, offsets: Int64s, metadata: bytes, rows: Mask) -> pa.Array:
-    """A struct of the two byte strings; the dictionary is the same in every row."""
-    count = len(rows)
-    if max(int(offsets[-1]), len(metadata) * count) > 2**31 - 1:
-        raise TableError("a batch of VARIANT rows is larger than 2 GiB", rows=count)
-    value = _binary_array(data, offsets)
-    names = np.tile(np.frombuffer(metadata, np.uint8), count)
-    dictionary = _binary_array(names, np.arange(count + 1, dtype=np.int64) * len(metadata))
-    return pa.StructArray.from_arrays(
-        [value, dictionary], fields=list(TYPE), mask=None if rows.all() else pa.array(~rows)
+    owners, numbers = ragged(counts + 1)
+    offsets = _little_endian(inner[first[owners] + numbers] - inner[first[owners]], 4)
+    null = null_mask(array)
+    return _joined(
+        bytes([(1 << 2 | 4 - 1) << 2 | form.ARRAY]),
+        _of_one_width(_little_endian(counts, 4), null),
+        large_binary(offsets.reshape(-1), 4 * offsets_of(counts + 1), null),
+        large_binary(elements, inner[first], null),
     )
 
 
-def _binary_array(data: Bytes, offsets: Int64s) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+def _joined(*parts: bytes | pa.Array) -> pa.Array:
+    """Byte strings joined row by row; null where a part is."""
+    columns = [pa.scalar(part, _BINARY) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, pa.scalar(b"", _BINARY))
+
+
+def _of_one_width(rows: Bytes, null: Mask | None = None) -> pa.Array:
+    """A matrix of n rows as n byte strings."""
+    count, width = rows.shape
+    return large_binary(np.ascontiguousarray(rows), np.arange(count + 1) * width, null)
+
+
+def _little_endian(numbers: Int64s, width: int) -> Bytes:
+    """Unsigned integers, n or n rows of them, as ``width`` bytes each: n rows of bytes."""
+    every = np.ascontiguousarray(numbers, "<u8").view(np.uint8).reshape(*numbers.shape, 8)
+    return every[..., :width].reshape(len(numbers), width * int(np.prod(numbers.shape[1:])))

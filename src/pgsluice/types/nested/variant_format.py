@@ -56,3 +56,19 @@ def metadata_of(names: Sequence[bytes]) -> bytes:
         + little_endian([len(names), *offsets], width)
         + b"".join(names)
     )
+
+
+def head_of(kind: int, count: int, width: int, ids: Sequence[int] = (), id_width: int = 1) -> bytes:
+    """What an array or object has before the offsets of its values.
+
+    Args:
+        kind: ARRAY or OBJECT.
+        width: the bytes of an offset.
+        ids: for an object, the numbers of its names.
+        id_width: the bytes of such a number.
+    """
+    is_large = count > MOST_SMALL
+    widths = id_width - 1 << 2 | width - 1
+    info = is_large << 4 | widths if kind == OBJECT else is_large << 2 | widths
+    size = count.to_bytes(4 if is_large else 1, "little")
+    return bytes([info << 2 | kind]) + size + little_endian(ids, id_width)

@@ -28,7 +28,6 @@ from pgsluice.types.nested.variant_format import (
     INT64,
     LONG_STRING,
     LONGEST_SHORT_STRING,
-    MOST_SMALL,
     NULL,
     OBJECT,
     PRIMITIVE,
@@ -36,6 +35,7 @@ from pgsluice.types.nested.variant_format import (
     SHORT_STRING,
     TRUE,
     decimal_form,
+    head_of,
     little_endian,
     metadata_of,
     width_of,
@@ -264,22 +264,11 @@ def _decimal(number: _Number) -> bytes:
 def _container(kind: int, ids: list[int], parts: list[bytes]) -> bytes:
     """An array, or an object whose fields have these numbers of names, in the order of names."""
     offsets = list(accumulate(map(len, parts), initial=0))
-    width = width_of(offsets[-1])
-    id_width = width_of(ids[-1] if ids else 0)
-    is_large = len(parts) > MOST_SMALL
     if offsets[-1] > SIZE_LIMIT:
         raise _Unfit
-    if kind == OBJECT:
-        info = is_large << 4 | (id_width - 1) << 2 | (width - 1)
-    else:
-        info = is_large << 2 | (width - 1)
-    head = (
-        bytes([info << 2 | kind])
-        + len(parts).to_bytes(4 if is_large else 1, "little")
-        + little_endian(ids, id_width)
-        + little_endian(offsets, width)
-    )
-    return head + b"".join(parts)
+    width, id_width = width_of(offsets[-1]), width_of(ids[-1] if ids else 0)
+    head = head_of(kind, len(parts), width, ids, id_width)
+    return head + little_endian(offsets, width) + b"".join(parts)
 
 
 class _Printer:
