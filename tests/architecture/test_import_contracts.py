@@ -36,7 +36,7 @@ PUBLICATION = "Publications are used through their package only"
 VERIFICATION = "verification shares nothing with the decoder"
 
 FORBIDDEN = [
-    (LAYERS, "types/clock.py", "import pgsluice.catalog.tables.keys"),
+    (LAYERS, "types/datetimes.py", "import pgsluice.catalog.tables.keys"),
     (LAYERS, "a_new_room/__init__.py", ""),
     (WIRE, "wire/basic.py", "import numpy"),
     (SPARK, "publication/statements/syntax.py", "import pyspark"),

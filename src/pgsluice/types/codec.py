@@ -13,13 +13,15 @@ Rules:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pgsluice.errors import ConversionError
+from pgsluice.types.binary_to_text import NoTextForm
 from pgsluice.types.buffers import (
     Bytes,
     Int64s,
@@ -32,6 +34,8 @@ from pgsluice.types.buffers import (
     spans,
     unchecked_text,
 )
+
+T = TypeVar("T")
 
 _BINARY_HINT: Final = "set binary = false in [source]: the text form of every type can be read"
 
@@ -79,6 +83,8 @@ class ColumnType(ABC):
     def decode_binary(self, values: pa.Array) -> Decoded:
         """Decode binary forms, as the type's send function writes them.
 
+        A type implements this method or :meth:`decode_spans`: the other one calls it.
+
         Args:
             values: LargeBinary; null for SQL NULL and for values that were not sent.
 
@@ -86,16 +92,10 @@ class ColumnType(ABC):
             ConversionError: a value is not of the type's binary form, or that form cannot be
                 decoded.
         """
-        if values.null_count == len(values):
-            return Decoded(pa.nulls(len(values), self.arrow_type))
-        raise binary_not_supported(self.name, first_row(~null_mask(values)))
+        return self.decode_spans(Spans.of(values))
 
     def decode_spans(self, values: Spans) -> Decoded:
-        """Decode binary forms in place; the result is that of :meth:`decode_binary`.
-
-        A type that is faster without copying the values first implements this, and its
-        :meth:`decode_binary` calls it.
-        """
+        """Decode binary forms where they lie, without copying them first."""
         return self.decode_binary(values.array())
 
     @property
@@ -275,6 +275,30 @@ def binary_not_supported(type_name: str, row: int) -> ConversionError:
         type_name=type_name,
         row=row,
     )
+
+
+def parsed(
+    values: pa.Array, parse: Callable[[bytes], T], type_name: str, form: str = "binary"
+) -> list[T | None]:
+    """Apply a function to one value after the other.
+
+    Args:
+        values: LargeBinary; the result has None where they are null.
+        parse: raises a ValueError for a value that is not of the type's form, or NoTextForm.
+
+    Raises:
+        ConversionError: it did.
+    """
+    results: list[T | None] = []
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            results.append(None if value is None else parse(value))
+        except NoTextForm as inner:
+            raise binary_not_supported(inner.type_name, row) from None
+        except (ValueError, RecursionError):
+            # Not chained: the message may contain the value.
+            raise malformed(type_name, row, form) from None
+    return results
 
 
 def as_text(values: pa.Array, type_name: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""date, timestamp and timestamptz.
+"""date, timestamp and timestamptz; and time, as the text that the server prints.
 
 Arrow counts in the proleptic Gregorian calendar from 1970-01-01, PostgreSQL from 2000-01-01.
 Arrow's parser reads years 0001 to 9999 in ISO form; all other text that the server prints (BC,
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pgsluice.types.buffers import Mask, blank, fixed_width, null_mask, to_mask, unchecked_text
 from pgsluice.types.calendar import civil_from_days, days_from_civil
 from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text, malformed
+from pgsluice.types.text import ComputedTextType
 
 DATE_REGEX: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 TIME_REGEX: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
@@ -122,9 +123,6 @@ class DatetimeType(ColumnType):
             raise malformed(self.name, row)
         return days * _DAY_US + clock_us
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
-
     def decode_spans(self, values: Spans) -> Decoded:
         matrix = values.of_width(self.binary_width, self.name)
         numbers = matrix.view(self.wire)[:, 0]
@@ -162,6 +160,26 @@ class DatetimeType(ColumnType):
             text += f".{fraction:06}".rstrip("0") if fraction else ""
             text += "+00" if self.arrow_type.tz else ""
         return text + era
+
+
+@dataclass(frozen=True, slots=True)
+class TimeType(ComputedTextType):
+    """time without time zone, as ``HH:MM:SS[.ffffff]`` without trailing zeros; 24:00:00 is one.
+
+    The binary form counts microseconds since midnight.
+    """
+
+    binary_width: ClassVar[int] = 8
+
+    def decode_spans(self, values: Spans) -> Decoded:
+        micros = values.of_width(self.binary_width, self.name).view(">i8")[:, 0].astype(np.int64)
+        values.refuse((micros < 0) | (micros > _DAY_US), self.name)
+        times = fixed_width(micros % _DAY_US, pa.time64("us"), values.null)
+        # Arrow prints six digits after the point.
+        text = pc.utf8_rtrim(pc.utf8_rtrim(times.cast(pa.string()), "0"), ".")
+        if (is_end := micros == _DAY_US).any():
+            text = pc.if_else(pa.array(is_end), pc.if_else(text.is_valid(), "24:00:00", None), text)
+        return Decoded(text)
 
 
 def _parse_day(parts: dict[str, str | None]) -> int | None:

@@ -33,9 +33,6 @@ class BoolType(ColumnType):
         raw.refuse((letters != b"t"[0]) & (letters != b"f"[0]), self.name)
         return self._decoded(letters == b"t"[0], raw.null)
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
-
     def decode_spans(self, values: Spans) -> Decoded:
         letters = values.of_width(1, self.name)[:, 0]
         values.refuse(letters > 1, self.name)
@@ -71,9 +68,6 @@ class IntegerType(ColumnType):
             wrong = to_mask(pc.or_(pc.less(decoded, 0), pc.greater(decoded, 2**32 - 1)))
             raw.refuse(wrong, self.name)
         return Decoded(decoded)
-
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
 
     def decode_spans(self, values: Spans) -> Decoded:
         matrix = values.of_width(self.binary_width, self.name)
@@ -115,9 +109,6 @@ class FloatType(ColumnType):
         if pc.any(zero).as_py():
             spelt = pc.match_substring_regex(unchecked_text(values), _ZERO)
             RawValues.of(values).refuse(to_mask(pc.and_not(zero, spelt)), self.name)
-
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
 
     def decode_spans(self, values: Spans) -> Decoded:
         wire = np.dtype(self.arrow_type.to_pandas_dtype()).newbyteorder(">")

@@ -99,14 +99,11 @@ class DecimalType(ColumnType):
         decoded = cast_text(blank(values, unfit), self.arrow_type, self.name)
         return Decoded(decoded, unfit if unfit.any() else None)
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
-
     def decode_spans(self, values: Spans) -> Decoded:
         decimals = numeric_binary_to_decimals(values, self.arrow_type)
         if decimals is not None:
             return Decoded(decimals)
-        return self.decode_text(numeric_binary_to_text(values.array()))
+        return self.decode_text(numeric_binary_to_text(values))
 
     @property
     def copies_binary(self) -> bool:
@@ -135,7 +132,7 @@ class NumericTextType(ComputedTextType):
             raw.refuse(~to_mask(form), self.name)
         return Decoded(shrink(text, self.arrow_type, self.name))
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
+    def decode_spans(self, values: Spans) -> Decoded:
         # Our own output needs no check.
         return ComputedTextType.decode_text(self, numeric_binary_to_text(values))
 
@@ -159,11 +156,8 @@ class NumericDoubleType(FloatType):
         unfit = to_mask(pc.and_not(infinite, spelt))
         return Decoded(blank(decoded, unfit), unfit) if unfit.any() else Decoded(decoded)
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_text(numeric_binary_to_text(values))
-
     def decode_spans(self, values: Spans) -> Decoded:
-        return self.decode_binary(values.array())
+        return self.decode_text(numeric_binary_to_text(values))
 
     binary_width: ClassVar[None] = None
     copies_binary: ClassVar[bool] = False  # its digits are printed before they are decoded

@@ -1,43 +1,27 @@
 """numeric's binary form as decimals or as text, whole columns at a time.
 
 The binary form has digits in base 10000, the first worth 10000 ** weight, a sign, and the number
-of digits after the decimal point. Decimals of up to 18 digits are computed as 64-bit integers. For
-text, one table look-up turns every digit of every row into four characters; then leading and
-trailing zeros are removed, and signs and points are inserted.
+of digits after the decimal point. Numbers of up to 18 digits are computed as 64-bit integers; for
+text, Arrow prints these. Other numbers are printed one at a time.
 Source: src/backend/utils/adt/numeric.c (``numeric_send``, ``get_str_from_var``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgsluice.types.binary_to_text.scalars import print_numeric
-from pgsluice.types.buffers import (
-    Bytes,
-    Int64s,
-    Mask,
-    first_row,
-    gather,
-    integers,
-    large_binary,
-    offsets_of,
-    ragged,
-    validity_buffer,
-)
-from pgsluice.types.codec import RawValues, Spans, malformed
+from pgsluice.types.buffers import Bytes, Int64s, blank, gather, integers, to_mask, validity_buffer
+from pgsluice.types.codec import Spans, parsed
 
 _HEADER: Final = 8
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000
-_SPECIAL: Final = (0xC000, 0xD000, 0xF000)
-_MAX_SCALE: Final = 0x3FFF
-_NUMBERS: Final = np.arange(10000)
-_LETTERS: Final = (_NUMBERS[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
-_SIZES: Final = np.searchsorted([10, 100, 1000], _NUMBERS, "right") + 1
 _POWERS: Final = 10 ** np.arange(19)
 _MOST_PRECISION: Final = 18
 _HALF: Final = 63
@@ -100,7 +84,7 @@ def _whole_numbers(groups: Int64s, weights: npt.NDArray[np.int16], scale: int) -
     """The value of the digits times 10 ** scale; None if that is not an integer of at most 18
     digits."""
     numbers = np.zeros(len(weights), np.int64)
-    if groups.size and groups.max() > _NUMBERS[-1]:
+    if groups.size and groups.max() > 9999:
         return None
     first, last = int(weights.min()), int(weights.max())
     if last - first > _MOST_GROUPS:
@@ -135,127 +119,43 @@ def _decimals(
     return pa.Array.from_buffers(arrow_type, len(halves), buffers)
 
 
-def numeric_binary_to_text(values: pa.Array) -> pa.Array:
+def numeric_binary_to_text(raw: Spans) -> pa.Array:
     """The text that the server would print, as LargeBinary.
 
     Raises:
         ConversionError: a value is not of the binary form.
     """
-    raw = RawValues.of(values)
-    there = np.arange(len(values)) if raw.null is None else np.flatnonzero(~raw.null)
-    lengths = np.zeros(len(values), np.int64)
-    data = np.zeros(0, np.uint8)
-    if len(there):
-        data, lengths[there] = _print(_Digits.parse(raw, there))
-    return large_binary(data, offsets_of(lengths), raw.null)
+    count = len(raw.starts)
+    is_printed = np.zeros(count, np.bool_) if raw.null is None else raw.null.copy()
+    rows = [np.flatnonzero(is_printed)]
+    texts = [pa.nulls(len(rows[0]), pa.large_string())]
+    for scale, some in _of_few_digits(raw, np.flatnonzero(~is_printed)):
+        of_scale = Spans(raw.data, raw.starts[some], raw.lengths[some], None)
+        decimals = numeric_binary_to_decimals(of_scale, pa.decimal128(_MOST_PRECISION, scale))
+        if decimals is not None:
+            printed = decimals.cast(pa.large_string())
+            # Arrow prints decimals below 0.000001 with an exponent.
+            is_plain = ~to_mask(pc.match_substring(printed, "E"))
+            rows.append(some[is_plain])
+            texts.append(printed.filter(pa.array(is_plain)))
+            is_printed[some[is_plain]] = True
+    if not is_printed.all():
+        others = parsed(blank(raw.array(), is_printed), print_numeric, "numeric")
+        rows.append(np.flatnonzero(~is_printed))
+        texts.append(pa.array(others, pa.large_string()).drop_null())
+    place = np.empty(count, np.int64)
+    place[np.concatenate(rows)] = np.arange(count)
+    return pa.concat_arrays(texts).take(pa.array(place)).cast(pa.large_binary())
 
 
-@dataclass(frozen=True, slots=True)
-class _Digits:
-    """The fields of the values that are not NULL.
-
-    Attributes:
-        counts, weights, scales: those of each value.
-        negative: the value is below zero.
-        odd: the value is printed by itself: NaN, an infinity, or digits that begin with zero.
-        flat: the digits of all values, one value after the other.
-        starts: the index in ``flat`` of each value's first digit.
-        raw, rows: the column and the rows that the values come from.
-    """
-
-    counts: Int64s
-    weights: Int64s
-    scales: Int64s
-    negative: Mask
-    odd: Mask
-    flat: Int64s
-    starts: Int64s
-    raw: RawValues
-    rows: Int64s
-
-    @classmethod
-    def parse(cls, raw: RawValues, rows: Int64s) -> _Digits:
-        lengths = raw.lengths[rows]
-        _refuse(lengths < _HEADER, rows)
-        heads = raw.starts[rows]
-        counts, weights, signs, scales = (
-            integers(raw.data, heads + 2 * i, kind)
-            for i, kind in enumerate((">u2", ">i2", ">u2", ">u2"))
-        )
-        special = np.isin(signs, _SPECIAL)
-        negative = signs == _NEGATIVE
-        known = special | negative | (signs == _POSITIVE)
-        _refuse((lengths != _HEADER + 2 * counts) | ~known | (scales > _MAX_SCALE), rows)
-        owners, places = ragged(counts)
-        flat = integers(raw.data, heads[owners] + _HEADER + 2 * places, ">u2")
-        if flat.size and flat.max() > _NUMBERS[-1]:
-            raise malformed("numeric", int(rows[owners[first_row(flat > _NUMBERS[-1])]]), "binary")
-        starts = np.cumsum(counts) - counts
-        has_digits = np.flatnonzero(counts)
-        odd = special
-        odd[has_digits[flat[starts[has_digits]] == 0]] = True
-        return cls(counts, weights, scales, negative, odd, flat, starts, raw, rows)
-
-    def alone(self, value: int) -> bytes:
-        """The text of one odd value."""
-        row = self.rows[value]
-        binary = self.raw.data[self.raw.offsets[row] : self.raw.offsets[row + 1]].tobytes()
-        return print_numeric(binary).encode()
-
-
-def _refuse(bad: Mask, rows: Int64s) -> None:
-    if bad.any():
-        raise malformed("numeric", int(rows[first_row(bad)]), "binary")
-
-
-def _print(digits: _Digits) -> tuple[Bytes, Int64s]:
-    """The texts of all values, concatenated, and their lengths."""
-    whole = np.where(digits.odd, 0, np.maximum(digits.weights + 1, 0))
-    places = np.where(digits.odd, 0, digits.scales)
-    letters, first_groups = _body(digits, whole, places)
-    alone = {int(value): digits.alone(int(value)) for value in np.flatnonzero(digits.odd)}
-
-    signs = (digits.negative & ~digits.odd).astype(np.int64)
-    integer = np.where(whole > 0, 4 * (whole - 1) + _SIZES[first_groups], 1)
-    lengths = signs + integer + places + (places > 0)
-    for value, text in alone.items():
-        lengths[value] = len(text)
-    starts = np.cumsum(lengths) - lengths
-    texts = np.empty(int(lengths.sum()), np.uint8)
-    free = np.ones(len(texts), np.bool_)
-    for at, letter in (
-        (starts[signs > 0], b"-"),
-        ((starts + signs)[(whole == 0) & ~digits.odd], b"0"),
-        ((starts + signs + integer)[places > 0], b"."),
-    ):
-        texts[at], free[at] = letter[0], False
-    for value, text in alone.items():
-        place = slice(int(starts[value]), int(starts[value]) + len(text))
-        texts[place], free[place] = np.frombuffer(text, np.uint8), False
-    texts[free] = letters
-    return texts, lengths
-
-
-def _body(digits: _Digits, whole: Int64s, places: Int64s) -> tuple[Bytes, Int64s]:
-    """The decimal digits without signs and points, and each value's first group of four digits.
-
-    Args:
-        whole: how many groups of four are before the point.
-        places: how many decimal digits are after it.
-    """
-    owners, numbers = ragged(whole + (places + 3) // 4)
-    # Below 1 the groups begin after the point, at or before the first digit that is not zero.
-    index = numbers + np.minimum(digits.weights + 1, 0)[owners]
-    carried = (index >= 0) & (index < digits.counts[owners])
-    groups = np.zeros(len(owners), np.int64)
-    groups[carried] = digits.flat[digits.starts[owners[carried]] + index[carried]]
-
-    behind_point = numbers - whole[owners]
-    kept = np.where(behind_point < 0, 4, np.minimum(places[owners] - 4 * behind_point, 4))
-    keep = np.arange(4) < kept[:, None]
-    leading = np.flatnonzero((numbers == 0) & (whole[owners] > 0))
-    keep[leading] = np.arange(4) >= 4 - _SIZES[groups[leading], None]
-    first_groups = np.zeros(len(whole), np.int64)
-    first_groups[owners[leading]] = groups[leading]
-    letters: Bytes = _LETTERS[groups][keep]
-    return letters, first_groups
+def _of_few_digits(raw: Spans, there: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """The rows of numbers of at most 18 digits, for each number of digits after the point."""
+    there = there[raw.lengths[there] >= _HEADER]
+    weights, signs, scales = (
+        integers(raw.data, raw.starts[there] + place, kind)
+        for place, kind in ((2, ">i2"), (4, ">u2"), (6, ">u2"))
+    )
+    is_small = 4 * np.maximum(weights + 1, 0) + scales <= _MOST_PRECISION
+    is_small &= (signs == _POSITIVE) | (signs == _NEGATIVE)
+    for scale in np.unique(scales[is_small]).tolist():
+        yield scale, there[is_small & (scales == scale)]

@@ -33,9 +33,8 @@ from pgsluice.types.binary_to_text.containers import (
 )
 from pgsluice.types.binary_to_text.extensions import EXTENSION_PRINTERS
 from pgsluice.types.bytea import ByteaType
-from pgsluice.types.clock import TimeType
 from pgsluice.types.codec import ColumnType
-from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ
+from pgsluice.types.datetimes import DATE, TIMESTAMP, TIMESTAMPTZ, TimeType
 from pgsluice.types.definition import TypeDefinition, TypeField
 from pgsluice.types.nested.composites import CompositeType
 from pgsluice.types.nested.maps import MapType

@@ -12,15 +12,7 @@ import pyarrow as pa
 from pgsluice.masks import ColumnMask, MaskKind
 from pgsluice.types.binary_to_text import NoTextForm, Printer
 from pgsluice.types.buffers import large_binary
-from pgsluice.types.codec import (
-    ColumnType,
-    Decoded,
-    Spans,
-    as_text,
-    binary_not_supported,
-    malformed,
-    shrink,
-)
+from pgsluice.types.codec import ColumnType, Decoded, Spans, as_text, parsed, shrink
 
 _ARROW: Final = pa.string()
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -44,22 +36,12 @@ class PrintedType(ColumnType):
         return Decoded(shrink(as_text(values, self.name), self.arrow_type, self.name))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        if self.printer is None:
-            return ColumnType.decode_binary(self, values)
-        printed = [
-            None if value is None else self._print(self.printer, value, row)
-            for row, value in enumerate(values.to_pylist())
-        ]
-        return Decoded(pa.array(printed, self.arrow_type))
+        return Decoded(pa.array(parsed(values, self._print, self.name), self.arrow_type))
 
-    def _print(self, printer: Printer, value: bytes, row: int) -> str:
-        try:
-            return printer(value)
-        except NoTextForm as inner:
-            raise binary_not_supported(inner.type_name, row) from None
-        except (ValueError, RecursionError):
-            # Not chained: the message may contain the value.
-            raise malformed(self.name, row, "binary") from None
+    def _print(self, value: bytes) -> str:
+        if self.printer is None:
+            raise NoTextForm(self.name)
+        return self.printer(value)
 
     @property
     def reads_binary(self) -> bool:
@@ -97,6 +79,7 @@ class TextType(PrintedType):
 class ComputedTextType(PrintedType):
     """A type whose text is computed from its binary form, whole columns at a time."""
 
+    decode_binary = ColumnType.decode_binary
     reads_binary: ClassVar[bool] = True
     copies_binary: ClassVar[bool] = True
 
@@ -105,8 +88,7 @@ class ComputedTextType(PrintedType):
 class JsonbType(TextType):
     """jsonb and jsonpath: their binary form is a version byte, 1, and the text."""
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        return self.decode_spans(Spans.of(values))
+    decode_binary = ColumnType.decode_binary
 
     def decode_spans(self, values: Spans) -> Decoded:
         there = slice(None) if values.null is None else np.flatnonzero(~values.null)
@@ -124,19 +106,19 @@ class JsonbType(TextType):
 class UuidType(ComputedTextType):
     """uuid, as 8-4-4-4-12 hexadecimal digits in lower case."""
 
-    def decode_binary(self, values: pa.Array) -> Decoded:
-        raw = Spans.of(values)
-        matrix = raw.of_width(16, self.name)
-        digits = np.empty((len(values), 32), np.uint8)
+    def decode_spans(self, values: Spans) -> Decoded:
+        matrix = values.of_width(16, self.name)
+        count = len(matrix)
+        digits = np.empty((count, 32), np.uint8)
         digits[:, 0::2] = _HEX[matrix >> 4]
         digits[:, 1::2] = _HEX[matrix & 15]
-        printed = np.full((len(values), 36), ord("-"), np.uint8)
+        printed = np.full((count, 36), ord("-"), np.uint8)
         at = 0
-        for place, count in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
-            printed[:, place : place + count] = digits[:, at : at + count]
-            at += count
-        offsets = np.arange(0, 36 * (len(values) + 1), 36, dtype=np.int64)
-        return self.decode_text(large_binary(printed.reshape(-1), offsets, raw.null))
+        for place, size in ((0, 8), (9, 4), (14, 4), (19, 4), (24, 12)):
+            printed[:, place : place + size] = digits[:, at : at + size]
+            at += size
+        offsets = np.arange(count + 1) * 36
+        return self.decode_text(large_binary(printed.reshape(-1), offsets, values.null))
 
     copies_binary: ClassVar[bool] = False  # the server prints it faster
 

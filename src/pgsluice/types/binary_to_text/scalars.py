@@ -6,6 +6,7 @@ xid8funcs.c.
 
 from __future__ import annotations
 
+import struct
 import uuid
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, fields
 
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000
 _SPECIAL = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+_MAX_SCALE = 0x3FFF
 _VERSION = 1
 
 
@@ -120,19 +122,20 @@ def print_snapshot(value: bytes) -> str:
 def print_numeric(value: bytes) -> str:
     """numeric_out: digits in base 10000, the first worth 10000 ** weight."""
     cursor = Cursor(value)
-    count, weight = cursor.unsigned(2), cursor.number(2)
-    sign, display_scale = cursor.unsigned(2), cursor.unsigned(2)
-    digits = [cursor.unsigned(2) for _ in range(count)]
+    count, weight, sign, display_scale = struct.unpack(">HhHH", cursor.take(8))
+    digits = struct.unpack(f">{count}H", cursor.take(2 * count))
     cursor.close()
     if sign in _SPECIAL:
         return _SPECIAL[sign]
-    if sign not in (_POSITIVE, _NEGATIVE) or any(digit >= 10000 for digit in digits):
+    is_known = sign in (_POSITIVE, _NEGATIVE) and display_scale <= _MAX_SCALE
+    if not is_known or any(digit >= 10000 for digit in digits):
         raise Misshapen
     places = (display_scale + 3) // 4
     whole = max(weight + 1, 0)  # groups before the point; below 1 they begin after it
     first = min(weight + 1, 0)
-    groups = [digits[i] if 0 <= i < count else 0 for i in range(first, weight + 1 + places)]
-    integer = "".join(f"{group:04}" for group in groups[:whole]).lstrip("0") or "0"
-    fraction = "".join(f"{group:04}" for group in groups[whole:])[:display_scale]
+    zeros = (0,) * max(weight + 1 + places - count, 0)
+    groups = ((0,) * -first + digits + zeros)[: whole + places]
+    text = "%04d" * len(groups) % groups
+    integer, fraction = text[: 4 * whole].lstrip("0") or "0", text[4 * whole :][:display_scale]
     minus = "-" if sign == _NEGATIVE else ""
     return f"{minus}{integer}.{fraction}" if display_scale else f"{minus}{integer}"
