@@ -10,7 +10,7 @@ each byte or element needs many times their memory. Source: src/backend/utils/ad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,7 @@ from pgsluice.types.buffers import (
     offsets_of,
     to_mask,
 )
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supported, malformed
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, joined, malformed
 
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
@@ -67,17 +67,13 @@ class ListType(ColumnType):
 
     def decode_text(self, values: pa.Array) -> Decoded:
         if (pieces := self._pieces_of_text(values)) is not None:
-            return self._joined(pieces, self.element.decode_text, "text")
+            return self._joined(pieces, "text")
         unfit = self._bounded(values) | self._nested(values)
         plain = blank(values, unfit) if unfit.any() else values
         null = null_mask(plain)
         rows = RawValues.of(plain.fill_null(b"{}") if null.any() else plain)
         elements, offsets = self._split(rows)
-        try:
-            decoded = self.element.decode_text(elements)
-        except ConversionError as error:
-            raise self._in_row(error, offsets, "text") from None
-        return self._assemble(decoded, offsets, null, unfit)
+        return self._lists(elements, offsets, null, "text", unfit)
 
     def _bounded(self, values: pa.Array) -> Mask:
         """Rows with explicit bounds, ``[0:1]={7,8}``: their first index is not 1."""
@@ -140,22 +136,14 @@ class ListType(ColumnType):
             yield self._split(RawValues(piece, np.array([0, len(piece)]), None))[0]
             begin, size = end + 1, PIECE_BYTES
 
-    def _joined(
-        self, pieces: Iterator[pa.Array], decode: Callable[[pa.Array], Decoded], form: str
-    ) -> Decoded:
+    def _joined(self, pieces: Iterator[pa.Array], form: str) -> Decoded:
         """Join the elements of a single array, which come in pieces."""
-        decoded: list[pa.Array] = []
-        is_unfit = False
-        for piece in pieces:
-            try:
-                elements = decode(piece)
-            except ConversionError as error:
-                raise self._in_row(error, np.array([0, len(piece)]), form) from None
-            is_unfit |= elements.unfit is not None and bool(elements.unfit.any())
-            decoded.append(elements.values)
-        values = pa.concat_arrays(decoded)
-        no, unfit = np.zeros(1, np.bool_), np.array([is_unfit])
-        return self._assemble(Decoded(values), np.array([0, len(values)]), no, unfit)
+        no = np.zeros(1, np.bool_)
+        lists = [self._lists(each, np.array([0, len(each)]), no, form) for each in pieces]
+        if any(part.unfit is not None for part in lists):
+            return Decoded(pa.nulls(1, self.arrow_type), ~no)
+        values = pa.concat_arrays([part.values.values for part in lists])
+        return self._assemble(Decoded(values), np.array([0, len(values)]), no, no)
 
     def _elements(
         self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
@@ -187,6 +175,19 @@ class ListType(ColumnType):
             at = first_row(bad)
             raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
 
+    def _lists(
+        self, elements: pa.Array, offsets: Int64s, null: Mask, form: str, unfit: Mask | None = None
+    ) -> Decoded:
+        """Decode the elements of n lists, of which some are NULL and some are known to be unfit."""
+        decode = self.element.decode_text if form == "text" else self.element.decode_binary
+        try:
+            decoded = decode(elements)
+        except ConversionError as error:
+            raise in_container(error, self.name, form, offsets) from None
+        return self._assemble(
+            decoded, offsets, null, np.zeros_like(null) if unfit is None else unfit
+        )
+
     def _assemble(self, elements: Decoded, offsets: Int64s, null: Mask, unfit: Mask) -> Decoded:
         if elements.unfit is not None:
             before = offsets_of(elements.unfit)
@@ -201,13 +202,9 @@ class ListType(ColumnType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         if (pieces := pieces_of_array(values, self.name)) is not None:
-            return self._joined(pieces, self.element.decode_binary, "binary")
+            return self._joined(pieces, "binary")
         split = split_arrays(values, self.name)
-        try:
-            elements = self.element.decode_binary(split.elements)
-        except ConversionError as error:
-            raise self._in_row(error, split.offsets, "binary") from None
-        return self._assemble(elements, split.offsets, null_mask(values), split.unfit)
+        return self._lists(split.elements, split.offsets, null_mask(values), "binary", split.unfit)
 
     @property
     def reads_binary(self) -> bool:
@@ -221,36 +218,19 @@ class ListType(ColumnType):
     def tells_values_apart(self) -> bool:
         return self.element.tells_values_apart
 
-    def _in_row(self, error: ConversionError, offsets: Int64s, form: str) -> ConversionError:
-        """Turn an element's error into an error of the array that contains it."""
-        element = error.facts.get("row")
-        if element is None:
-            return error
-        row = int(np.searchsorted(offsets, element, "right")) - 1
-        if error.hint is not None:
-            return binary_not_supported(error.facts["type_name"], row)
-        return malformed(self.name, row, form)
-
     def encode_text(self, array: pa.Array) -> pa.Array:
         text = self.element.encode_text(array.flatten()).cast(pa.large_string())
         for special in ("\\", '"'):
             text = pc.replace_substring(text, special, "\\" + special)
-        quoted = _enclose('"', text, '"').fill_null("NULL")
+        return self._braced(array, joined('"', text, '"').fill_null("NULL"))
+
+    def _braced(self, array: pa.Array, elements: pa.Array) -> pa.Array:
+        """The text of lists, of the text of their elements."""
         lengths = pc.list_value_length(array).fill_null(0)
         offsets = offsets_of(np.array(lengths, np.int64))
-        lists = pa.LargeListArray.from_arrays(pa.array(offsets), quoted)
-        joined = pc.binary_join(lists, pa.scalar(self.delimiter, pa.large_string()))
-        braced = _enclose("{", joined, "}")
-        null = null_mask(array)
-        return pc.if_else(pa.array(null), pa.scalar(None, pa.large_string()), braced)
-
-
-def _enclose(before: str, text: pa.Array, after: str) -> pa.Array:
-    """Put each text between two constants; null stays null."""
-    kind = pa.large_string()
-    return pc.binary_join_element_wise(
-        pa.scalar(before, kind), text, pa.scalar(after, kind), pa.scalar("", kind)
-    )
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), elements)
+        text = joined("{", pc.binary_join(lists, pa.scalar(self.delimiter, pa.large_string())), "}")
+        return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
 def _marks(data: Bytes) -> tuple[Mask, Mask, Mask, Mask]:

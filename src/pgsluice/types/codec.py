@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.binary_to_text import NoTextForm
@@ -275,6 +276,33 @@ def binary_not_supported(type_name: str, row: int) -> ConversionError:
         type_name=type_name,
         row=row,
     )
+
+
+def in_container(
+    error: ConversionError, type_name: str, form: str, offsets: Int64s | None = None
+) -> ConversionError:
+    """Turn the error of a value inside another one into an error of the outer value.
+
+    Args:
+        type_name, form: those of the outer value.
+        offsets: the value is an element: row i's are ``offsets[i]`` to ``offsets[i + 1]``; None:
+            each outer value has one.
+    """
+    row = error.facts.get("row")
+    if row is None:
+        return error
+    if offsets is not None:
+        row = int(np.searchsorted(offsets, row, "right")) - 1
+    if error.hint is not None:
+        return binary_not_supported(error.facts["type_name"], row)
+    return malformed(type_name, row, form)
+
+
+def joined(*parts: str | pa.Array) -> pa.Array:
+    """Texts joined row by row, as large_string; null where a part is."""
+    kind = pa.large_string()
+    columns = [pa.scalar(part, kind) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, pa.scalar("", kind))
 
 
 def parsed(

@@ -272,7 +272,9 @@ def _struct(
             return RangeType.of(definition.name, bound)
         case "m":
             of = _struct(definition.subtype_oid, definitions, depth - 1)
-            return MultirangeType.of(definition.name, of) if isinstance(of, RangeType) else None
+            return (
+                MultirangeType.of_ranges(definition.name, of) if isinstance(of, RangeType) else None
+            )
         case "c" if _has_struct(definition):
             fields = [_attribute(field, definitions, depth - 1) for field in definition.fields]
             made = CompositeType.of(definition.name, [f.name for f in definition.fields], fields)

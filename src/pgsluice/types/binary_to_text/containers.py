@@ -19,6 +19,7 @@ _SPACES: Final = " \t\n\r\v\f"
 _RECORD_SPECIAL: Final = re.compile(rf'[{_SPACES}"\\(),]')
 _BOUND_SPECIAL: Final = re.compile(rf'[{_SPACES}"\\(),\[\]]')
 _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _NO_LOWER, _NO_UPPER = 1, 2, 4, 8, 16
+_ALL_FLAGS: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +108,57 @@ class VectorPrinter:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeParts:
+    """A range in binary form.
+
+    Attributes:
+        lower, upper: the bounds in binary form; None where there is none.
+    """
+
+    is_empty: bool
+    lower_inc: bool
+    upper_inc: bool
+    lower: bytes | None
+    upper: bytes | None
+
+    @classmethod
+    def parse(cls, value: bytes) -> RangeParts:
+        """Parse the binary form, as range_send writes it."""
+        cursor = Cursor(value)
+        flags = cursor.unsigned(1)
+        lower = None if flags & (_EMPTY | _NO_LOWER) else cursor.present()
+        upper = None if flags & (_EMPTY | _NO_UPPER) else cursor.present()
+        cursor.close()
+        if flags > _ALL_FLAGS:
+            raise Misshapen
+        lower_inc, upper_inc = bool(flags & _LOWER_INCLUSIVE), bool(flags & _UPPER_INCLUSIVE)
+        return cls(bool(flags & _EMPTY), lower_inc, upper_inc, lower, upper)
+
+
+@dataclass(frozen=True, slots=True)
 class RangePrinter:
     """range_out."""
 
     bound: Printer
 
     def __call__(self, value: bytes) -> str:
-        cursor = Cursor(value)
-        flags = cursor.unsigned(1)
-        lower = "" if flags & (_EMPTY | _NO_LOWER) else self._print_bound(cursor)
-        upper = "" if flags & (_EMPTY | _NO_UPPER) else self._print_bound(cursor)
-        cursor.close()
-        if flags & _EMPTY:
+        parts = RangeParts.parse(value)
+        if parts.is_empty:
             return "empty"
-        opening = "[" if flags & _LOWER_INCLUSIVE else "("
-        closing = "]" if flags & _UPPER_INCLUSIVE else ")"
+        lower, upper = (
+            "" if bound is None else _doubled(self.bound(bound), _BOUND_SPECIAL)
+            for bound in (parts.lower, parts.upper)
+        )
+        opening, closing = "[" if parts.lower_inc else "(", "]" if parts.upper_inc else ")"
         return f"{opening}{lower},{upper}{closing}"
 
-    def _print_bound(self, cursor: Cursor) -> str:
-        bound = cursor.sized()
-        if bound is None:
-            raise Misshapen
-        return _doubled(self.bound(bound), _BOUND_SPECIAL)
+
+def ranges_of(value: bytes) -> list[bytes]:
+    """The ranges of a multirange, as multirange_send writes it."""
+    cursor = Cursor(value)
+    ranges = [cursor.present() for _ in range(cursor.count())]
+    cursor.close()
+    return ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +168,21 @@ class MultirangePrinter:
     range: Printer
 
     def __call__(self, value: bytes) -> str:
-        cursor = Cursor(value)
-        ranges = [cursor.sized() for _ in range(cursor.number(4))]
-        cursor.close()
-        if None in ranges:
-            raise Misshapen
-        return "{" + ",".join(self.range(one) for one in ranges if one is not None) + "}"
+        return "{" + ",".join(map(self.range, ranges_of(value))) + "}"
+
+
+def fields_of(value: bytes) -> list[tuple[int, bytes | None]]:
+    """The OIDs of the types of a composite's attributes, and their values, as record_send writes
+    them."""
+    cursor = Cursor(value)
+    fields = [(cursor.unsigned(4), cursor.sized()) for _ in range(cursor.count())]
+    cursor.close()
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPrinter:
-    """record_out: ``(1,"a b",)``. The binary form has the type's OID before each field.
+    """record_out: ``(1,"a b",)``.
 
     Attributes:
         name: the composite type's.
@@ -162,13 +196,9 @@ class RecordPrinter:
     names: Mapping[int, str]
 
     def __call__(self, value: bytes) -> str:
-        cursor = Cursor(value)
-        texts = [self._print_field(cursor) for _ in range(cursor.number(4))]
-        cursor.close()
-        return f"({','.join(texts)})"
+        return f"({','.join(self._print_field(*field) for field in fields_of(value))})"
 
-    def _print_field(self, cursor: Cursor) -> str:
-        type_oid, field = cursor.unsigned(4), cursor.sized()
+    def _print_field(self, type_oid: int, field: bytes | None) -> str:
         if field is None:
             return ""
         printer = self.printers.get(type_oid)

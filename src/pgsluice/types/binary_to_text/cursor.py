@@ -63,6 +63,20 @@ class Cursor:
         size = self.number(4)
         return None if size == -1 else self.take(size)
 
+    def present(self) -> bytes:
+        """As :meth:`sized`, of a value that cannot be NULL."""
+        value = self.sized()
+        if value is None:
+            raise Misshapen
+        return value
+
+    def count(self) -> int:
+        """A number of values, as int4."""
+        count = self.number(4)
+        if count < 0:
+            raise Misshapen
+        return count
+
     def rest(self) -> bytes:
         """The remaining bytes."""
         return self.take(len(self._value) - self._at)

@@ -9,22 +9,26 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen, Printer
+from pgsluice.types.binary_to_text.cursor import Cursor, Printer
 from pgsluice.types.binary_to_text.floats import format_float4
 from pgsluice.types.binary_to_text.scalars import print_text, print_versioned
 
 
 def print_hstore(value: bytes) -> str:
     """hstore_out: ``"key"=>"value", "other"=>NULL``."""
-    cursor = Cursor(value)
-    pairs = []
-    for _ in range(cursor.number(4)):
-        key, item = cursor.sized(), cursor.sized()
-        if key is None:
-            raise Misshapen
-        pairs.append(f"{_quoted(key)}=>{'NULL' if item is None else _quoted(item)}")
-    cursor.close()
+    pairs = (
+        f"{_quoted(key)}=>{'NULL' if item is None else _quoted(item)}"
+        for key, item in pairs_of(value)
+    )
     return ", ".join(pairs)
+
+
+def pairs_of(value: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The keys and values of an hstore, as hstore_send writes it."""
+    cursor = Cursor(value)
+    pairs = [(cursor.present(), cursor.sized()) for _ in range(cursor.count())]
+    cursor.close()
+    return pairs
 
 
 def _quoted(text: bytes) -> str:
@@ -52,9 +56,7 @@ def _print_dense(value: bytes, kind: str) -> str:
 def print_sparsevec(value: bytes) -> str:
     """sparsevec_out: ``{1:1.5,3:2}/5``; the binary form counts indices from 0."""
     cursor = Cursor(value)
-    size, count, _ = cursor.number(4), cursor.number(4), cursor.number(4)
-    if count < 0:
-        raise Misshapen
+    size, count, _ = cursor.number(4), cursor.count(), cursor.number(4)
     indices = struct.unpack(f">{count}i", cursor.take(4 * count))
     numbers = struct.unpack(f">{count}f", cursor.take(4 * count))
     cursor.close()

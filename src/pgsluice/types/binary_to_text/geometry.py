@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
+from pgsluice.types.binary_to_text.cursor import Cursor
 from pgsluice.types.binary_to_text.floats import format_float8
 
 
@@ -58,10 +58,7 @@ def _numbers(value: bytes, count: int) -> tuple[float, ...]:
 
 
 def _counted_points(cursor: Cursor) -> str:
-    count = cursor.number(4)
-    if count < 0:
-        raise Misshapen
-    numbers = cursor.float8s(2 * count)
+    numbers = cursor.float8s(2 * cursor.count())
     cursor.close()
     return _print_points(numbers)
 

@@ -90,9 +90,8 @@ def print_money(value: bytes) -> str:
 def print_bits(value: bytes) -> str:
     """bit and varbit: the number of bits as int4, then the bits, padded with zeros to bytes."""
     cursor = Cursor(value)
-    count = cursor.number(4)
-    packed = cursor.rest()
-    if count < 0 or len(packed) != (count + 7) // 8:
+    count, packed = cursor.count(), cursor.rest()
+    if len(packed) != (count + 7) // 8:
         raise Misshapen
     return "".join(f"{byte:08b}" for byte in packed)[:count]
 

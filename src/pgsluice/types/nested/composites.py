@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
+from pgsluice.types.binary_to_text.containers import fields_of
+from pgsluice.types.binary_to_text.cursor import Misshapen
 from pgsluice.types.buffers import Mask, null_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, malformed
-from pgsluice.types.nested.fields import decode_field, joined, quoted_text, split_text, without
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, joined, parsed
+from pgsluice.types.nested.fields import quoted_text, split_text, structs, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +60,25 @@ class CompositeType(ColumnType):
         opening, closing = rows.data[rows.starts], rows.data[rows.offsets[1:] - 1]
         rows.refuse((opening != ord("(")) | (closing != ord(")")), self.name)
         split = split_text(plain, count, self.name)
-        return self._assemble([split.at(index) for index in range(count)], null, "text")
+        return self._structs([split.at(index) for index in range(count)], null, "text")
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        columns: list[list[bytes | None]] = [[] for _ in self.fields]
-        for row, value in enumerate(values.to_pylist()):
-            try:
-                fields = _parse(value, len(columns))
-            except Misshapen:
-                raise malformed(self.name, row, "binary") from None
-            for column, field in zip(columns, fields, strict=True):
-                column.append(field)
+        missing = [None] * len(self.fields)
+        rows = [row or missing for row in parsed(values, self._parse, self.name)]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(missing)
         arrays = [pa.array(column, pa.large_binary()) for column in columns]
-        return self._assemble(arrays, null_mask(values), "binary")
+        return self._structs(arrays, null_mask(values), "binary")
 
-    def _assemble(self, columns: Sequence[pa.Array], null: Mask, form: str) -> Decoded:
-        unfit = np.zeros(len(null), np.bool_)
-        children = []
-        for field, values in zip(self.fields, columns, strict=True):
-            decoded = decode_field(field, values, self.name, form)
-            children.append(decoded.values)
-            if decoded.unfit is not None:
-                unfit |= decoded.unfit
-        structs = pa.StructArray.from_arrays(
-            children, fields=list(self.arrow_type), mask=pa.array(null | unfit)
-        )
-        return Decoded(structs, unfit if unfit.any() else None)
+    def _parse(self, value: bytes) -> list[bytes | None]:
+        """The attributes of a binary form."""
+        fields = [field for _, field in fields_of(value)]
+        if len(fields) != len(self.fields):
+            raise Misshapen
+        return fields
+
+    def _structs(self, columns: Sequence[pa.Array], null: Mask, form: str) -> Decoded:
+        fields = list(zip(self.fields, columns, strict=True))
+        return structs(self.arrow_type, fields, (), null, (self.name, form))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         parts: list[str | pa.Array] = []
@@ -92,21 +86,6 @@ class CompositeType(ColumnType):
             parts += [",", quoted_text(field, array.field(index))]
         text = joined("(", *parts[1:], ")")
         return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
-
-
-def _parse(value: bytes | None, count: int) -> list[bytes | None]:
-    """The attributes of a binary form; all NULL for NULL."""
-    if value is None:
-        return [None] * count
-    cursor = Cursor(value)
-    if cursor.number(4) != count:
-        raise Misshapen
-    fields = []
-    for _ in range(count):
-        cursor.take(4)  # the OID of its type
-        fields.append(cursor.sized())
-    cursor.close()
-    return fields
 
 
 def _quoted(name: str) -> str:

@@ -7,6 +7,7 @@ src/backend/utils/adt/rowtypes.c (``record_out``), rangetypes.c (``range_bound_e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.buffers import Bytes, Int64s, Mask, blank, first_row, spans
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, binary_not_supported, malformed
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, joined, malformed
 
 _COMMA, _QUOTE, _BACKSLASH = b',"\\'
 _TEXT: Final = pa.large_string()
@@ -94,26 +95,38 @@ def _refuse(bad: Mask, count: int, type_name: str) -> None:
         raise malformed(type_name, first_row(bad) // count)
 
 
-def in_value(error: ConversionError, type_name: str, form: str) -> ConversionError:
-    """Turn a field's error into an error of the value that contains it."""
-    row = error.facts.get("row")
-    if row is None:
-        return error
-    if error.hint is not None:
-        return binary_not_supported(error.facts["type_name"], row)
-    return malformed(type_name, row, form)
+def structs(
+    kind: pa.StructType,
+    fields: Sequence[tuple[ColumnType, pa.Array]],
+    flags: Sequence[Mask],
+    null: Mask,
+    what: tuple[str, str],
+) -> Decoded:
+    """Structs of decoded fields; one is unfit if a field of it is.
 
-
-def decode_field(field: ColumnType, values: pa.Array, type_name: str, form: str) -> Decoded:
-    """Decode one field of each value.
+    Args:
+        fields: the type of each field, and its n values in the form.
+        flags: fields that are decoded already, behind the others.
+        null: the structs that are NULL.
+        what: the name of the structs' type, and the form: ``text`` or ``binary``.
 
     Raises:
-        ConversionError: a value is not of the field's type.
+        ConversionError: a value is not of its field's type.
     """
-    try:
-        return field.decode_text(values) if form == "text" else field.decode_binary(values)
-    except ConversionError as error:
-        raise in_value(error, type_name, form) from None
+    unfit = np.zeros(len(null), np.bool_)
+    children = []
+    for field, values in fields:
+        try:
+            decode = field.decode_text if what[1] == "text" else field.decode_binary
+            decoded = decode(values)
+        except ConversionError as error:
+            raise in_container(error, *what) from None
+        children.append(decoded.values)
+        if decoded.unfit is not None:
+            unfit |= decoded.unfit
+    children += map(pa.array, flags)
+    made = pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array(null | unfit))
+    return Decoded(made, unfit if unfit.any() else None)
 
 
 def quoted_text(field: ColumnType, values: pa.Array) -> pa.Array:
@@ -122,9 +135,3 @@ def quoted_text(field: ColumnType, values: pa.Array) -> pa.Array:
     for special in ('"', "\\"):
         text = pc.replace_substring(text, special, special * 2)
     return joined('"', text, '"').fill_null("")
-
-
-def joined(*parts: str | pa.Array) -> pa.Array:
-    """Texts joined row by row; null where a part is."""
-    columns = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*columns, pa.scalar("", _TEXT))

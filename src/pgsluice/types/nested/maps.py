@@ -8,7 +8,7 @@ contrib/hstore/hstore_io.c (``hstore_out``, ``hstore_send``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.binary_to_text.cursor import Cursor, Misshapen
-from pgsluice.types.buffers import fixed_width, null_mask, offsets_of
-from pgsluice.types.codec import ColumnType, Decoded, as_text, malformed, shrink
-from pgsluice.types.nested.fields import joined
+from pgsluice.types.binary_to_text.cursor import Misshapen
+from pgsluice.types.binary_to_text.extensions import pairs_of
+from pgsluice.types.buffers import fixed_width, offsets_of
+from pgsluice.types.codec import ColumnType, Decoded, as_text, joined, parsed, shrink
 
 _TEXT: Final = pa.large_string()
 _ARROW: Final = pa.map_(pa.string(), pa.string())
@@ -27,7 +27,7 @@ _QUOTED: Final = rb'"((?:[^"\\]|\\.)*+)"'
 _PAIR: Final = re.compile(_QUOTED + rb"=>(?:" + _QUOTED + rb"|NULL)(, (?=\")|$)", re.DOTALL)
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
-Parts = list[bytes | None]
+Pairs = list[tuple[bytes, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,19 @@ class MapType(ColumnType):
     copies_binary: ClassVar[bool] = False  # the server prints it faster
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        return self._decode(values, _parts_of_text, "text")
+        return self._maps(parsed(values, _pairs_of_text, self.name, "text"))
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        return self._decode(values, _parts_of_binary, "binary")
+        return self._maps(parsed(values, pairs_of, self.name))
 
-    def _decode(self, values: pa.Array, parse: Callable[[bytes], Parts], form: str) -> Decoded:
-        parts: Parts = []
-        counts = np.zeros(len(values), np.int64)
-        for row, value in enumerate(values.to_pylist()):
-            if value is None:
-                continue
-            try:
-                some = parse(value)
-            except Misshapen:
-                raise malformed(self.name, row, form) from None
-            counts[row] = len(some) // 2
-            parts += some
+    def _maps(self, rows: Sequence[Pairs | None]) -> Decoded:
+        parts = [part for row in rows for pair in row or () for part in pair]
         texts = as_text(pa.array(parts, pa.large_binary()), self.name)
         texts = shrink(texts, pa.string(), self.name)
         keys, items = (texts.take(pa.array(np.arange(at, len(texts), 2))) for at in (0, 1))
-        null = np.append(null_mask(values), False)
-        offsets = fixed_width(offsets_of(counts).astype(np.int32), pa.int32(), null)
+        offsets = offsets_of(np.array([len(row or ()) for row in rows], np.int64))
+        null = np.array([*(row is None for row in rows), False])
+        offsets = fixed_width(offsets.astype(np.int32), pa.int32(), null)
         return Decoded(pa.MapArray.from_arrays(offsets, keys, items))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
@@ -81,27 +72,19 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return joined('"', texts, '"')
 
 
-def _parts_of_text(value: bytes) -> Parts:
-    """The keys and values of a text form, alternately."""
-    parts: Parts = []
+def _pairs_of_text(value: bytes) -> Pairs:
+    """The keys and values of a text form."""
+    pairs: Pairs = []
     at = 0
     while at < len(value):
         pair = _PAIR.match(value, at)
         if pair is None:
             raise Misshapen
-        parts += [None if part is None else _ESCAPED.sub(rb"\1", part) for part in pair.group(1, 2)]
+        key, item = pair.group(1, 2)
+        pairs.append((_unescaped(key), None if item is None else _unescaped(item)))
         at = pair.end()
-    return parts
+    return pairs
 
 
-def _parts_of_binary(value: bytes) -> Parts:
-    """The keys and values of a binary form, alternately."""
-    cursor = Cursor(value)
-    parts: Parts = []
-    for _ in range(cursor.number(4)):
-        key = cursor.sized()
-        if key is None:
-            raise Misshapen
-        parts += [key, cursor.sized()]
-    cursor.close()
-    return parts
+def _unescaped(text: bytes) -> bytes:
+    return _ESCAPED.sub(rb"\1", text)

@@ -6,34 +6,26 @@ a date. Source: src/backend/utils/adt/rangetypes.c, multirangetypes.c.
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.errors import ConversionError
-from pgsluice.types.buffers import Int64s, Mask, fixed_width, null_mask, offsets_of, spans, to_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, malformed
-from pgsluice.types.nested.fields import (
-    decode_field,
-    in_value,
-    joined,
-    quoted_text,
-    split_text,
-    without,
-)
+from pgsluice.types.arrays import ListType
+from pgsluice.types.binary_to_text.containers import RangeParts, ranges_of
+from pgsluice.types.buffers import Mask, null_mask, offsets_of, spans, to_mask
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, joined, parsed
+from pgsluice.types.nested.fields import quoted_text, split_text, structs, without
 
 RANGE_FIELDS: Final = ("lower", "upper", "lower_inc", "upper_inc", "empty")
 """The fields of a range's struct."""
 
 _ALL: Final = b"(,)"
 _NONE: Final = b"empty"
-_EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _NO_LOWER, _NO_UPPER = 1, 2, 4, 8, 16
-_ALL_FLAGS: Final = 31
-_LENGTH: Final = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +71,23 @@ class RangeType(ColumnType):
         rows.refuse(~(upper_inc | (closing == ord(")"))), self.name)
         fields = split_text(plain, 2, self.name)
         bounds = (fields.at(0), fields.at(1))
-        return self._assemble(bounds, (lower_inc, upper_inc, is_empty), null, "text")
+        return self._structs(bounds, (lower_inc, upper_inc, is_empty), null, "text")
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        null, raw = null_mask(values), RawValues.of(values)
-        bounds: tuple[list[bytes | None], list[bytes | None]] = ([], [])
-        flags = np.zeros(len(values), np.uint8)
-        data = raw.data.tobytes()
-        ends = raw.offsets[1:].tolist()
-        for row, (start, end) in enumerate(zip(raw.starts.tolist(), ends, strict=True)):
-            if null[row]:
-                lower = upper = None
-            else:
-                try:
-                    flags[row], lower, upper = _parse_range(data[start:end])
-                except (ValueError, struct.error, IndexError):
-                    raise malformed(self.name, row, "binary") from None
-            bounds[0].append(lower)
-            bounds[1].append(upper)
-        arrays = tuple(pa.array(some, pa.large_binary()) for some in bounds)
-        is_empty = flags & _EMPTY != 0
-        inclusive = (flags & _LOWER_INCLUSIVE != 0, flags & _UPPER_INCLUSIVE != 0, is_empty)
-        return self._assemble((arrays[0], arrays[1]), inclusive, null, "binary")
-
-    def _assemble(
-        self, bounds: tuple[pa.Array, pa.Array], flags: tuple[Mask, ...], null: Mask, form: str
-    ) -> Decoded:
-        decoded = [decode_field(self.bound, values, self.name, form) for values in bounds]
-        unfit = np.zeros(len(null), np.bool_)
-        for each in decoded:
-            if each.unfit is not None:
-                unfit |= each.unfit
-        children = [each.values for each in decoded]
-        children += [pa.array(flag) for flag in flags]
-        structs = pa.StructArray.from_arrays(
-            children, fields=list(self.arrow_type), mask=pa.array(null | unfit)
+        null, nothing = null_mask(values), RangeParts(False, False, False, None, None)
+        rows = [row or nothing for row in parsed(values, RangeParts.parse, self.name)]
+        lower, upper = (
+            pa.array(bounds, pa.large_binary())
+            for bounds in ([row.lower for row in rows], [row.upper for row in rows])
         )
-        return Decoded(structs, unfit if unfit.any() else None)
+        flags = np.array([(row.lower_inc, row.upper_inc, row.is_empty) for row in rows], np.bool_)
+        return self._structs((lower, upper), [*flags.reshape(-1, 3).T], null, "binary")
+
+    def _structs(
+        self, bounds: Sequence[pa.Array], flags: Sequence[Mask], null: Mask, form: str
+    ) -> Decoded:
+        fields = [(self.bound, values) for values in bounds]
+        return structs(self.arrow_type, fields, flags, null, (self.name, form))
 
     def encode_text(self, array: pa.Array) -> pa.Array:
         lower, upper, lower_inc, upper_inc, is_empty = (
@@ -132,52 +104,16 @@ class RangeType(ColumnType):
         return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
-def _parse_range(value: bytes) -> tuple[int, bytes | None, bytes | None]:
-    """The flags and bounds of a binary form."""
-    flags, at = value[0], 1
-    if flags > _ALL_FLAGS:
-        raise ValueError
-    bounds: list[bytes | None] = []
-    for missing in (_EMPTY | _NO_LOWER, _EMPTY | _NO_UPPER):
-        if flags & missing:
-            bounds.append(None)
-            continue
-        (size,) = _LENGTH.unpack_from(value, at)
-        at += 4 + size
-        if size < 0 or at > len(value):
-            raise ValueError
-        bounds.append(value[at - size : at])
-    if at != len(value):
-        raise ValueError
-    return flags, bounds[0], bounds[1]
-
-
 @dataclass(frozen=True, slots=True)
-class MultirangeType(ColumnType):
-    """A multirange as a list of its ranges.
-
-    Attributes:
-        range: the type of the ranges.
-    """
-
-    name: str
-    arrow_type: pa.DataType
-    spark_ddl: str
-    range: RangeType
+class MultirangeType(ListType):
+    """A multirange as a list of its ranges; ``element`` is their type."""
 
     copies_binary: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, name: str, of: RangeType) -> MultirangeType:
-        return cls(name, pa.list_(of.arrow_type), f"array<{of.spark_ddl}>", of)
-
-    @property
-    def reads_binary(self) -> bool:
-        return self.range.reads_binary
-
-    @property
-    def tells_values_apart(self) -> bool:
-        return self.range.tells_values_apart
+    def of_ranges(cls, name: str, ranges: RangeType) -> MultirangeType:
+        kind = pa.list_(ranges.arrow_type)
+        return cls(name, kind, f"array<{ranges.spark_ddl}>", ranges, ",")
 
     def decode_text(self, values: pa.Array) -> Decoded:
         null = null_mask(values)
@@ -199,66 +135,13 @@ class MultirangeType(ColumnType):
         first = np.sort(np.append(starts[filled], between)) + 1
         last = np.sort(np.append(between, ends[filled] - 1))
         ranges = spans(data, first, last)
-        return self._assemble(ranges, offsets_of((counts + 1) // 2), null, "text")
+        return self._lists(ranges, offsets_of((counts + 1) // 2), null, "text")
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        ranges: list[bytes] = []
-        counts = np.zeros(len(values), np.int64)
-        for row, value in enumerate(values.to_pylist()):
-            if value is None:
-                continue
-            try:
-                some = _parse_multirange(value)
-            except (ValueError, struct.error):
-                raise malformed(self.name, row, "binary") from None
-            counts[row] = len(some)
-            ranges += some
-        array = pa.array(ranges, pa.large_binary())
-        return self._assemble(array, offsets_of(counts), null_mask(values), "binary")
-
-    def _assemble(self, ranges: pa.Array, offsets: Int64s, null: Mask, form: str) -> Decoded:
-        try:
-            decoded = (
-                self.range.decode_text(ranges)
-                if form == "text"
-                else self.range.decode_binary(ranges)
-            )
-        except ConversionError as error:
-            row = error.facts.get("row")
-            if row is not None:
-                error.facts["row"] = int(np.searchsorted(offsets, row, "right")) - 1
-            raise in_value(error, self.name, form) from None
-        unfit = np.zeros(len(null), np.bool_)
-        if decoded.unfit is not None:
-            before = offsets_of(decoded.unfit)
-            unfit = before[offsets[1:]] > before[offsets[:-1]]
-        lists = pa.ListArray.from_arrays(
-            fixed_width(offsets.astype(np.int32), pa.int32()),
-            decoded.values,
-            type=self.arrow_type,
-            mask=pa.array(null | unfit),
-        )
-        return Decoded(lists, unfit if unfit.any() else None)
+        each = [row or [] for row in parsed(values, ranges_of, self.name)]
+        ranges = pa.array(chain.from_iterable(each), pa.large_binary())
+        offsets = offsets_of(np.array([len(row) for row in each], np.int64))
+        return self._lists(ranges, offsets, null_mask(values), "binary")
 
     def encode_text(self, array: pa.Array) -> pa.Array:
-        texts = self.range.encode_text(array.flatten())
-        lengths = pc.list_value_length(array).fill_null(0)
-        offsets = offsets_of(np.array(lengths, np.int64))
-        lists = pa.LargeListArray.from_arrays(pa.array(offsets), texts)
-        text = joined("{", pc.binary_join(lists, pa.scalar(",", pa.large_string())), "}")
-        return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
-
-
-def _parse_multirange(value: bytes) -> list[bytes]:
-    """The ranges of a binary form."""
-    (count,) = _LENGTH.unpack_from(value)
-    at, ranges = 4, []
-    for _ in range(count):
-        (size,) = _LENGTH.unpack_from(value, at)
-        at += 4 + size
-        if size < 0 or at > len(value):
-            raise ValueError
-        ranges.append(value[at - size : at])
-    if at != len(value) or count < 0:
-        raise ValueError
-    return ranges
+        return self._braced(array, self.element.encode_text(array.flatten()))
