@@ -39,7 +39,6 @@ from pgsluice.sinks.lake import mapped_files, row_cache
 from pgsluice.sinks.lake.keys import index, sidecars
 from pgsluice.sinks.lake.merge import net_merge
 from pgsluice.stores import remote
-from pgsluice.stores.caches import ByteCache
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import identity
 
@@ -292,7 +291,7 @@ class DeltaFuzz:
 
     def _forget_the_log(self) -> None:
         reading.KNOWN_TABLES.clear()
-        remote.CACHE = ByteCache()
+        remote.CACHE = remote.ByteCache()
         self._merge()
 
     # The steps of others.

@@ -23,9 +23,17 @@ from psycopg.conninfo import make_conninfo
 from pgsluice.config.values.dsn import join_conninfo, split_conninfo
 from pgsluice.errors import PgsluiceError, SlotLost, SourceRefused, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication.answers import no_answer, odd_answer, only_row, rows_of, status_name
 from pgsluice.replication.options import quote_identifier
-from pgsluice.replication.refusals import refused_command, refused_result, source_errors
+from pgsluice.replication.refusals import (
+    no_answer,
+    odd_answer,
+    only_row,
+    refused_command,
+    refused_result,
+    rows_of,
+    source_errors,
+    status_name,
+)
 from pgsluice.replication.session import connect_sql, open_session, settings_command
 from pgsluice.replication.slots import (
     CreatedSlot,

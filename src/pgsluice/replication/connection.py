@@ -40,11 +40,10 @@ from psycopg import pq
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication.answers import no_answer, odd_answer, status_name
 from pgsluice.replication.commands import Walsender, never
 from pgsluice.replication.low_water import SHORT_WAIT_S, LowWater
 from pgsluice.replication.options import PgoutputOptions, quote_identifier
-from pgsluice.replication.refusals import refused_result
+from pgsluice.replication.refusals import no_answer, odd_answer, refused_result, status_name
 from pgsluice.wire import StandbyStatusUpdate
 
 

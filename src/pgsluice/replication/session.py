@@ -7,12 +7,18 @@ so both use these settings: those of PostgreSQL's own subscriber (libpqwalreceiv
 own ``options`` (dsn, service file, PGOPTIONS) stay in force.
 
 Connection strings are libpq's: service files, .pgpass, PG* variables and TLS options work.
+With ``password_command``, a program prints the password, such as a short-lived token of a cloud.
+Each process calls it before its first connection, and again when the server refuses the password,
+which it keeps in memory only. Neither the program's output nor its errors are logged: they may have
+the password.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import subprocess
+import threading
 import time
 from collections.abc import Generator
 from typing import Any
@@ -21,10 +27,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgsluice.config.values.dsn import split_conninfo
-from pgsluice.errors import ConfigError, SourceRefused
-from pgsluice.replication.passwords import password_of
+from pgsluice.errors import ConfigError, SourceRefused, SourceUnreachable
 from pgsluice.replication.refusals import refused_connection, source_errors
 from pgsluice.shown import shown
+from pgsluice.system.processes import Part, start
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +64,10 @@ _TIMEOUTS_OFF = {
     "idle_session_timeout": 140000,
     "transaction_timeout": 170000,
 }
+_PASSWORD_TIMEOUT_S = 30.0
+_PASSWORDS: dict[str, str] = {}
+"""Those of this process, by their commands."""
+_LOCK = threading.Lock()
 
 
 class SqlSession(psycopg.Connection[tuple[Any, ...]]):
@@ -207,6 +217,57 @@ def _connect_with(conninfo: str, command: str) -> SqlSession:
         shown(refused[0]),
     )
     return connection
+
+
+def password_of(command: str, *, refused: str | None = None) -> str:
+    """The password that a command prints.
+
+    Args:
+        refused: the password that the server refused; the command is called again, unless another
+            thread has done so since.
+
+    Raises:
+        SourceUnreachable: the command failed. It may work later.
+    """
+    with _LOCK:
+        known = _PASSWORDS.get(command)
+        if known is None or known == refused:
+            known = _PASSWORDS[command] = _called(command)
+        return known
+
+
+def _called(command: str) -> str:
+    """The first line that a shell's command prints."""
+    try:
+        done = start(
+            Part.PASSWORD_COMMAND,
+            lambda: subprocess.run(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=_PASSWORD_TIMEOUT_S,
+                check=False,
+            ),
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(f"did not end within {_PASSWORD_TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise _failed(f"did not start: {error.strerror}") from None
+    if done.returncode != 0:
+        raise _failed(f"ended with exit code {done.returncode}")
+    password = done.stdout.decode(errors="replace").partition("\n")[0].rstrip("\r")
+    if not password:
+        raise _failed("printed nothing")
+    return password
+
+
+def _failed(failure: str) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"the program of password_command in [source] {failure}",
+        hint="test the program as the user who runs pgsluice; pgsluice does not log its output, "
+        "which may have the password",
+    )
 
 
 def settings_command(server_version: int) -> str:

@@ -15,13 +15,17 @@ folder on a disk raises ``OSError`` instead. Both raise ``FileNotFoundError`` fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pgsluice.errors import PgsluiceError, TargetUnreachable
+
+One = TypeVar("One")
+Answer = TypeVar("Answer")
 
 
 class StoreError(TargetUnreachable):
@@ -186,3 +190,22 @@ class Folder(ABC):
     @abstractmethod
     def delete(self, *names: str) -> None:
         """Delete files; missing files are ignored."""
+
+
+def at_once(
+    folder: Folder, ask: Callable[[One], Answer], things: Iterable[One], most: int = 8
+) -> Iterator[Answer]:
+    """What ``ask`` returns for each thing, in their order; raises what it raises.
+
+    It sends several requests at a time: one after the other, each would wait for its answer.
+
+    Args:
+        folder: that is asked; on a disk, one thing comes after the other.
+        most: the maximum number of requests at a time, in an object store.
+    """
+    things = [*things]
+    if folder.path is not None or len(things) < 2:
+        yield from map(ask, things)
+        return
+    with ThreadPoolExecutor(min(most, len(things))) as threads:
+        yield from threads.map(ask, things)

@@ -162,9 +162,7 @@ def _of_the_store(text: str) -> list[str]:
         return [_without_queries(html.unescape(": ".join(parts)))]
     if status := re.search(r"status code: (\d+ [A-Za-z ]+)", text):
         return [status.group(1)]
-    if key := re.search(
-        r"Configuration key: \S+|Duplicate key \S+|failed to parse|Account must", text
-    ):
+    if key := _OPTION.search(text):
         return [one_line(text[key.start() :].partition("\n")[0])]
     endpoint, cause = _ENDPOINT.search(text), _CONNECTION.search(text)
     words = ": ".join(match.group(1) for match in (endpoint, cause) if match)

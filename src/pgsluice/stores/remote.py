@@ -13,10 +13,11 @@ A write is durable when it returns: nothing has to be synced.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +27,6 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 
 from pgsluice.failpoints import failpoint
 from pgsluice.stores.addresses import Address, address_of
-from pgsluice.stores.caches import FILE_BYTES, ByteCache
 from pgsluice.stores.connections import Client, Place, client_of
 from pgsluice.stores.contract import Changed, Folder, NameTaken, Span, Stored
 from pgsluice.stores.errors import in_words
@@ -34,6 +34,9 @@ from pgsluice.stores.options import deltalake_options
 from pgsluice.stores.ranged_files import RangedFile
 from pgsluice.stores.uploads import PART_BYTES, Uploads, UploadStream
 
+CACHED_FILE_BYTES = 4 << 20
+"""Larger files, in bytes, are not cached."""
+_CACHE_BYTES = 64 << 20
 WHOLE_READ_BYTES = 16 << 20
 """Files up to this size, in bytes, are fetched as a whole when they are opened."""
 _MERGED_GAP_BYTES = 1 << 20
@@ -45,34 +48,64 @@ _PART_CONCURRENCY = 3
 
 _REFUSALS = (PermissionDeniedError, UnauthenticatedError)
 
+
+class ByteCache:
+    """The most recently used small unique files, up to a total size in bytes: they never change, so
+    a process fetches each once."""
+
+    def __init__(self, limit: int = _CACHE_BYTES) -> None:
+        self._limit = limit
+        self._size = 0
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> Any:
+        """The bytes, or None."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Any, data: Any) -> None:
+        """Keep bytes, unless they are too large."""
+        if len(data) > CACHED_FILE_BYTES:
+            return
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = data
+            self._size += len(data)
+            while self._size > self._limit:
+                self._drop(next(iter(self._kept)))
+
+    def drop(self, key: Any) -> None:
+        """Remove bytes."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Any) -> None:
+        if (found := self._kept.pop(key, None)) is not None:
+            self._size -= len(found)
+
+
 _uploads = Uploads()
 CACHE = ByteCache()
 """The files that this process has read last."""
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False)
 class RemoteFolder(Folder):
     """A folder below a prefix of a bucket; picklable; opens its client when it is used.
 
-    Attributes:
+    Args:
         url: the URL, as the user wrote it.
         options: the store's options, under deltalake's names; some are secret.
+
+    Raises:
+        ConfigError: it is not the URL of a known object store.
     """
 
-    url: str
-    options: Mapping[str, str] = field(repr=False)
-    _place: Place = field(repr=False)
-
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Parse the URL; the store is not accessed yet.
-
-        Raises:
-            ConfigError: it is not the URL of a known object store.
-        """
-        object.__setattr__(self, "url", url.rstrip("/"))
-        object.__setattr__(self, "options", dict(options))
-        place = Place(address_of(url), tuple(sorted(options.items())))
-        object.__setattr__(self, "_place", place)
+        self._url = url.rstrip("/")
+        self._place = Place(address_of(url), tuple(sorted(options.items())))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteFolder) and self._place == other._place
@@ -80,19 +113,16 @@ class RemoteFolder(Folder):
     def __hash__(self) -> int:
         return hash(self._place)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFolder, (self.url, dict(self.options))
-
     @property
     def uri(self) -> str:
-        return self.url
+        return self._url
 
     @property
     def path(self) -> Path | None:
         return None
 
     def storage_options(self) -> dict[str, str]:
-        return deltalake_options(self._address.cloud, self.options)
+        return deltalake_options(self._address.cloud, dict(self._place.options))
 
     def create(self, name: str, data: bytes) -> Hashable:
         def put(client: Client, key: str) -> Any:
@@ -152,7 +182,7 @@ class RemoteFolder(Folder):
                 size = found.meta["size"]
                 if size <= WHOLE_READ_BYTES:
                     data = pa.py_buffer(found.bytes())
-                    if size <= FILE_BYTES:
+                    if size <= CACHED_FILE_BYTES:
                         CACHE.put((self._place, name), data.to_pybytes())
                     return pa.BufferReader(data)
         return pa.PythonFile(RangedFile(lambda *span: self._fetch(name, *span), size), mode="r")
@@ -237,7 +267,7 @@ class RemoteFolder(Folder):
         return f"{self._address.prefix}{name}"
 
     def _named(self, name: str) -> str:
-        return f"{self.url}/{name}"
+        return f"{self._url}/{name}"
 
     def _stored(self, name: str, meta: Any) -> Stored:
         return Stored(name, meta["size"], meta["last_modified"].timestamp(), _tag(meta))

@@ -31,7 +31,7 @@ from pgsluice.wire.copydata import (
     decode_copy_data,
 )
 from pgsluice.wire.decoder import MESSAGES, Message, decode_first_message, decode_message
-from pgsluice.wire.message import POSTGRES_EPOCH_US
+from pgsluice.wire.fields import POSTGRES_EPOCH_US
 from pgsluice.wire.streaming import Aborted, StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgsluice.wire.transactions import TransactionMachine
 from pgsluice.wire.transitions import (

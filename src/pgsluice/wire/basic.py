@@ -20,11 +20,11 @@ from pgsluice.wire.fields import (
     String,
     TimestampTz,
     TransactionId,
+    Wire,
     XLogRecPtr,
     counted,
     flag_byte,
 )
-from pgsluice.wire.message import Wire
 from pgsluice.wire.reading import Reader, Writer
 from pgsluice.wire.tuples import NewTuple, OldTuple, OldTupleIfAny
 

@@ -11,8 +11,16 @@ from struct import Struct
 from types import MappingProxyType
 from typing import ClassVar, get_args
 
-from pgsluice.wire.fields import Boolean, Rest, TimestampTz, TransactionId, UInt32, XLogRecPtr
-from pgsluice.wire.message import Wire, unknown_tag
+from pgsluice.wire.fields import (
+    Boolean,
+    Rest,
+    TimestampTz,
+    TransactionId,
+    UInt32,
+    Wire,
+    XLogRecPtr,
+    unknown_tag,
+)
 
 XLOG_DATA_HEADER = Struct(">cqqq")
 """The bytes before the message in an XLogData frame: ``w``, start LSN, end LSN, timestamp. For code

@@ -20,7 +20,7 @@ from pgsluice.wire.basic import (
     Type,
     Update,
 )
-from pgsluice.wire.message import unknown_tag
+from pgsluice.wire.fields import unknown_tag
 from pgsluice.wire.reading import Reader
 from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgsluice.wire.two_phase import (

@@ -17,10 +17,10 @@ from pgsluice.wire.fields import (
     NoFlags,
     TimestampTz,
     TransactionId,
+    Wire,
     XLogRecPtr,
     if_parallel,
 )
-from pgsluice.wire.message import Wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pgsluice.wire.fields import NoFlags, String, TimestampTz, TransactionId, XLogRecPtr
-from pgsluice.wire.message import Wire
+from pgsluice.wire.fields import NoFlags, String, TimestampTz, TransactionId, Wire, XLogRecPtr
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from pyroaring import BitMap
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP, Partition, with_partition
 from pgsluice.sinks.lake.snapshot import DataFile
-from pgsluice.stores.at_once import at_once
-from pgsluice.stores.contract import Folder, Span
+from pgsluice.stores.contract import Folder, Span, at_once
 
 _HELD_BYTES = 16 * 2**20
 """Larger batches, in bytes, are neither joined nor kept in memory beside others."""

@@ -33,8 +33,7 @@ from pgsluice.sinks.delta.log.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot,
 from pgsluice.sinks.lake.layout.layout import NO_LAYOUT
 from pgsluice.sinks.lake.layout.partitions import NO_PARTITION
 from pgsluice.sinks.lake.snapshot import Removed
-from pgsluice.stores.at_once import at_once
-from pgsluice.stores.contract import Folder, Stored
+from pgsluice.stores.contract import Folder, Stored, at_once
 
 _LOG = "_delta_log/"
 _NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..+)")

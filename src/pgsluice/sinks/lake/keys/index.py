@@ -43,8 +43,7 @@ from pgsluice.sinks.lake.mapped_files import place
 from pgsluice.sinks.lake.row_cache import RowCache
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
-from pgsluice.stores.at_once import at_once
-from pgsluice.stores.contract import Folder
+from pgsluice.stores.contract import Folder, at_once
 
 KEYS_FOLDER = "_keys/"
 """The folder of the sidecars in a table's own folder in an object store. VACUUM by deltalake and by
