@@ -95,7 +95,7 @@ def _view(changes: list[bytes], in_force: dict[int, RelationInForce]) -> Segment
     begin = Begin(Lsn(100), 0, 7).encode()
     commit = Commit(0, Lsn(100), Lsn(200), 0).encode()
     raw = RawMessages.from_messages([(100, message) for message in (begin, *changes, commit)])
-    block = plain_block(raw.data, raw.starts, raw.ends, raw.lsns)
+    block = plain_block(raw)
     return SegmentView("bench", Lsn(0), Lsn(200), in_force, block)
 
 

@@ -63,7 +63,7 @@ def test_what_a_server_commits_is_what_is_read(tmp_path_factory, seed, parallel,
     # What was prepared waits, and nothing is left on the disk that nobody names.
     before = files(path)
     with SpoolWriter(Spool.open(path)) as writer:
-        assert {header.xid for header in writer.parts.prepared()} == set(model.prepared)
+        assert {header.xid for header in writer.parts.prepared} == set(model.prepared)
     assert files(path) == before
 
 

@@ -86,7 +86,7 @@ def test_a_transaction_that_is_streamed_or_not_is_the_same(db, configure, stream
     assert inserted(path) == [*range(1, 3001)]
     assert [row["id"] for action, row in changes(path) if action == "U"] == [1, 2]
     assert streamed(path) == (0 if streaming == "off" else 1)
-    assert SpoolReader(path).identity().options["streaming"] == streaming
+    assert SpoolReader(path).spool.identity.options["streaming"] == streaming
 
 
 @pytest.mark.parametrize("segment_bytes", [16 * 1024, 16 * 2**20])

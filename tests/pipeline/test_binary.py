@@ -51,7 +51,7 @@ def test_every_table_equals_its_source_in_binary_form(
     shop.execute("UPDATE types SET mo = mo * 2, iv = iv * 3 WHERE id::text < '8'")
     one.once()
     one.assert_equal(*SHOP_TABLES, "types")
-    assert SpoolReader(one.spool).identity().options["binary"] == "true"
+    assert SpoolReader(one.spool).spool.identity.options["binary"] == "true"
 
     # The form may change between two runs. One batch then holds both: each value says its own.
     for source in ("", "binary = true", ""):

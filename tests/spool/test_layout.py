@@ -168,5 +168,5 @@ def test_a_new_spool_in_the_folder_knows_no_prepared_transaction_of_the_old_one(
     path = full_spool(tmp_path / "spool").path
     forget_spool(path)
     with SpoolWriter(new_spool(path)) as writer:
-        assert list(writer.parts.prepared()) == []
+        assert list(writer.parts.prepared) == []
         assert writer.last_received == writer.position

@@ -42,7 +42,7 @@ PIECES = st.lists(
 
 
 def block_of(messages: RawMessages):
-    return plain_block(messages.data, messages.starts, messages.ends, messages.lsns)
+    return plain_block(messages)
 
 
 def expected(pieces):

@@ -30,7 +30,7 @@ def gather_spool(place: SpoolPlace) -> SpoolFacts:
             identity = Spool.open(place).identity
         if SpoolReader.is_there(place):
             reader = SpoolReader(place)
-            history = History(reader.identity().timeline, reader.identity().history)
+            history = History(reader.spool.identity.timeline, reader.spool.identity.history)
             received = Received(history, reader.position(), reader.frontier())
             has_frontier = reader.spool.has_frontier_file()
     except PgsluiceError as error:

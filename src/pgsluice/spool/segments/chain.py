@@ -89,24 +89,12 @@ class ChainEnd:
         failpoint("spool.after_segment")
         self.recent.add(header.origin, self.position, commits)
         self.position = header.end
-        self._count(header, commits, transactions)
-        return SegmentInfo(
-            name,
-            header.start,
-            header.end,
-            self.epoch,
-            header.is_reference,
-            0.0,
-            size,
-            self.objects,
-            header,
-        )
-
-    def _count(
-        self, header: ChainHeader, commits: Sequence[RecentCommit], transactions: int
-    ) -> None:
         written, relations = self.written, header.counts.relations.values()
         written.transactions += transactions
         written.rows += sum(each.inserts + each.updates + each.deletes for each in relations)
         if last := max((commit.timestamp for commit in commits), default=0):
             written.last_commit_at = last / 1e6
+        return SegmentInfo(
+            name, header.start, header.end, self.epoch, header.is_reference, 0.0, size,
+            self.objects, header,
+        )  # fmt: skip

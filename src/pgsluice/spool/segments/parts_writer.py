@@ -7,7 +7,7 @@ PREPARE and the end of a prepared transaction, a separate file lists its parts
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pgsluice.errors import SpoolError
@@ -41,10 +41,13 @@ class WaitingTransaction:
 
 
 class PartsWriter:
-    """Writes one spool's transactions in parts.
+    """Writes one spool's transactions in parts. If a method raises, nothing has changed.
 
     Args:
         chain: the chain to which references are appended.
+
+    Attributes:
+        prepared: the prepared transactions that have not ended.
     """
 
     def __init__(self, chain: ChainEnd) -> None:
@@ -53,15 +56,7 @@ class PartsWriter:
         self._storage = chain.objects.storage
         self._open: dict[str, TransactionInParts] = {}
         self._written = 0
-        self._prepared = PreparedTransactions(self._objects)
-
-    def load(self, committed: Collection[str]) -> set[str]:
-        """Read the prepared transactions; see :meth:`PreparedTransactions.load`."""
-        return self._prepared.load(committed)
-
-    def prepared(self) -> Iterable[PreparedHeader]:
-        """The prepared transactions that have not ended."""
-        return self._prepared
+        self.prepared = PreparedTransactions(self._objects)
 
     def waiting(self) -> tuple[WaitingTransaction, ...]:
         """The open and prepared transactions."""
@@ -74,7 +69,7 @@ class PartsWriter:
                 WaitingTransaction(
                     header.xid, sum(part.size_bytes for part in header.parts), header.gid
                 )
-                for header in self._prepared
+                for header in self.prepared
             )
             return (*of_open, *of_prepared)
 
@@ -95,9 +90,6 @@ class PartsWriter:
             xid: the top-level transaction's xid.
             in_stream: whether the messages have an xid. If so, the relations that they announce are
                 valid only in this transaction until it commits; else for the connection.
-
-        Raises:
-            SpoolFull, SpoolError: it could not be written; the spool is unchanged.
         """
         chain = self._chain
         with chain.mutex:
@@ -142,7 +134,7 @@ class PartsWriter:
 
     def _shorten(self, state: TransactionInParts, part: WrittenPart, kept: int) -> WrittenPart:
         _, messages = self._objects.read(part.name, PartHeader)
-        counts, in_force = _measure(messages.first(kept), state.in_stream, state.in_force)
+        counts, in_force = _measure(messages.select(slice(kept)), state.in_stream, state.in_force)
         return WrittenPart(part.name, part.size_bytes, part.messages, kept, counts, in_force)
 
     def commit(
@@ -169,9 +161,6 @@ class PartsWriter:
 
         Returns:
             the reference; None if the transaction is already in the chain.
-
-        Raises:
-            SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         chain = self._chain
         with chain.mutex:
@@ -210,9 +199,6 @@ class PartsWriter:
             transaction: the key of its parts; it may have none.
             gid: the name that PREPARE TRANSACTION gave it.
             prepare_lsn: where the record of its PREPARE starts.
-
-        Raises:
-            SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         with self._chain.mutex:
             state = self._open.get(transaction) or TransactionInParts(xid, in_stream=False)
@@ -227,7 +213,7 @@ class PartsWriter:
                 gid=gid,
                 prepare_lsn=prepare_lsn,
             )
-            if self._prepared.put(header):
+            if self.prepared.put(header):
                 self._open.pop(transaction, None)
                 failpoint("spool.after_prepared")
             else:
@@ -236,7 +222,7 @@ class PartsWriter:
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
         """OIDs of the relations that a prepared transaction changes."""
         with self._chain.mutex:
-            header = self._prepared.find(gid, xid)
+            header = self.prepared.find(gid, xid)
             return () if header is None else tuple(header.relations)
 
     def commit_prepared(
@@ -256,11 +242,10 @@ class PartsWriter:
 
         Raises:
             SpoolError: its PREPARE is not in the spool, although the server sends all of them.
-            SpoolFull, SpoolError: it could not be written; nothing changed.
         """
         chain = self._chain
         with chain.mutex:
-            header = self._prepared.find(gid, xid)
+            header = self.prepared.find(gid, xid)
             if position <= chain.position:
                 self.rollback_prepared(gid, xid)
                 return None
@@ -293,13 +278,13 @@ class PartsWriter:
             )
             info = chain.append(reference, [commit_of(reference)])
             failpoint("spool.after_commit_prepared")
-            self._prepared.end(gid, xid)
+            self.prepared.end(gid, xid)
             return info
 
     def rollback_prepared(self, gid: str, xid: int) -> None:
         """Remove a prepared transaction and delete its parts; a no-op for an unknown one."""
         with self._chain.mutex:
-            for part in self._prepared.end(gid, xid):
+            for part in self.prepared.end(gid, xid):
                 self._storage.delete(part.name)
 
     def abandon(self, transaction: str) -> None:
@@ -327,7 +312,5 @@ class PartsWriter:
 
 def _measure(messages: RawMessages, in_stream: bool, before: InForce) -> tuple[Counts, InForce]:
     """A part's counts, and the relations in force after it."""
-    block = part_block(
-        messages, in_stream=in_stream, position=0, commit_timestamp=0, xid=0, ordinal_start=0
-    )
+    block = part_block(messages, in_stream=in_stream)
     return count_changes(block), relations_after(before, block)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from pgsluice.facts import RelationFacts
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import RESTORE_OBJECT
-from pgsluice.spool.identity import SpoolIdentity
 from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
 from pgsluice.spool.segments.block import (
     FACTS_TAG,
@@ -35,7 +35,7 @@ from pgsluice.spool.segments.header import (
     ReferenceHeader,
     SegmentHeader,
 )
-from pgsluice.spool.segments.scan import RELATION, RawMessages, part_block, plain_block
+from pgsluice.spool.segments.scan import RELATION, part_block, plain_block
 from pgsluice.spool.segments.segment import Objects, expect_kind
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage
@@ -108,23 +108,18 @@ class SegmentInfo:
         return expect_kind(self.header, ReferenceHeader, self.name) if self.is_reference else None
 
 
-class _reading:  # noqa: N801 - a context manager reads as a verb
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
     """Turn any error of reading one file into a SpoolHole with the file's name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | SpoolError | ProtocolError):
-            reason = error if isinstance(error, OSError) else error.what
-            raise SpoolHole(
-                f"pgsluice cannot read the spool's file {self.name}: {reason}",
-                hint=RESTORE_OBJECT,
-                path=self.name,
-            ) from error
+    try:
+        yield
+    except (OSError, SpoolError, ProtocolError) as error:
+        reason = error if isinstance(error, OSError) else error.what
+        raise SpoolHole(
+            f"pgsluice cannot read the spool's file {name}: {reason}",
+            hint=RESTORE_OBJECT,
+            path=name,
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +156,6 @@ class SpoolReader:
     def is_there(path: SpoolPlace | Path) -> bool:
         """Whether there is a spool with a start, so that it can be read."""
         return Spool.exists(path) and Spool.open(path).chain_start() is not None
-
-    def identity(self) -> SpoolIdentity:
-        """The source whose changes the spool has."""
-        return self.spool.identity
 
     def start(self) -> Lsn:
         """Where the chain starts: no position at or below it can be read.
@@ -205,21 +196,16 @@ class SpoolReader:
             return known.chain
         infos: dict[str, SegmentInfo] = {}
         for entry in entries:
-            info = known.infos.get(entry.name) or self._info(entry)
-            if info is not None:
-                infos[entry.name] = info
+            if entry.name in known.infos:
+                infos[entry.name] = known.infos[entry.name]
+            elif (name := SegmentName.parse(entry.base)) is not None:
+                infos[entry.name] = SegmentInfo(
+                    entry.name, name.start, name.end, name.epoch, name.is_reference,
+                    entry.written_at, entry.size_bytes, self._objects,
+                )  # fmt: skip
         chain = sorted(infos.values(), key=lambda info: (info.end, info.start, info.epoch))
         self._listed = _Listed(entries, infos, chain)
         return chain
-
-    def _info(self, entry: Entry) -> SegmentInfo | None:
-        name = SegmentName.parse(entry.base)
-        if name is None:
-            return None
-        return SegmentInfo(
-            entry.name, name.start, name.end, name.epoch, name.is_reference,
-            entry.written_at, entry.size_bytes, self._objects,
-        )  # fmt: skip
 
     def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
         """The segments that cover (start, end], in order, without covered duplicates.
@@ -346,7 +332,7 @@ class SpoolReader:
             if read is None:
                 with _reading(info.name):
                     header, messages = self._objects.read(info.name, SegmentHeader)
-                    read = header, _plain(messages)
+                    read = header, plain_block(messages)
                 if info.size_bytes <= self._keep_bytes:
                     self._keep_bytes -= info.size_bytes
                     self._kept[info.name] = read
@@ -360,7 +346,17 @@ class SpoolReader:
         for part in reference.parts[wanted]:
             with _reading(part.name):
                 header, messages = self._objects.read(part.name, PartHeader)
-                block = _part(messages, header, reference, part)
+                kept = np.ones(len(messages), dtype=np.bool_)
+                for first, past in part.drops:
+                    kept[first:past] = False
+                block = part_block(
+                    messages.select(kept) if part.drops else messages,
+                    in_stream=header.in_stream,
+                    position=reference.end,
+                    commit_timestamp=reference.commit_timestamp,
+                    xid=reference.xid,
+                    ordinal_start=part.ordinal_start,
+                )
             relations = header.relations
             if known:
                 # The facts were looked up at the commit, and hold for the whole transaction.
@@ -374,30 +370,6 @@ class SpoolReader:
                 }
                 block = block.select(block.tags != FACTS_TAG)
             yield SegmentView(part.name, info.start, info.end, relations, block)
-
-
-def _plain(messages: RawMessages) -> MessageBlock:
-    return plain_block(messages.data, messages.starts, messages.ends, messages.lsns)
-
-
-def _part(
-    messages: RawMessages, header: PartHeader, reference: ReferenceHeader, part: PartReference
-) -> MessageBlock:
-    if part.drops:
-        kept = np.ones(len(messages), dtype=np.bool_)
-        for first, past in part.drops:
-            kept[first:past] = False
-        messages = RawMessages(
-            messages.data, messages.starts[kept], messages.ends[kept], messages.lsns[kept]
-        )
-    return part_block(
-        messages,
-        in_stream=header.in_stream,
-        position=reference.end,
-        commit_timestamp=reference.commit_timestamp,
-        xid=reference.xid,
-        ordinal_start=part.ordinal_start,
-    )
 
 
 def relations_after(

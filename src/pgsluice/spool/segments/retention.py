@@ -211,31 +211,6 @@ class RetentionState:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundHolds:
-    """The holds of one step, with the inputs that they were computed from."""
-
-    records: list[SubscriptionRecord]
-    released: Released
-    unreadable: frozenset[str]
-    holds: list[Hold]
-    lowest: Hold | None
-
-    def are_of(
-        self, records: list[SubscriptionRecord], released: Released, unreadable: frozenset[str]
-    ) -> bool:
-        """Whether they were computed from these inputs; an unchanged record is the same object."""
-        return (
-            len(records) == len(self.records)
-            and all(map(is_, records, self.records))
-            and (released, unreadable) == (self.released, self.unreadable)
-        )
-
-
-def _lowest(holds: Sequence[Hold]) -> Hold | None:
-    return min(holds, key=lambda hold: hold.lsn, default=None)
-
-
 class Retention:
     """Deletes the segments of one spool that no reader needs; runs in the writer's process.
 
@@ -251,7 +226,8 @@ class Retention:
         self._policy = policy
         self._warn = warn
         self._is_full = False
-        self._found: _FoundHolds | None = None
+        self._found: tuple[list[SubscriptionRecord], object, list[Hold]] = [], None, []
+        """The holds of the last step, after the records and the rest that they were found from."""
 
     @property
     def pause_s(self) -> float:
@@ -271,12 +247,12 @@ class Retention:
         kept = still_released(records, released, self._writer.reader.start(), errors)
         if kept != released:
             self._spool.write_released(kept)
-        found = self._find_holds(records, kept, errors)
-        lowest = found.lowest
+        holds = self._find_holds(records, kept, errors)
+        lowest = next(iter(holds), None)
         if lowest is not None:
             self._writer.release(lowest.lsn, written_before=time.time() - self._policy.retention_s)
         if self._is_over_limit():
-            lowest = _lowest(self._drop_holds(found.holds, kept))
+            lowest = next(iter(self._drop_holds(holds, kept)), None)
         self._is_full = self._is_over_limit()
         return RetentionState(
             self._writer.size_bytes(),
@@ -288,15 +264,16 @@ class Retention:
 
     def _find_holds(
         self, records: list[SubscriptionRecord], released: Released, unreadable: Collection[str]
-    ) -> _FoundHolds:
-        """All holds; visits thousands of tables only if something has changed."""
-        unreadable = frozenset(unreadable)
-        found = self._found
-        if found is None or not found.are_of(records, released, unreadable):
-            holds = find_holds(records, self._policy.configured, released, unreadable)
-            found = _FoundHolds(records, released, unreadable, holds, _lowest(holds))
-            self._found = found
-        return found
+    ) -> list[Hold]:
+        """All holds, the lowest first; visits thousands of tables only if something has changed."""
+        known, rest, holds = self._found
+        # An unchanged record is the same object.
+        is_same = len(records) == len(known) and all(map(is_, records, known))
+        if not is_same or rest != (released, {*unreadable}):
+            found = find_holds(records, self._policy.configured, released, unreadable)
+            holds = sorted(found, key=lambda hold: hold.lsn)
+            self._found = records, (released, {*unreadable}), holds
+        return holds
 
     def _read_records(self) -> tuple[list[SubscriptionRecord], dict[str, SpoolError]]:
         """The records, and the errors of unreadable ones by subscription.
@@ -324,10 +301,10 @@ class Retention:
         return used_share(usage.used, usage.free) >= DISK_SHARE * share
 
     def _drop_holds(self, holds: list[Hold], released: Released) -> list[Hold]:
-        """Drop holds until there is room; returns the remaining holds."""
+        """Drop holds, the lowest first, until there is room; returns the remaining holds."""
         entries = {name: dict(tables) for name, tables in released.items()}
         if holds:  # first give up retention_s: delete what no hold needs, however young it is
-            self._writer.release(min(hold.lsn for hold in holds))
+            self._writer.release(holds[0].lsn)
         while self._is_over_limit():
             victim = self._next_droppable(holds)
             if victim is None:
@@ -348,7 +325,7 @@ class Retention:
                 f"{full}: changes that {reader} would need are dropped; it has to be copied again"
             )
             if holds:
-                self._writer.release(min(hold.lsn for hold in holds))
+                self._writer.release(holds[0].lsn)
         if not holds:
             self._drop_oldest()
         return holds
@@ -360,11 +337,10 @@ class Retention:
         be recreated and dropped again and again.
         """
         oldest = next(iter(self._writer.reader.all_segments()), None)
-        needed = min((hold.lsn for hold in holds if not hold.is_droppable), default=None)
+        needed = next((hold.lsn for hold in holds if not hold.is_droppable), None)
         if oldest is None or (needed is not None and oldest.end > needed):
             return None
-        droppable = [hold for hold in holds if hold.is_droppable]
-        return min(droppable, key=lambda hold: hold.lsn, default=None)
+        return next((hold for hold in holds if hold.is_droppable), None)
 
     def _drop_oldest(self) -> None:
         """Delete the oldest segments until there is room; called if there is no hold."""

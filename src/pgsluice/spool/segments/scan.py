@@ -60,9 +60,14 @@ class RawMessages:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def first(self, count: int) -> RawMessages:
-        """Only the first messages."""
-        return RawMessages(self.data, self.starts[:count], self.ends[:count], self.lsns[:count])
+    def select(self, chosen: slice | npt.NDArray[np.bool_]) -> RawMessages:
+        """The messages in a slice, or where a mask is true, over the same buffer."""
+        return RawMessages(self.data, self.starts[chosen], self.ends[chosen], self.lsns[chosen])
+
+    @property
+    def first_lsn(self) -> int:
+        """The first message's LSN; 0 without messages."""
+        return int(self.lsns[0]) if len(self) else 0
 
     @classmethod
     def from_frames(cls, data: bytes, lengths: npt.ArrayLike) -> RawMessages:
@@ -116,15 +121,13 @@ def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
     return before if first is None else before - before[first]
 
 
-def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> MessageBlock:
+def plain_block(messages: RawMessages) -> MessageBlock:
     """Whole transactions, from B to C, as a block.
-
-    Args:
-        data, starts, ends, lsns: see :class:`RawMessages`.
 
     Raises:
         ProtocolError: a transaction has no B or no C, or a message is truncated.
     """
+    data, starts, ends = messages.data, messages.starts, messages.ends
     tags, oids = _tags_and_oids(data, starts, ends, body=1)
     begins, commits = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == COMMIT)
     if (
@@ -132,7 +135,7 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
         or bool((begins >= commits).any())
         or bool((commits[:-1] >= begins[1:]).any())
     ):
-        raise ProtocolError("begins and commits do not pair", tag="B", lsn=_first(lsns))
+        raise ProtocolError("begins and commits do not pair", tag="B", lsn=messages.first_lsn)
     _expect_length(starts, ends, begins, 21, "B")
     _expect_length(starts, ends, commits, 26, "C")
     end_lsns = _int64s(data, starts[commits] + 10)
@@ -147,7 +150,7 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
     begun = np.cumsum(opened)
     inside = begun > np.cumsum(closed[:-1])
     if bool((~inside & ~_OUTSIDE[tags]).any()):
-        raise ProtocolError("a change is outside of a transaction", lsn=_first(lsns))
+        raise ProtocolError("a change is outside of a transaction", lsn=messages.first_lsn)
     alone = np.flatnonzero(~inside & (tags == MESSAGE))
     if not len(begins):
         return _without_transactions(data, starts, ends, tags, oids, alone)
@@ -158,11 +161,8 @@ def plain_block(data: Bytes, starts: Int64s, ends: Int64s, lsns: Int64s) -> Mess
     if len(alone):
         positions[alone] = _int64s(data, starts[alone] + 2) + 1
         xid[alone] = 0
-    return MessageBlock(
-        data=data, starts=starts, ends=ends, tags=tags, oids=oids, in_stream=False,
-        positions=positions, commit_timestamps=timestamp, xids=xid,
-        ordinals=_ordinals(tags, first),
-    )  # fmt: skip
+    ordinals = _ordinals(tags, first)
+    return MessageBlock(data, starts, ends, tags, oids, False, positions, timestamp, xid, ordinals)
 
 
 def _without_transactions(
@@ -176,25 +176,22 @@ def _without_transactions(
         own = _int64s(data, starts[alone] + 2) + 1
         following = np.searchsorted(alone, np.arange(len(starts)))
         positions = own[np.minimum(following, len(own) - 1)]
-    return MessageBlock(
-        data=data, starts=starts, ends=ends, tags=tags, oids=oids, in_stream=False,
-        positions=positions, commit_timestamps=zeros, xids=zeros, ordinals=zeros,
-    )  # fmt: skip
+    return MessageBlock(data, starts, ends, tags, oids, False, positions, zeros, zeros, zeros)
 
 
 def part_block(
     messages: RawMessages,
     *,
     in_stream: bool,
-    position: int,
-    commit_timestamp: int,
-    xid: int,
-    ordinal_start: int,
+    position: int = 0,
+    commit_timestamp: int = 0,
+    xid: int = 0,
+    ordinal_start: int = 0,
 ) -> MessageBlock:
-    """One part of a transaction as a block; the arguments come from the reference."""
-    tags, oids = _tags_and_oids(
-        messages.data, messages.starts, messages.ends, body_offset(in_stream=in_stream)
-    )
+    """One part of a transaction as a block; the arguments come from the reference, if there is one
+    already."""
+    body = body_offset(in_stream=in_stream)
+    tags, oids = _tags_and_oids(messages.data, messages.starts, messages.ends, body)
     count = len(messages)
     return MessageBlock(
         data=messages.data, starts=messages.starts, ends=messages.ends, tags=tags, oids=oids,
@@ -209,10 +206,6 @@ def part_block(
 def _expect_length(starts: Int64s, ends: Int64s, rows: Int64s, length: int, tag: str) -> None:
     if bool((ends[rows] - starts[rows] != length).any()):
         raise ProtocolError(f"a message {tag} is not {length} bytes long", tag=tag)
-
-
-def _first(lsns: Int64s) -> int:
-    return int(lsns[0]) if len(lsns) else 0
 
 
 def truncated_oids(message: bytes, body: int = 1) -> tuple[int, ...]:

@@ -117,7 +117,7 @@ class SpoolWriter:
     @property
     def last_received(self) -> Lsn:
         """The end of the last commit, or a position inside a later PREPARE record."""
-        prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared())
+        prepared = (Lsn(header.prepare_lsn + 1) for header in self.parts.prepared)
         return max([self.position, *prepared])
 
     def _clean_up(self) -> None:
@@ -136,7 +136,7 @@ class SpoolWriter:
                 storage.delete(info.name)
             else:
                 named.update(part.name for part in info.parts)
-        named |= self.parts.load(committed)
+        named |= self.parts.prepared.load(committed)
         for entry in storage.entries(PARTS):
             if entry.name not in named and PartName.parse(entry.base) is not None:
                 storage.delete(entry.name)
@@ -168,7 +168,7 @@ class SpoolWriter:
         """
         chain = self._chain
         with chain.mutex:
-            block = plain_block(messages.data, messages.starts, messages.ends, messages.lsns)
+            block = plain_block(messages)
             if len(block) and block.positions[0] <= chain.position:
                 messages, block = self._without_duplicates(messages, block)
             in_force = relations_after(chain.in_force, block)
@@ -201,10 +201,7 @@ class SpoolWriter:
         announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
         old = block.positions <= chain.position
         chain.in_force = relations_after(chain.in_force, block.select(old & announces))
-        kept = RawMessages(
-            messages.data, messages.starts[~old], messages.ends[~old], messages.lsns[~old]
-        )
-        return kept, block.select(~old)
+        return messages.select(~old), block.select(~old)
 
     def advance_frontier(self, lsn: Lsn) -> None:
         """Record durably that everything up to ``lsn`` was received; a no-op for a lower one."""
