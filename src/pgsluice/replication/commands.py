@@ -14,7 +14,7 @@ import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psycopg
 from psycopg import pq
@@ -35,13 +35,7 @@ from pgsluice.replication.refusals import (
     status_name,
 )
 from pgsluice.replication.session import connect_sql, open_session, settings_command
-from pgsluice.replication.slots import (
-    CreatedSlot,
-    SnapshotAction,
-    create_command,
-    name_blockers,
-    refuse_waiting,
-)
+from pgsluice.replication.slots import CreatedSlot, name_blockers
 from pgsluice.replication.timeline import TimelineSwitch, parse_history
 
 logger = logging.getLogger(__name__)
@@ -49,6 +43,12 @@ logger = logging.getLogger(__name__)
 _SILENCE_S = 60.0
 _POLL_MS = 200
 _LOG_BLOCKERS_AFTER_S = 5.0
+SnapshotAction = Literal["export", "nothing", "use"]
+_OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
+    "export": "EXPORT_SNAPSHOT",
+    "nothing": "NOEXPORT_SNAPSHOT",
+    "use": "USE_SNAPSHOT",
+}
 _COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
@@ -252,19 +252,23 @@ class Walsender:
 
         Raises:
             SourceRefused: wal_level is too low, no slot is free, the name is taken, a privilege is
-                missing, or the server waited for open transactions longer than ``timeout_s`` (the
-                fact ``blockers`` names them).
+                missing, the server is too old for two_phase or failover, or it waited for open
+                transactions longer than ``timeout_s`` (the fact ``blockers`` names them).
             PgsluiceError: ``is_stopping`` returned True; no slot is left behind.
             ProtocolError: the answer lacks the slot's consistent point.
         """
-        text = create_command(
-            name,
-            self.server_version,
-            temporary=temporary,
-            snapshot=snapshot,
-            two_phase=two_phase,
-            failover=failover,
-        )
+        major = self.server_version // 10000
+        if two_phase and major < 15:
+            raise SourceRefused("two_phase needs PostgreSQL 15 or newer on the source")
+        if failover and major < 17:
+            raise SourceRefused("a failover slot needs PostgreSQL 17 or newer on the source")
+        text = f"CREATE_REPLICATION_SLOT {quote_identifier(name)}"
+        text += f"{' TEMPORARY' if temporary else ''} LOGICAL pgoutput"
+        if major < 15:
+            text += f" {_OLD_SNAPSHOTS[snapshot]}"
+        else:
+            options = f"{', TWO_PHASE' if two_phase else ''}{', FAILOVER' if failover else ''}"
+            text += f" (SNAPSHOT '{snapshot}'{options})"
         # Names of temporary slots are random: messages that come again would differ by them.
         doing = "creating a temporary slot" if temporary else f"creating slot {name!r}"
         warn_at = time.monotonic() + _LOG_BLOCKERS_AFTER_S
@@ -286,7 +290,15 @@ class Walsender:
                 raise PgsluiceError(f"{doing}: asked to stop") from None
             blockers = self._blockers()
             self._cancel(doing)
-            raise refuse_waiting(name, doing, timeout_s, blockers) from None
+            transactions = "; ".join(blockers) or "none is open any more"
+            raise SourceRefused(
+                f"{doing} did not end within {timeout_s:g} s: the server waits for the end of "
+                f"every open writing transaction: {transactions}",
+                hint="end these transactions (COMMIT, ROLLBACK PREPARED, or SELECT "
+                "pg_terminate_backend(pid)), and start pgsluice again",
+                slot=name,
+                blockers=tuple(blockers),
+            ) from None
         names = ("consistent_point", *(("snapshot_name",) if snapshot == "export" else ()))
         row = only_row(doing, rows, *names)
         try:

@@ -8,6 +8,7 @@ stream is idle, it is reset, so that the first bytes are noticed at once.
 from __future__ import annotations
 
 import fcntl
+import os
 import select
 import socket
 import struct
@@ -74,17 +75,13 @@ class LowWater:
 
 
 def _is_unix_socket(fd: int) -> bool:
-    with socket.socket(fileno=_duplicate(fd)) as one:
+    with socket.socket(fileno=os.dup(fd)) as one:
         return one.family == socket.AF_UNIX
 
 
 def _set_low_water(fd: int, size: int) -> None:
-    with socket.socket(fileno=_duplicate(fd)) as one:
+    with socket.socket(fileno=os.dup(fd)) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-
-
-def _duplicate(fd: int) -> int:
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
 
 
 def _readable_bytes(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""The command that creates a slot, and the transactions for which it waits.
+"""A slot that is created, and the transactions for which its creation waits.
 
 Creating a logical slot waits for the end of all transactions that had written when it started, and
 ``statement_timeout`` does not end that wait. So pgsluice has its own timeout, and its error names
@@ -8,20 +8,11 @@ those transactions. Source: the manual, section "Streaming Replication Protocol"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import psycopg
 
-from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
-from pgsluice.replication.options import quote_identifier
-
-SnapshotAction = Literal["export", "nothing", "use"]
-_OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
-    "export": "EXPORT_SNAPSHOT",
-    "nothing": "NOEXPORT_SNAPSHOT",
-    "use": "USE_SNAPSHOT",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +28,6 @@ class CreatedSlot:
     name: str
     consistent_point: Lsn
     snapshot_name: str | None
-
-
-def create_command(
-    name: str,
-    server_version: int,
-    *,
-    temporary: bool,
-    snapshot: SnapshotAction,
-    two_phase: bool,
-    failover: bool,
-) -> str:
-    """CREATE_REPLICATION_SLOT in the syntax of the server's version.
-
-    Raises:
-        SourceRefused: the server is too old for two_phase or failover.
-    """
-    major = server_version // 10000
-    if two_phase and major < 15:
-        raise SourceRefused("two_phase needs PostgreSQL 15 or newer on the source")
-    if failover and major < 17:
-        raise SourceRefused("a failover slot needs PostgreSQL 17 or newer on the source")
-    head = f"CREATE_REPLICATION_SLOT {quote_identifier(name)}"
-    head += f"{' TEMPORARY' if temporary else ''} LOGICAL pgoutput"
-    if major < 15:
-        return f"{head} {_OLD_SNAPSHOTS[snapshot]}"
-    options = [f"SNAPSHOT '{snapshot}'"]
-    options += ["TWO_PHASE"] if two_phase else []
-    options += ["FAILOVER"] if failover else []
-    return f"{head} ({', '.join(options)})"
 
 
 def takes_failover(server_version: int, *, is_standby: bool, two_phase: bool) -> bool:
@@ -106,16 +68,3 @@ def name_blockers(connection: psycopg.Connection[Any]) -> list[str]:
         age = "" if age_s is None else f", open for {float(age_s):.0f} s"
         blockers.append(f"{who}{program}{where}{age}{query}")
     return blockers
-
-
-def refuse_waiting(name: str, doing: str, timeout_s: float, blockers: list[str]) -> SourceRefused:
-    """The error if the creation of a slot did not finish in time."""
-    transactions = "; ".join(blockers) or "none is open any more"
-    return SourceRefused(
-        f"{doing} did not end within {timeout_s:g} s: the server waits for the end of every "
-        f"open writing transaction: {transactions}",
-        hint="end these transactions (COMMIT, ROLLBACK PREPARED, or SELECT "
-        "pg_terminate_backend(pid)), and start pgsluice again",
-        slot=name,
-        blockers=tuple(blockers),
-    )

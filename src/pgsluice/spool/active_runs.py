@@ -48,7 +48,12 @@ class ActiveRun:
 
     def __enter__(self) -> ActiveRun:
         if self._place.is_remote:
-            self._take(folder_of(self._place), beats=0)
+            folder, is_taken = folder_of(self._place), False
+            while not is_taken:
+                stored = folder.stat(self._object)
+                with suppress(Changed):
+                    self._replace(folder, 0, None if stored is None else stored.tag)
+                    is_taken = True
             self._beating.start()
         return self
 
@@ -61,15 +66,9 @@ class ActiveRun:
             if not self.is_elsewhere():
                 folder_of(self._place).delete(self._object)
 
-    def _take(self, folder: Folder, beats: int) -> Hashable:
-        while True:
-            stored = folder.stat(self._object)
-            with suppress(Changed):
-                return self._replace(folder, beats, None if stored is None else stored.tag)
-
-    def _replace(self, folder: Folder, beats: int, tag: Hashable | None) -> Hashable:
+    def _replace(self, folder: Folder, beats: int, tag: Hashable | None) -> None:
         content = {**self._here(), "pid": os.getpid(), "beat_s": self._beat_s, "beats": beats}
-        return folder.replace(self._object, json.dumps(content).encode(), tag)
+        folder.replace(self._object, json.dumps(content).encode(), tag)
 
     def _beat(self) -> None:
         """Write the object again until the run ends, or another machine's run has taken it."""

@@ -96,3 +96,9 @@ def read_identity(place: SpoolPlace | Path) -> SpoolIdentity | None:
     place = SpoolPlace.of(place)
     data = open_storage(place).read(IDENTITY)
     return None if data is None else SpoolIdentity.from_json(data, place.named(IDENTITY))
+
+
+def spool_id_of(place: SpoolPlace | Path) -> str | None:
+    """The id of a spool; None if the folder is not a spool. Raises as :func:`read_identity`."""
+    identity = read_identity(place)
+    return None if identity is None else identity.spool_id

@@ -111,11 +111,6 @@ _listings: dict[tuple[str, str, str], _Listing] = {}
 folder and the listed folder."""
 
 
-def _whole(_name: str) -> int:
-    """Where reading of a whole object begins."""
-    return 0
-
-
 def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
     return {entry.name: entry.size_bytes for entry in entries}
 
@@ -231,7 +226,7 @@ class ObjectStorage(Storage):
     def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
         import pyarrow as pa
 
-        begins = self._tail_at if is_header else _whole
+        begins = self._tail_at if is_header else lambda _: 0
         tail_at, tail = begins(name), self._ahead.read(name, begins)
         if not tail_at:
             return pa.BufferReader(tail)

@@ -160,8 +160,8 @@ class SnapshotFiles:
             number = int(path.name.split("-")[1])
             if number not in files:
                 with pa.memory_map(str(path)) as file:
-                    trailer = _Trailer.of(memoryview(file.read_buffer()), path)
-                files[number] = RowFile(path.name, trailer.rows, trailer.size_bytes)
+                    rows, size_bytes, _ = _trailer(memoryview(file.read_buffer()), path)
+                files[number] = RowFile(path.name, rows, size_bytes)
         return files
 
     def finish(self, snapshot: CompleteSnapshot, registration: str) -> None:
@@ -205,9 +205,9 @@ class SnapshotFiles:
                 hint=_BEGIN_ANEW,
                 path=str(path),
             ) from error
-        trailer = _Trailer.of(memoryview(data), path)
-        body = data.slice(0, trailer.size_bytes)
-        if checksum(memoryview(body)) != trailer.crc:
+        _, size_bytes, crc = _trailer(memoryview(data), path)
+        body = data.slice(0, size_bytes)
+        if checksum(memoryview(body)) != crc:
             raise damaged(str(path), "the checksum is wrong", _BEGIN_ANEW)
         reader = pa.ipc.open_stream(body)
         if reader.schema != schema:
@@ -265,23 +265,14 @@ def _fill(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) 
     write_all(file, trailer + len(trailer).to_bytes(_LENGTH_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Trailer:
-    """The JSON after the rows of a file."""
+def _trailer(data: memoryview, path: Path) -> tuple[int, int, int]:
+    """The number of rows, their bytes and their checksum, as the JSON at a file's end has them.
 
-    rows: int
-    size_bytes: int
-    crc: int
-
-    @classmethod
-    def of(cls, data: memoryview, path: Path) -> _Trailer:
-        """Parse it from a file's last bytes, or from all of them.
-
-        Raises:
-            SpoolError: the file is damaged.
-        """
-        length = int.from_bytes(data[-_LENGTH_BYTES:])
-        raw = decode_json(bytes(data[-length - _LENGTH_BYTES : -_LENGTH_BYTES]))
-        if raw is None:
-            raise damaged(str(path), "its end is not that of a file of rows", _BEGIN_ANEW)
-        return cls(int(raw["rows"]), int(raw["bytes"]), int(raw["rows_crc32"]))
+    Raises:
+        SpoolError: the file is damaged.
+    """
+    length = int.from_bytes(data[-_LENGTH_BYTES:])
+    raw = decode_json(bytes(data[-length - _LENGTH_BYTES : -_LENGTH_BYTES]))
+    if raw is None:
+        raise damaged(str(path), "its end is not that of a file of rows", _BEGIN_ANEW)
+    return int(raw["rows"]), int(raw["bytes"]), int(raw["rows_crc32"])

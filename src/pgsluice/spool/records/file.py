@@ -24,7 +24,7 @@ from pathlib import Path
 from pgsluice.errors import SpoolError
 from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json, missing
-from pgsluice.spool.identity import read_identity
+from pgsluice.spool.identity import spool_id_of
 from pgsluice.spool.layout import REGISTERED, record_path
 from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
@@ -34,12 +34,6 @@ _HEAD_BYTES = 39
 """The length of the format and a random name at the start of each file's first line."""
 _SMALL_BYTES = 64 * 1024
 """The file is not replaced while its later lines are smaller than this, in bytes."""
-
-
-def _spool_id(spool_path: Path) -> str | None:
-    """The id of the spool; None if the folder is not a spool."""
-    identity = read_identity(spool_path)
-    return None if identity is None else identity.spool_id
 
 
 @dataclass(slots=True)
@@ -155,7 +149,7 @@ class RecordFileReader:
         content.whole_bytes += size
 
     def _check_spool(self, spool_id: str | None) -> None:
-        own = _spool_id(self._spool_path)
+        own = spool_id_of(self._spool_path)
         if None not in (spool_id, own) and spool_id != own:
             raise self._refused(f"is a record of the spool {spool_id}, not of {own}")
 
@@ -231,7 +225,7 @@ class RecordFile:
         first = {
             "format": RECORD_FORMAT,
             "file": secrets.token_hex(8),
-            "spool_id": _spool_id(self._spool_path),
+            "spool_id": spool_id_of(self._spool_path),
         }
         line = encode_json({**first, **encode_change(None, record)}) + b"\n"
         LocalStorage(self._path.parent).replace(self._path.name, line)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 from pgsluice.errors import SpoolError, SpoolTaken
 from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json
-from pgsluice.spool.identity import read_identity
+from pgsluice.spool.identity import spool_id_of
 from pgsluice.spool.layout import RECORDS, checked_name
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
@@ -48,6 +48,12 @@ def _object_name(number: int) -> str:
 
 def _folder(place: SpoolPlace, name: str) -> Folder:
     return folder_of(place, f"{RECORDS}/{checked_name(name)}")
+
+
+def _tags(folder: Folder) -> dict[int, Hashable]:
+    """The tags of a record's objects, by their numbers."""
+    found = ((_NAME.match(stored.name), stored.tag) for stored in folder.entries())
+    return {int(match[1]): tag for match, tag in found if match}
 
 
 @dataclass(slots=True)
@@ -86,11 +92,7 @@ class RecordObjectsReader:
     def read(self) -> SubscriptionRecord | None:
         """See :meth:`pgsluice.spool.records.file.RecordFileReader.read`."""
         for _ in range(_TRIES):
-            tags = {
-                int(match[1]): stored.tag
-                for stored in self._folder.entries()
-                if (match := _NAME.match(stored.name))
-            }
+            tags = _tags(self._folder)
             if not tags:
                 self.last = None
                 return None
@@ -143,9 +145,9 @@ class RecordObjectsReader:
         return raw
 
     def _check_spool(self, spool_id: object) -> None:
-        own = read_identity(self._place)
-        if own is not None and spool_id != own.spool_id:
-            raise self._refused(f"is a record of the spool {spool_id}, not of {own.spool_id}")
+        own = spool_id_of(self._place)
+        if own is not None and spool_id != own:
+            raise self._refused(f"is a record of the spool {spool_id}, not of {own}")
 
     def _refused(self, why: str) -> SpoolError:
         return SpoolError(
@@ -175,8 +177,7 @@ class RecordObjects:
         self._whole_at = 0
         self._is_doubtful = False
         """Whether the last save failed, and its object may still appear."""
-        identity = read_identity(place)
-        self._spool_id = None if identity is None else identity.spool_id
+        self._spool_id = spool_id_of(place)
 
     def open(self) -> SubscriptionRecord | None:
         """Read the record, and take it over: another process that still writes it ends at its next
@@ -216,19 +217,12 @@ class RecordObjects:
             SpoolTaken, StoreError: as :meth:`save`.
         """
         if not self._number:  # registers a subscription, perhaps again
-            self._number = max((self._numbered(each.name) for each in self._entries()), default=0)
+            self._number = max(_tags(self._folder), default=0)
         before = self._whole_at
         self._put(encode_change(None, record), None)
-        old = [each.name for each in self._entries() if self._numbered(each.name) < before]
+        old = [_object_name(number) for number in _tags(self._folder) if number < before]
         if old:
             self._folder.delete(*old)
-
-    def _entries(self) -> list[Any]:
-        return [each for each in self._folder.entries() if _NAME.match(each.name)]
-
-    @staticmethod
-    def _numbered(name: str) -> int:
-        return int(name.partition(".")[0])
 
     def _put(self, change: dict[str, Any], whole_at: int | None) -> None:
         """Create the next object.
