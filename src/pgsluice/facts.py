@@ -145,11 +145,7 @@ class RelationFacts:
 
     @classmethod
     def from_json(cls, text: str) -> RelationFacts:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: the text is not such JSON.
-        """
+        """Read what :meth:`to_json` wrote; raises ValueError for anything else."""
         return _facts_of(text)
 
 

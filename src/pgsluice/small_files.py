@@ -36,11 +36,8 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file that only this user may read by one with this text.
-
-    Raises:
-        OSError: as :func:`replacing`.
-    """
+    """Replace a file that only this user may read by one with this text; raises as
+    :func:`replacing`."""
     with replacing(path) as file:
         file.write(text.encode())
 

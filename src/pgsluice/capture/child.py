@@ -98,7 +98,7 @@ class CaptureProcess:
 
         Returns:
             True while it works or will be restarted; False after the clean end of ``once``, or
-            after :meth:`close`.
+                after :meth:`close`.
 
         Raises:
             PgsluiceError: the error that ended it.

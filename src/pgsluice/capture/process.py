@@ -76,14 +76,12 @@ def run_capture(
     waits: Waits = _WAITS,
 ) -> None:
     """Receive changes into the spool. Return when ``stop`` is set; with ``once``, also when
-    everything up to the server's position at the start is received.
+    everything up to the server's flush LSN at the start is received.
 
     Args:
         config: source, spool, and the subscriptions that the spool keeps changes for.
-        once: end when the received-through LSN has reached the flush LSN of the start.
         report: receives events about once a second.
         stop: set to end cleanly: completely received transactions are durable and acknowledged.
-        waits: how long to wait between connections, and for the slot.
 
     Raises:
         SourceUnreachable: no connection before the first START_REPLICATION.

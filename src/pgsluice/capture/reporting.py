@@ -67,11 +67,8 @@ class CaptureReporter:
         self._held = _HELD if seconds >= _HELD_S else None
 
     def count_connection(self, outcome: str) -> None:
-        """Count a connection that began to stream, or one that ended.
-
-        Args:
-            outcome: one of a few words.
-        """
+        """Count a connection that began to stream, or one that ended, by its outcome: one of a few
+        words."""
         self._connections[outcome] += 1
 
     def note_slot(self, slot: SlotInfo | None) -> None:
@@ -136,11 +133,7 @@ class CaptureReporter:
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None
     ) -> None:
-        """Report the current state of capture.
-
-        Args:
-            message: the problem, if there is one.
-        """
+        """Report the current state of capture, and the problem, if there is one."""
         message = message or self._held or self.lasting
         position, frontier = self._writer.position, self._writer.frontier
         server_end = max(self._server_end, frontier)

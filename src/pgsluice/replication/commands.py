@@ -199,11 +199,7 @@ class Walsender:
             raise no_answer(doing, self._silence_s) from None
 
     def identify_system(self) -> SystemIdentity:
-        """IDENTIFY_SYSTEM.
-
-        Raises:
-            ProtocolError: the answer is not one complete row.
-        """
+        """IDENTIFY_SYSTEM; raises ProtocolError if the answer is not one complete row."""
         doing = "IDENTIFY_SYSTEM"
         row = only_row(doing, self._ask(doing, doing), "systemid", "timeline", "dbname")
         if not re.fullmatch(r"[0-9]{1,20}", row["systemid"], re.ASCII):
@@ -323,10 +319,7 @@ class Walsender:
             return name_blockers(second)
 
     def drop_slot(self, name: str, *, wait: bool = False, timeout_s: float = 60) -> None:
-        """DROP_REPLICATION_SLOT.
-
-        Args:
-            wait: wait until no other process uses it.
+        """DROP_REPLICATION_SLOT; ``wait``: wait until no other process uses it.
 
         Raises:
             SlotLost: the slot does not exist.

@@ -164,11 +164,8 @@ class ReplicationConnection(Walsender):
         return self._broken("streaming", error)
 
     def send_status(self, update: StandbyStatusUpdate) -> None:
-        """Send a standby status update; nothing else acknowledges an LSN.
-
-        Raises:
-            SourceUnreachable: the connection broke.
-        """
+        """Send a standby status update; nothing else acknowledges an LSN. Raises
+        SourceUnreachable."""
         self._put(update.encode())
 
     def finish(self, timeout_s: float = 3) -> None:

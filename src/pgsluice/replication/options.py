@@ -16,11 +16,8 @@ Origin = Literal["any", "none"]
 
 
 def newest_proto_version(server_version: int) -> int:
-    """The newest version of pgoutput's protocol that a server supports.
-
-    Args:
-        server_version: as libpq has it, such as 180004.
-    """
+    """The newest version of pgoutput's protocol that a server supports, by libpq's number of its
+    version, such as 180004."""
     major = server_version // 10000
     return 4 if major >= 16 else 3 if major >= 15 else 2 if major >= 14 else 1
 
@@ -85,11 +82,8 @@ class PgoutputOptions:
         return "parallel" if proto >= 4 else "on"
 
     def to_command(self, server_version: int) -> str:
-        """The list of options in parentheses, without options that the server does not know.
-
-        Raises:
-            SourceRefused: see :meth:`resolve`.
-        """
+        """The list of options in parentheses, without options that the server does not know; raises
+        as :meth:`resolve`."""
         resolved = self.resolve(server_version)
         names = ",".join(quote_identifier(name) for name in resolved.publication_names)
         options = {

@@ -199,11 +199,8 @@ def refused_result(doing: str, result: pq.abc.PGresult) -> PgsluiceError:
 
 @contextmanager
 def source_errors(doing: str) -> Iterator[None]:
-    """A context that turns psycopg's errors into pgsluice's errors.
-
-    Args:
-        doing: the activity, with which the message starts: ``reading the catalog``.
-    """
+    """A context that turns psycopg's errors into pgsluice's errors. ``doing``: the activity, with
+    which the message starts: ``reading the catalog``."""
     try:
         yield
     except psycopg.Error as error:
@@ -322,11 +319,8 @@ def status_name(result: pq.abc.PGresult | None) -> str:
 
 
 def only_row(doing: str, rows: list[dict[str, str | None]], *names: str) -> dict[str, str]:
-    """The values of an answer that has to be a single row with these columns.
-
-    Raises:
-        ProtocolError: the answer is something else.
-    """
+    """The values of an answer that has to be a single row with these columns; else raises
+    ProtocolError."""
     if len(rows) != 1:
         raise odd_answer(doing, f"the server answered with {len(rows)} rows instead of one")
     values = {name: value for name in names if (value := rows[0].get(name)) is not None}

@@ -30,12 +30,11 @@ _LOST_BEATS = 4
 
 
 class ActiveRun:
-    """The object that names the machine of a subscription's run; a context manager.
-
-    Of a spool on a disk, there is none: its lock tells.
+    """The object that names the machine of a subscription's run; a context manager. A spool on a
+    disk has none: its lock tells.
 
     Args:
-        beat_s: how often the run writes it again.
+        beat_s: how often the run writes it again, in seconds.
     """
 
     def __init__(self, place: SpoolPlace, name: str, beat_s: float = BEAT_S) -> None:

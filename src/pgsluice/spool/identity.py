@@ -66,12 +66,7 @@ class SpoolIdentity:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
-        """Decode the file's content.
-
-        Raises:
-            ForeignSpool: it has a format that this version does not read.
-            SpoolError: it is damaged, or a different file of a spool.
-        """
+        """Decode the file's content; raises as :func:`read_identity`."""
         raw = decode_file(data, path, RESTORE_STATE)
         del raw["format"]
         try:

@@ -173,11 +173,8 @@ class PreparedName:
 
 
 def new_object(name: SegmentName | PartName | PreparedName, shard: str) -> str:
-    """The name, with its folders, for a new file.
-
-    Args:
-        shard: the subfolder for files that are written now.
-    """
+    """The name, with its folders, for a new file. ``shard``: the subfolder for files that are
+    written now."""
     return f"{name.folder}/{shard}/{name}"
 
 
@@ -236,11 +233,7 @@ def checked_name(name: str) -> str:
 
 
 def record_path(spool_path: Path, name: str) -> Path:
-    """The file of a subscription's record.
-
-    Raises:
-        SpoolError: the name cannot be a folder's.
-    """
+    """The file of a subscription's record; raises as :func:`subscription_folder`."""
     return subscription_folder(spool_path, name) / RECORD
 
 
@@ -255,11 +248,8 @@ def subscription_names(place: SpoolPlace | Path) -> list[str]:
 
 
 def forget_subscription(place: SpoolPlace, name: str) -> None:
-    """Delete a subscription's files. The caller holds the subscription's lock.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
-    """
+    """Delete a subscription's files; raises as :func:`subscription_folder`. The caller holds the
+    subscription's lock."""
     folder = subscription_folder(place.folder, name)
     if place.is_remote:
         for kind in (STAGING, REJECTS, RECORDS):
@@ -278,12 +268,9 @@ def _delete_tree(place: SpoolPlace, under: str) -> bool:
 
 
 def forget_spool(place: SpoolPlace | Path) -> bool:
-    """Delete a spool's files, and its folder if nothing else is in it.
+    """Delete a spool's files, and its folder if nothing else is in it; True if there was any file.
 
     If it is interrupted, call it again to delete the rest. The caller holds the writer's lock.
-
-    Returns:
-        True if there was any file.
     """
     place, had_files = SpoolPlace.of(place), False
     if place.is_remote:

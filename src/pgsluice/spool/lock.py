@@ -97,14 +97,8 @@ def writer_lock(machine_folder: Path, patience_s: float = 0.0) -> FileLock:
 
 
 def subscription_lock(machine_folder: Path, name: str, patience_s: float = 0.0) -> FileLock:
-    """The lock of the process that runs a subscription on this machine and writes its record.
-
-    Args:
-        machine_folder: see :func:`pgsluice.spool.layout.subscription_folder`.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
-    """
+    """The lock of the process that runs a subscription on this machine and writes its record;
+    raises as :func:`pgsluice.spool.layout.subscription_folder`."""
     return FileLock(
         subscription_folder(machine_folder, name) / SUBSCRIPTION_LOCK,
         f"another process runs the subscription {name}",

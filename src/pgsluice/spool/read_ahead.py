@@ -25,8 +25,7 @@ class ReadAhead:
 
     Args:
         fetch: returns the bytes of an object that begin at an offset.
-        size: returns an object's size in bytes; None: it is unknown, and the object is not fetched
-            ahead.
+        size: an object's size in bytes; None: unknown, and the object is not fetched ahead.
     """
 
     def __init__(
@@ -40,10 +39,8 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def expect(self, names: Sequence[str]) -> None:
-        """Note that these objects will probably be read, in this order.
-
-        Nothing is fetched before the first of them is read.
-        """
+        """Note that these objects will probably be read, in this order; fetching begins with the
+        first read."""
         with self._lock:
             if len(self._following) > _REMEMBERED:
                 self._following.clear()
@@ -53,7 +50,7 @@ class ReadAhead:
         """An object's bytes from an offset on; the next objects are fetched meanwhile.
 
         Args:
-            begins: returns the offset of each object at which this kind of reading begins.
+            begins: the offset of each object at which this kind of reading begins.
 
         Raises:
             OSError: the object is missing, or the store does not answer.

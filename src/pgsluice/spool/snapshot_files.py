@@ -61,8 +61,7 @@ class Attempt:
 
     Attributes:
         name: the start of its files' names.
-        position: the snapshot's position.
-        timeline: the timeline of the position.
+        position, timeline: those of the snapshot.
         chunks: the number of its files.
         content: a digest of what the rows depend on, such as the query's columns.
     """
@@ -76,12 +75,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CompleteSnapshot:
-    """All rows of a snapshot.
-
-    Attributes:
-        position: the snapshot's position.
-        files: the files in the order of delivery.
-    """
+    """All rows of a snapshot: its position, and the files in the order of delivery."""
 
     position: Lsn
     files: tuple[RowFile, ...]
@@ -90,9 +84,8 @@ class CompleteSnapshot:
 class SnapshotFiles:
     """The files of one subscription; picklable.
 
-    Args:
-        spool: the spool's folder.
-        subscription: the subscription's name.
+    ``registration`` is that of the subscription: files of another one are ignored. A damaged file
+    raises SpoolError.
     """
 
     def __init__(self, spool: Path, subscription: str) -> None:
@@ -104,20 +97,12 @@ class SnapshotFiles:
         make_folder(self.folder)
 
     def note(self, attempt: Attempt, registration: str) -> None:
-        """Record an attempt durably, before its first task.
-
-        Args:
-            registration: the registration of the subscription; other ones ignore the attempt.
-        """
+        """Record an attempt durably, before its first task."""
         raw = {**asdict(attempt), "position": str(attempt.position)}
         self._write(SNAPSHOT_ATTEMPT, registration, raw)
 
     def attempt(self, registration: str) -> Attempt | None:
-        """The last attempt, also of an earlier process.
-
-        Raises:
-            SpoolError: its file is damaged.
-        """
+        """The last attempt, also of an earlier process."""
         hint = f"delete the folder {self.folder}: the query then reads the rows again"
         raw = self._read(SNAPSHOT_ATTEMPT, registration, hint)
         if raw is None:
@@ -150,11 +135,8 @@ class SnapshotFiles:
         LocalStorage(self.folder).put(name, lambda file: _fill(file, batches, schema))
 
     def written(self, attempt: str) -> dict[int, RowFile]:
-        """The files of an attempt, by the chunk's number.
-
-        If two tasks wrote files of the same chunk, the first by name is used: their rows are the
-        same.
-        """
+        """The files of an attempt, by the chunk's number. If two tasks wrote the same chunk, their
+        rows are the same, and the first by name is used."""
         files: dict[int, RowFile] = {}
         for path in sorted(self.folder.glob(f"{attempt}-*.arrow")):
             number = int(path.name.split("-")[1])
@@ -165,11 +147,7 @@ class SnapshotFiles:
         return files
 
     def finish(self, snapshot: CompleteSnapshot, registration: str) -> None:
-        """Record durably that these files have all rows of the snapshot.
-
-        Args:
-            registration: the registration of the subscription; rows of another one are ignored.
-        """
+        """Record durably that these files have all rows of the snapshot."""
         raw = {
             "position": str(snapshot.position),
             "files": [[file.name, file.rows, file.size_bytes] for file in snapshot.files],
@@ -177,11 +155,7 @@ class SnapshotFiles:
         self._write(SNAPSHOT_COMPLETE, registration, raw)
 
     def complete(self, registration: str) -> CompleteSnapshot | None:
-        """The rows, if all of them are written.
-
-        Raises:
-            SpoolError: the file with the names is damaged.
-        """
+        """The rows, if all of them are written."""
         raw = self._read(SNAPSHOT_COMPLETE, registration, _BEGIN_ANEW)
         if raw is None:
             return None

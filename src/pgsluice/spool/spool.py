@@ -66,7 +66,7 @@ class Spool:
         """Create a spool in a new or empty folder.
 
         Args:
-            start: where its chain starts, if known; otherwise the spool is an intent until
+            start: where its chain starts; None: the spool is an intent until
                 :meth:`register_start`.
 
         Raises:

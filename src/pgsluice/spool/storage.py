@@ -78,11 +78,8 @@ class Storage(Protocol):
         """A small object's bytes; None if there is no such object."""
 
     def open(self, name: str, *, is_header: bool = False) -> pa.NativeFile:
-        """Open an object for random access, memory-mapped if possible.
-
-        Args:
-            is_header: only a few bytes at its end will be read.
-        """
+        """Open an object for random access, memory-mapped if possible. ``is_header``: only a few
+        bytes at its end will be read."""
 
     def will_open(self, names: Sequence[str]) -> None:
         """Note that these objects will probably be opened, in this order; a store fetches them
@@ -93,11 +90,9 @@ class Storage(Protocol):
         """A value that differs between all files that an object's name has had."""
 
     def entries(self, folder: str) -> Sequence[Entry]:
-        """The objects in the subfolders of ``folder``, sorted by subfolder and name.
-
-        Readers poll it: if nothing has changed, it is usually the same object as before. In a
-        store, it may be some seconds old (:meth:`refresh`).
-        """
+        """The objects in the subfolders of ``folder``, sorted by subfolder and name. If nothing has
+        changed, it is usually the same object as before. In a store, it may be some seconds old
+        (:meth:`refresh`)."""
 
     def refresh(self) -> None:
         """Let the next :meth:`entries` be as new as this call."""
@@ -113,8 +108,8 @@ class Storage(Protocol):
         """Make this process the only writer, which need not list or read again what it wrote.
 
         Args:
-            small: the names of objects that it will replace. It reads each once now; if another
-                process replaces one later, this process's next :meth:`replace` fails.
+            small: names of objects that it will replace. If another process replaces one after this
+                call, this process's next :meth:`replace` fails.
         """
         return
 

@@ -72,11 +72,8 @@ def why_no_address(url: str) -> str | None:
 
 
 def address_of(url: str) -> Address:
-    """Parse the location in a URL.
-
-    Raises:
-        ConfigError: it is not the URL of a known object store.
-    """
+    """Parse the location in a URL; raises ConfigError if it is not the URL of a known object
+    store."""
     if why := why_no_address(url):
         raise ConfigError(f"{url} {why}")
     scheme, _, rest = url.partition("://")

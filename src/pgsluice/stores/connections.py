@@ -59,11 +59,8 @@ os.register_at_fork(after_in_child=_here.after_fork)
 
 
 def client_of(place: Place) -> Client:
-    """The client of a bucket, opened at its first use.
-
-    Raises:
-        StoreError: its options are wrong, or this process was forked after its parent used one.
-    """
+    """The client of a bucket, opened at its first use; raises StoreError if its options are wrong,
+    or if this process was forked after its parent used one."""
     if _here.has_lost_threads:
         raise StoreError(
             f"this process cannot use the store {place.address.root}: its parent process used "

@@ -155,11 +155,8 @@ class Folder(ABC):
 
     @abstractmethod
     def open(self, name: str, size: int | None = None) -> Any:
-        """Open a unique file for random access by Arrow and Parquet. The caller has to close it.
-
-        Args:
-            size: its size in bytes, if known.
-        """
+        """Open a unique file for random access by Arrow and Parquet; the caller has to close it.
+        ``size``: its size in bytes, if known."""
 
     @abstractmethod
     def read_spans(self, name: str, spans: Sequence[Span]) -> list[bytes]:
@@ -176,12 +173,7 @@ class Folder(ABC):
 
     @abstractmethod
     def tree(self, under: str = "", after: str = "") -> list[Stored]:
-        """The files in a folder and in all folders below it, sorted by name; none if the folder
-        does not exist.
-
-        Args:
-            under, after: see :meth:`entries`.
-        """
+        """The files in a folder and in all folders below it, as :meth:`entries`."""
 
     @abstractmethod
     def stat(self, name: str) -> Stored | None:

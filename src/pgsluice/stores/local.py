@@ -49,11 +49,7 @@ _REFUSALS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder(Folder):
-    """A folder on a disk; it need not exist yet.
-
-    Attributes:
-        root: an absolute path.
-    """
+    """A folder on a disk, by its absolute path; it need not exist yet."""
 
     root: Path
 
@@ -175,11 +171,8 @@ class LocalFolder(Folder):
 
 
 def refuses_links(folder: Path) -> bool:
-    """Whether the file system of a folder is known to refuse hard links.
-
-    Args:
-        folder: the folder, which need not exist yet.
-    """
+    """Whether the file system of a folder, which need not exist yet, is known to refuse hard
+    links."""
     existing = next(path for path in (folder, *folder.parents) if path.is_dir())
     try:
         made = Path(tempfile.mkdtemp(dir=existing, prefix=".pgsluice-"))

@@ -50,20 +50,14 @@ class ClientSettings(NamedTuple):
 
 
 def resolved(options: Mapping[str, str]) -> dict[str, str]:
-    """The options, with references to environment variables replaced by their values.
-
-    Raises:
-        StoreError: a variable is not set on this machine.
-    """
+    """The options, with references to environment variables replaced by their values; raises
+    StoreError if a variable is not set on this machine."""
     return {key: _value(key, value) for key, value in options.items()}
 
 
 def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
-    """The settings of a store's client on this machine.
-
-    Raises:
-        StoreError: a referenced environment variable or profile does not exist.
-    """
+    """The settings of a store's client on this machine; raises StoreError if an environment
+    variable or profile that they name does not exist."""
     config: dict[str, str] = {}
     client: dict[str, str] = dict(_CLIENT_DEFAULTS)
     retries = dict(_RETRY_DEFAULTS)
@@ -84,11 +78,8 @@ def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
 
 
 def deltalake_options(cloud: Cloud, options: Mapping[str, str]) -> dict[str, str]:
-    """The options in deltalake's form, which has neither references nor our profiles.
-
-    Raises:
-        StoreError: as :func:`client_settings`.
-    """
+    """The options in deltalake's form, which has neither references nor our profiles; raises as
+    :func:`client_settings`."""
     keys = client_settings(cloud, options).keys
     profiles = ("profile", "aws_profile")
     known = {key: value for key, value in resolved(options).items() if key.lower() not in profiles}

@@ -82,11 +82,8 @@ class Uploads:
         return upload
 
     def settle(self, place: Any, names: Iterable[str]) -> None:
-        """Wait for these files, and for all files that this thread has written to a place.
-
-        Raises:
-            StoreError: a file could not be sent.
-        """
+        """Wait for these files, and for all files that this thread has written to a place; raises
+        StoreError if one could not be sent."""
         wanted = {(place, name) for name in names}
         here = threading.get_ident()
         with self._lock:

@@ -108,10 +108,7 @@ def lost_processes() -> Mapping[Part, int]:
 
 def has_ended(part: Part, pid: int | None = None, exit_code: int | None = None) -> str:
     """A sentence about the end of a process, such as ``capture (process 12) has ended by SIGKILL``.
-
-    Args:
-        exit_code: negative for the signal that ended it; None if unknown.
-    """
+    The exit code is negative for a signal; None if unknown."""
     process = part if pid is None else f"{part} (process {pid})"
     return f"{process} has ended" + ("" if exit_code is None else f" {_cause(exit_code)}")
 

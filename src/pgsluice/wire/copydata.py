@@ -110,14 +110,8 @@ FRAMES: Mapping[int, type[CopyData]] = MappingProxyType(
 
 
 def decode_copy_data(data: bytes) -> CopyData:
-    """Read the payload of one CopyData message, in either direction.
-
-    Args:
-        data: the payload (any bytes-like object), its tag first.
-
-    Raises:
-        ProtocolError: the bytes are no such frame.
-    """
+    """Read the payload of one CopyData message (any bytes-like object), in either direction; raises
+    ProtocolError if the bytes are no such frame."""
     data = bytes(data)
     frame = FRAMES.get(data[0]) if data else None
     if frame is None:

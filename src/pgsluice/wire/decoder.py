@@ -100,15 +100,11 @@ def decode_message(
 def decode_first_message(
     data: bytes, *, in_stream: bool = False, parallel: bool = False
 ) -> tuple[Message, int]:
-    """Read the pgoutput message at the start of the bytes, and ignore the rest.
+    """Read the pgoutput message at the start of the bytes, and ignore the rest, as in a file of
+    consecutive messages: the protocol has no length of a message, but its end follows from its
+    content.
 
-    This is for consecutive messages in a file: the protocol has no length of a message, but its end
-    follows from its content.
-
-    Args:
-        data: the message, starting with its tag, and any bytes after it.
-        in_stream: as in :func:`decode_message`.
-        parallel: as in :func:`decode_message`.
+    Arguments are those of :func:`decode_message`.
 
     Returns:
         the message and its size in bytes.

@@ -41,11 +41,7 @@ class Field:
 
 
 def flag_byte(known: int) -> Field:
-    """A byte of flags.
-
-    Args:
-        known: the bits that have a meaning; any other is refused.
-    """
+    """A byte of flags; bits that are not in ``known`` are refused."""
     return Field(
         lambda reader, name: reader.flags(name, known),
         lambda writer, value, name: writer.flags(value, name, known),
@@ -75,12 +71,8 @@ def counted(kind: type, prefix: str, least: int) -> Field:
 
 
 def if_parallel(kind: type, prefix: str) -> Field:
-    """A record that is there only under ``streaming 'parallel'``; None otherwise.
-
-    Args:
-        kind: the record's class.
-        prefix: what errors put before the names of its fields.
-    """
+    """A record that is there only under ``streaming 'parallel'``; None otherwise. Arguments as for
+    :func:`counted`."""
     layout = Layout(kind, prefix)
 
     def read(reader: Reader, name: str) -> Any:
@@ -162,11 +154,8 @@ class Layout:
         self._others = [(prefix + name, field.read) for name, field in self._fields[len(ids) :]]
 
     def read(self, reader: Reader) -> list[Any]:
-        """The values of the attributes, in their order.
-
-        Raises:
-            ProtocolError: a field cannot be read.
-        """
+        """The values of the attributes, in their order; raises ProtocolError if a field cannot be
+        read."""
         ids = self._ids_in_stream if reader.in_stream else self._ids
         if ids is None:
             return [read(reader, name) for name, read in self._others]
@@ -178,11 +167,8 @@ class Layout:
         return values
 
     def write(self, writer: Writer, record: object) -> None:
-        """Write the attributes of a record.
-
-        Raises:
-            ValueError: an attribute holds what has no place on the wire.
-        """
+        """Write the attributes of a record; raises ValueError if one holds what has no place on the
+        wire."""
         if self._has_xid:
             writer.xid(record.xid)  # type: ignore[attr-defined]
         for name, field in self._fields:

@@ -197,12 +197,7 @@ class Reader:
         raise self.wrong(f"{field} in UTF-8", offset=position, got="other bytes")
 
     def ids(self, layout: Struct, names: str) -> tuple[int, ...]:
-        """Neighbouring OIDs and transaction ids.
-
-        Args:
-            layout: one ``I`` for each.
-            names: their names, for the error.
-        """
+        """Neighbouring OIDs and transaction ids; ``names``: their names, for the error."""
         start = self.offset
         try:
             values: tuple[int, ...] = layout.unpack_from(self.data, start)
@@ -216,12 +211,8 @@ class Reader:
         return self.u32("xid") if self.in_stream else None
 
     def part(self, allowed: bytes, field: str) -> int:
-        """A byte that selects one of a few kinds, or what follows.
-
-        Args:
-            allowed: the possible bytes.
-            field: the meaning of the byte.
-        """
+        """A byte that selects one of the ``allowed`` kinds, or what follows; ``field``: its
+        meaning."""
         value = self.u8(field)
         if value not in allowed:
             raise self._other_part(allowed, field, value)

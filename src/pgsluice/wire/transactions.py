@@ -143,11 +143,8 @@ class TransactionMachine:
     # ── messages ────────────────────────────────────────────────────────────────────────────
 
     def feed(self, data: bytes) -> tuple[Message, Step]:
-        """Decode the next message in its context, and follow it.
-
-        Raises:
-            ProtocolError: the bytes are not a message, or the message is illegal here.
-        """
+        """Decode the next message in its context, and follow it; raises ProtocolError if the bytes
+        are not a message, or if it is illegal here."""
         message = decode_message(data, in_stream=self.in_stream, parallel=self._parallel)
         return message, self.receive(message)
 

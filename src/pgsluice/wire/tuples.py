@@ -92,11 +92,7 @@ class TupleData:
 
     @classmethod
     def read(cls, reader: Reader) -> TupleData:
-        """Read the tuple at the reader's offset.
-
-        Raises:
-            ProtocolError: the bytes are no tuple.
-        """
+        """Read the tuple at the reader's offset; raises ProtocolError if the bytes are no tuple."""
         # The only hot loop of this package: it has local names, and reads kind and length at once.
         # For a kind without a length, or at the message's end, that length is not used.
         data = reader.data
@@ -135,11 +131,7 @@ class TupleData:
         return cls(bytes(kinds), tuple(values))
 
     def write(self, writer: Writer) -> None:
-        """Write the tuple.
-
-        Raises:
-            ValueError: kinds and values do not belong together.
-        """
+        """Write the tuple; raises ValueError if kinds and values do not belong together."""
         if len(self.kinds) != len(self.values):
             raise ValueError("a tuple has as many kinds as values")
         writer.i16(len(self.kinds), "column count")
@@ -176,22 +168,15 @@ def _wrong_kind(reader: Reader, column: int, at: int, kind: int) -> ProtocolErro
 
 @dataclass(frozen=True, slots=True)
 class OldKey:
-    """The old row's replica identity: all columns, with ``n`` in those outside the key.
-
-    Attributes:
-        data: the columns. NULL outside the key means nothing.
-    """
+    """The old row's replica identity: all columns, with ``n`` in those outside the key, where it
+    means nothing."""
 
     data: TupleData
 
 
 @dataclass(frozen=True, slots=True)
 class OldRow:
-    """The old row in full (REPLICA IDENTITY FULL).
-
-    Attributes:
-        data: the columns.
-    """
+    """The old row in full (REPLICA IDENTITY FULL)."""
 
     data: TupleData
 

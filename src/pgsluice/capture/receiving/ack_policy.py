@@ -49,8 +49,8 @@ class AckPolicy:
         """Note a keepalive.
 
         Args:
-            after_command: the number of the command after which everything before the keepalive is
-                durable.
+            after_command: everything before the keepalive is durable once the command of this
+                number is.
             is_held: a transaction is partly received, so the frontier cannot rise.
         """
         self.is_reply_due |= wants_reply
@@ -62,11 +62,8 @@ class AckPolicy:
         self._was_busy = True
 
     def frontier_due(self, now: float, *, done_command: int, durable: Lsn) -> Lsn | None:
-        """The LSN to write as the received-through LSN now, if one is due.
-
-        Args:
-            done_command: the number of the last durable command.
-        """
+        """The LSN to write as the received-through LSN now, if one is due. ``done_command``: the
+        number of the last durable command."""
         if self._candidate <= durable or done_command < self._candidate_command:
             return None
         since = None if self.frontier_at is None else now - self.frontier_at

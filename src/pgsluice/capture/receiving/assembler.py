@@ -159,9 +159,7 @@ class TransactionAssembler:
 
     def drop_rolled_back(self, aborted: Collection[int]) -> Iterator[Command]:
         """Drop transactions that the server's catalog shows as rolled back before the stream says
-        so.
-
-        Their messages in the stream are dropped, too, until the stream reports the rollback.
+        so. Their messages are dropped, too, until the stream reports the rollback.
 
         Args:
             aborted: the xids of transactions and subtransactions.

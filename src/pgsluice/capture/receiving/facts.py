@@ -46,6 +46,8 @@ def facts_message(oid: int, json: str | None) -> bytes:
 class FactsSource:
     """Reads the relation metadata for one connection's stream.
 
+    Every query raises SourceUnreachable or SourceRefused if the server does not answer it.
+
     Args:
         dsn: the source's connection string.
         timeout_s: the timeout for connecting, in seconds.
@@ -71,30 +73,19 @@ class FactsSource:
             self._connection = None
 
     def sees(self, xid: int) -> bool:
-        """Whether the catalog shows the changes of a committed transaction.
-
-        Raises:
-            SourceUnreachable, SourceRefused: it could not be queried.
-        """
+        """Whether the catalog shows the changes of a committed transaction."""
         with source_errors("asking for the server's snapshot"):
             return sees_transaction(self._connected(), xid)
 
     def statuses(self, xids: Collection[int]) -> dict[int, TransactionStatus]:
-        """The outcomes of transactions and subtransactions, without those that are too old to know.
-
-        Raises:
-            SourceUnreachable, SourceRefused: it could not be queried.
-        """
+        """The outcomes of transactions and subtransactions, without those that are too old to
+        know."""
         with source_errors("asking how transactions ended"):
             return transaction_statuses(self._connected(), xids)
 
     def may_be_awaited(self) -> bool:
         """Whether a commit may be waiting for capture's acknowledgement, because the server treats
-        capture as a synchronous standby.
-
-        Raises:
-            SourceUnreachable, SourceRefused: it could not be queried.
-        """
+        capture as a synchronous standby."""
         with source_errors("asking for the server's standbys"):
             return counts_as_standby(self._connected(), self._application)
 
@@ -107,9 +98,6 @@ class FactsSource:
 
         Returns:
             the metadata's message, to follow the Relation message; None if it has not changed.
-
-        Raises:
-            SourceUnreachable, SourceRefused: the catalog could not be queried.
         """
         facts = self._fetch([oid])[oid]
         json = _json(facts if like is None else _if_like(facts, like))
@@ -134,9 +122,6 @@ class FactsSource:
 
         Returns:
             their metadata as of the commit; None: the relation is no longer in the catalog.
-
-        Raises:
-            SourceUnreachable, SourceRefused: the catalog could not be queried.
         """
         facts = self._fetch(oids)
         if like is not None:
@@ -152,10 +137,8 @@ class FactsSource:
         """Take the metadata that the watcher found; thread-safe.
 
         Args:
-            oid: the relation.
-            known: its metadata before the watcher's query. If a Relation message has brought other
+            known: the metadata before the watcher's query. If a Relation message has brought other
                 metadata since then, that is newer.
-            json: the metadata that the watcher found.
         """
         if known != json:
             self._changed.append((oid, known, json))
@@ -172,11 +155,7 @@ class FactsSource:
         return messages
 
     def flush_lsn(self) -> Lsn:
-        """The server's flush LSN (on a standby: its replay LSN).
-
-        Raises:
-            SourceUnreachable, SourceRefused: it could not be queried.
-        """
+        """The server's flush LSN (on a standby: its replay LSN)."""
         with source_errors("asking for the server's flush LSN"):
             return flush_lsn(self._connected())
 

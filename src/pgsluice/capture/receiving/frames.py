@@ -107,13 +107,11 @@ class Chunk:
         return list(_first_indexes(oids)), _first_indexes(xids)
 
     def plain_transactions(self, first: int) -> PlainTransactions | None:
-        """The consecutive plain transactions from a Begin on that contain only rows.
+        """The consecutive plain transactions from a Begin on that contain only rows; None if there
+        are few of them, or one is malformed.
 
         Args:
             first: the index of the Begin in :attr:`others`.
-
-        Returns:
-            None if there are few of them, or one is malformed.
         """
         match = _PLAIN_TRANSACTIONS.match(self.other_tags, first)
         if match is None:

@@ -44,11 +44,8 @@ class OpenTransaction:
             self.frames.add(joined, lengths)
 
     def write_part(self, key: str) -> Command | None:
-        """Write the in-memory messages as a part, if there are any.
-
-        Args:
-            key: the key for its parts' names, if it has none yet.
-        """
+        """Write the in-memory messages as a part, if there are any. ``key``: the key for its parts'
+        names, if it has none yet."""
         self.key = self.key or key
         if not self.frames.count:
             return None
@@ -86,11 +83,8 @@ class OpenTransaction:
         return to_parts(PartsWriter.abandon, self.key) if self.key else None
 
     def check_end(self) -> None:
-        """Check that no part of the transaction that ends now was dropped as rolled back.
-
-        Raises:
-            ProtocolError: the catalog showed a rollback that the stream does not report.
-        """
+        """Raise ProtocolError if a part of the transaction that ends now was dropped as rolled
+        back."""
         if self.rolled_back_from is not None:
             raise ProtocolError(
                 f"the server ends transaction {self.xid} without a rollback of any part, but its "

@@ -92,8 +92,8 @@ class SegmentPace:
         """Whether to write the waiting transactions now.
 
         Args:
-            since: when the oldest waiting transaction was received.
-            size_bytes: the size of all waiting transactions.
+            since: when the oldest of them was received.
+            size_bytes: the size of all of them.
             is_drained: the socket is empty; otherwise the same segment can take more.
         """
         if size_bytes >= self._segment_bytes or now - since >= self._apart_s:

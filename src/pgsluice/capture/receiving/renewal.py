@@ -41,11 +41,8 @@ class ConnectionRenewal:
         self._receive: Lsn | None = None
 
     def poll(self, connection: psycopg.Connection[Any]) -> None:
-        """End the connection if publications have changed, as soon as that is possible.
-
-        Raises:
-            psycopg.Error: the server cannot be queried.
-        """
+        """End the connection if publications have changed, as soon as that is possible; raises
+        psycopg.Error."""
         if self._publications is None:
             return
         now = unnoticed_publications(connection)

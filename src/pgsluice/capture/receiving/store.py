@@ -111,10 +111,7 @@ class Store:
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was handed over is durable; False if that took too long.
-
-        Raises:
-            PgsluiceError: the error that stopped the thread.
-        """
+        Raises the error that stopped the thread."""
         with self._changed:
             done = self._changed.wait_for(
                 lambda: self.done == self.submitted or self._error is not None, timeout_s
@@ -123,22 +120,14 @@ class Store:
             return done
 
     def settled_writer(self) -> SpoolWriter:
-        """The spool's writer, once everything that was handed over is durable: until the next
-        command, the caller may use it.
-
-        Raises:
-            PgsluiceError: the error that stopped the thread.
-        """
+        """The spool's writer, once everything that was handed over is durable; the caller may use
+        it until the next command. Raises the error that stopped the thread."""
         self.drain()
         return self._writer
 
     def lower_frontier(self, lsn: Lsn) -> None:
         """Lower the received-through LSN because the source has another history past ``lsn``;
-        between connections only.
-
-        Raises:
-            SpoolError: it cannot be written.
-        """
+        between connections only."""
         self.settled_writer().lower_frontier(lsn)
         self.durable = self._writer.frontier
 

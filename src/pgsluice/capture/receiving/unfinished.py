@@ -43,10 +43,8 @@ class UnfinishedTransactions:
         self.largest: Unfinished | None = None
 
     def drop_rolled_back(self) -> Iterator[Command]:
-        """Query their outcomes, and drop transactions and subtransactions that were rolled back.
-
-        Yields:
-            commands; hand each to the store before asking for the next one.
+        """Query their outcomes, and drop transactions and subtransactions that were rolled back;
+        yields commands as :meth:`TransactionAssembler.take`.
 
         Raises:
             SourceUnreachable, SourceRefused: the server cannot be queried.

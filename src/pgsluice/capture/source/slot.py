@@ -65,11 +65,7 @@ def await_free_slot(config: Config, patience_s: float, is_stopping: Callable[[],
 
 def generated_columns(config: Config) -> Collection[str] | None:
     """Names of generated columns that pgsluice's own publications publish; None: all generated
-    columns.
-
-    Raises:
-        ConfigError: the file of statements cannot be read.
-    """
+    columns. Raises ConfigError if the file of statements cannot be read."""
     if config.publications is None:
         return ()
     from pgsluice.publication import Statements  # takes a while, and most have no such section
@@ -92,11 +88,7 @@ def other_slot(name: str, suffix: str) -> str:
 
 
 def check_identity(identity: SpoolIdentity, system: SystemIdentity) -> None:
-    """Check that the spool belongs to the server.
-
-    Raises:
-        ForeignSource: another system or database.
-    """
+    """Raise ForeignSource if the spool belongs to another system or database."""
     if system.system_id != identity.system_identifier:
         raise ForeignSource(
             f"the server has the system identifier {system.system_id}, but the spool was filled "
@@ -118,7 +110,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
     """Check that pgsluice can read the slot, and that it was created for the configured options.
 
     Raises:
-        ForeignSource: the slot is physical, or of another plugin or database.
+        ForeignSource: it is physical, or of another plugin or database.
         SourceRefused: it was created with the other ``two_phase``.
     """
     refuse_other_owner(slot, database)
@@ -133,11 +125,8 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
 
 
 def refuse_other_owner(slot: SlotInfo, database: str) -> None:
-    """Refuse a slot that another database, plugin or standby uses: pgsluice must not drop it.
-
-    Raises:
-        ForeignSource: see :func:`check_slot_kind`.
-    """
+    """Raise ForeignSource for a slot that another database, plugin or standby uses: pgsluice must
+    not drop it."""
     if slot.plugin == "pgoutput" and slot.database == database:
         return
     owner = "is a physical slot"
@@ -155,11 +144,7 @@ def pgoutput_options(
     source: SourceConfig, publications: tuple[str, ...], server_version: int
 ) -> PgoutputOptions:
     """The pgoutput options to request: the configured ones, and otherwise the most that the server
-    supports.
-
-    Raises:
-        SourceRefused: the server does not support a configured option.
-    """
+    supports; raises SourceRefused for a configured option that it does not support."""
     return PgoutputOptions(
         publication_names=publications,
         proto_version=source.proto_version,

@@ -186,7 +186,7 @@ def check_is_standby(connection: Connection) -> None:
 def check_publications(
     publications: PublicationReport, requested: Collection[str], server_version: int
 ) -> None:
-    """Check that the server can decode although publications are missing.
+    """Raise PublicationMissing if the server cannot decode because publications are missing.
 
     Before PostgreSQL 18, the server refuses to decode if one of them is missing; from 18 on it
     sends what the others publish. A publication that was never requested has to exist first: the
@@ -196,9 +196,6 @@ def check_publications(
         publications: the configured publications.
         requested: the publications of the last replication request.
         server_version: for example 180000.
-
-    Raises:
-        PublicationMissing: the server cannot decode.
     """
     needed = {*publications.missing}
     if server_version >= _FIRST_TO_SKIP_MISSING:
@@ -271,13 +268,11 @@ def find_comparison(
 def refuse_slot(
     slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool, has_frontier: bool
 ) -> None:
-    """Refuse a slot of another owner, or one without everything after the received-through LSN.
+    """Refuse a slot of another owner, or one without everything after the received-through LSN;
+    raises as :func:`check_slot`.
 
     Args:
         frontier: None: there is no spool yet.
-
-    Raises:
-        SlotLost, Gap, SourceRefused: see :func:`check_slot`.
     """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:

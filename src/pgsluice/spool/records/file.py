@@ -58,9 +58,8 @@ class RecordFileReader:
 
     Args:
         spool_path: the spool's folder.
-        name: the subscription's name.
-        is_owner: accept a complete last line without a newline. Only the owner may do so, because
-            it knows that no process is writing the line.
+        is_owner: accept a complete last line without a newline: only the owner knows that no
+            process is writing the line.
 
     Attributes:
         path: the record's file.

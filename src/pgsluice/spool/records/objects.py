@@ -211,11 +211,7 @@ class RecordObjects:
             self._put(change, self._whole_at)
 
     def replace(self, record: SubscriptionRecord) -> None:
-        """Write a whole record.
-
-        Raises:
-            SpoolTaken, StoreError: as :meth:`save`.
-        """
+        """Write a whole record; raises as :meth:`save`."""
         if not self._number:  # registers a subscription, perhaps again
             self._number = max(_tags(self._folder), default=0)
         before = self._whole_at

@@ -18,11 +18,8 @@ RecordReader = RecordFileReader | RecordObjectsReader
 
 
 def record_reader(place: SpoolPlace | Path, name: str) -> RecordReader:
-    """A reader of a subscription's record.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
-    """
+    """A reader of a subscription's record; raises SpoolError for a name that cannot be a
+    subscription's."""
     place = SpoolPlace.of(place)
     if place.is_remote:
         return RecordObjectsReader(place, name)
@@ -30,11 +27,8 @@ def record_reader(place: SpoolPlace | Path, name: str) -> RecordReader:
 
 
 def find_record(place: SpoolPlace | Path, name: str) -> SubscriptionRecord | None:
-    """Read a subscription's record; None before it registered.
-
-    Raises:
-        SpoolError: the record cannot be read.
-    """
+    """Read a subscription's record; None before it registered. Raises SpoolError if it cannot be
+    read."""
     return record_reader(place, name).read()
 
 

@@ -83,13 +83,10 @@ class TransactionInParts:
     def truncate(
         self, messages: int, shorten: Callable[[WrittenPart, int], WrittenPart]
     ) -> list[WrittenPart]:
-        """Keep only the first messages.
+        """Keep only the first messages; returns the parts that no longer belong to the transaction.
 
         Args:
             shorten: returns the given part with only its first n messages kept.
-
-        Returns:
-            the parts without kept messages, which no longer belong to the transaction.
         """
         removed: list[WrittenPart] = []
         count = sum(part.kept for part in self.parts)
@@ -120,14 +117,11 @@ class PreparedTransactions:
         self._kept: dict[tuple[str, int], tuple[str, PreparedHeader]] = {}
 
     def load(self, committed: Collection[str]) -> set[str]:
-        """Read the prepared transactions, and delete those that are already in the chain: their
-        writer crashed after their commit.
+        """Read the prepared transactions; returns the names of their parts.
 
         Args:
-            committed: the transactions that have a reference segment.
-
-        Returns:
-            the names of their parts.
+            committed: transactions that have a reference: their writer crashed after the commit.
+                They are deleted.
 
         Raises:
             SpoolError: a file cannot be read.
@@ -165,11 +159,8 @@ class PreparedTransactions:
         return True
 
     def end(self, gid: str, xid: int) -> tuple[PartReference, ...]:
-        """Remove a transaction's record.
-
-        Returns:
-            its parts. The caller deletes them, unless a reference has them.
-        """
+        """Remove a transaction's record; returns its parts, which the caller deletes unless a
+        reference has them."""
         kept = self._kept.pop((gid, xid), None)
         if kept is None:
             return ()

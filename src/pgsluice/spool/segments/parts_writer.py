@@ -121,9 +121,6 @@ class PartsWriter:
 
         Args:
             kept_messages: how many of the messages that its parts still have.
-
-        Raises:
-            SpoolError: a part cannot be read again.
         """
         with self._chain.mutex:
             state = self._open[transaction]

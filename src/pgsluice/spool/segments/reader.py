@@ -64,11 +64,7 @@ class SegmentInfo:
 
     @property
     def header(self) -> ChainHeader:
-        """The file's header.
-
-        Raises:
-            SpoolHole: the file is missing or unreadable.
-        """
+        """The file's header; raises SpoolHole if the file is missing or unreadable."""
         if self._header is None:
             with _reading(self.name):
                 self._header = (
@@ -100,11 +96,7 @@ class SegmentInfo:
 
     @property
     def reference(self) -> ReferenceHeader | None:
-        """The header of a reference; None for a segment, whose header is not read.
-
-        Raises:
-            SpoolHole: the file is missing or unreadable.
-        """
+        """The header of a reference; None for a segment, whose header is not read."""
         return expect_kind(self.header, ReferenceHeader, self.name) if self.is_reference else None
 
 

@@ -153,7 +153,7 @@ class RecentCommits:
         """Note commits that were appended to the chain.
 
         Args:
-            origin: the origin in the header of their file.
+            origin: that of their file.
             after: the end of the chain before them.
         """
         self._expect(Request.of(origin.publications, origin.options), after)

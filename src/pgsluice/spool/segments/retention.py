@@ -38,9 +38,8 @@ ALL_TABLES = "*"
 
 
 class Hold(NamedTuple):
-    """A retention pin: a subscription or table that still needs the changes after ``lsn``.
-
-    A tuple, since each reading of a status makes one for every table.
+    """A retention pin: a subscription or table that still needs the changes after ``lsn``. A tuple,
+    since each reading of a status makes one for every table.
 
     Attributes:
         table: the relation's OID, or ALL_TABLES for the subscription's own position.

@@ -59,10 +59,7 @@ class Objects:
         self._spool_id = spool.identity.spool_id
 
     def put(self, header: Header, messages: RawMessages | None = None) -> tuple[str, int]:
-        """Store a new file durably.
-
-        Returns:
-            its name with its folders, and its size in bytes.
+        """Store a new file durably; returns its name with its folders, and its size in bytes.
 
         Raises:
             SpoolFull, SpoolError: it could not be written.
@@ -82,12 +79,8 @@ class Objects:
             return self._expect(read_header(file, name), kind, name)
 
     def read(self, name: str, kind: type[H]) -> tuple[H, RawMessages]:
-        """Read a file; the messages are views of the memory-mapped file.
-
-        Raises:
-            OSError: the file cannot be opened.
-            SpoolError: it is damaged, of another kind or spool, or has another file's name.
-        """
+        """Read a file; the messages are views of the memory-mapped file. Raises as
+        :meth:`header`."""
         version = self.storage.version(name)
         with self.storage.open(name) as file:
             header, messages = read_segment(file, name, is_checked=version in CHECKED)
@@ -118,11 +111,7 @@ class Objects:
 
 
 def expect_kind(header: Header, kind: type[H], path: str) -> H:
-    """Return the header if it is of the expected kind.
-
-    Raises:
-        SpoolError: the file is of another kind.
-    """
+    """Return the header if it is of the expected kind; else raise SpoolError."""
     if not isinstance(header, kind):
         raise SpoolError(
             f"the file {path} has the content of another kind of file: {type(header).__name__}",
@@ -151,12 +140,7 @@ def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) 
 
 
 def read_header(file: pa.NativeFile, path: str) -> Header:
-    """Read the header only.
-
-    Raises:
-        ForeignSpool: it has a format that this version does not read.
-        SpoolError: the file is not a segment, or it is damaged.
-    """
+    """Read the header only; raises as :func:`read_segment`."""
     return _header(_open(file, path), path)
 
 

@@ -142,11 +142,8 @@ class SpoolWriter:
                 storage.delete(entry.name)
 
     def check_epoch(self) -> None:
-        """Check that no other writer has opened the spool; called once the slot is this one's.
-
-        Raises:
-            SpoolTaken: another one has.
-        """
+        """Check that no other writer has opened the spool, once the slot is this one's; raises
+        SpoolTaken."""
         self.spool.check_epoch(self.epoch)
 
     def forget_connection(self) -> None:
@@ -157,14 +154,12 @@ class SpoolWriter:
             self.parts.abandon_all()
 
     def append(self, messages: RawMessages) -> SegmentInfo | None:
-        """Make whole transactions durable as one segment.
-
-        Transactions at or below the position are dropped. Returns None, and writes no segment, if
-        nothing remains.
+        """Make whole transactions durable as one segment, without those at or below the position;
+        None, and no segment, if nothing remains.
 
         Raises:
             ProtocolError: the messages are not whole transactions.
-            SpoolFull, SpoolError: they could not be written; the spool is unchanged.
+            SpoolFull, SpoolError: they could not be written.
         """
         chain = self._chain
         with chain.mutex:
@@ -246,14 +241,12 @@ class SpoolWriter:
         )
 
     def release(self, through: Lsn, *, written_before: float | None = None) -> int:
-        """Delete segments that end at or below ``through``, with their parts, oldest first.
+        """Delete segments that end at or below ``through``, with their parts, oldest first; returns
+        their number.
 
         Args:
             through: no hold is below this position.
             written_before: keep segments that were written later (seconds since 1970).
-
-        Returns:
-            the number of deleted segments.
         """
         with self._chain.mutex:
             start = self.spool.chain_start()
