@@ -73,11 +73,7 @@ class CaptureProcess:
         self.close()
 
     def _start(self) -> None:
-        """Start the child.
-
-        Raises:
-            PgsluiceError: the system cannot start a process now.
-        """
+        """Start the child; PgsluiceError: the system cannot start a process now."""
         self._started_at = time.monotonic()
         try:
             self._process = start_child(["--once"] if self._once else [])
@@ -245,8 +241,8 @@ def main() -> int:
 
 
 def _read_line(descriptor: int) -> bytes:
-    """Read a line from a pipe without a buffered reader. The thread that waits for the pipe's end
-    would hold the reader's lock, which the interpreter needs to exit."""
+    """Read a line without a buffered reader, whose lock the thread that waits for the end would
+    hold."""
     line = bytearray()
     while not line.endswith(b"\n") and (more := os.read(descriptor, 65536)):
         line += more

@@ -110,11 +110,7 @@ def run_capture(
 
 
 class _Capture:
-    """Receives into the spool until it is stopped.
-
-    Attributes:
-        has_started: whether a START_REPLICATION ever succeeded.
-    """
+    """Receives into the spool until it is stopped."""
 
     def __init__(
         self,

@@ -175,8 +175,8 @@ class SlotStream:
             self._record_options(self._publications_to_request()[0], options)
 
     def _comparison(self, source: SourceState, server_version: int) -> Comparison | None:
-        """The commits to compare; none if the server has not restarted since it last resent what
-        the spool remembers."""
+        """The commits to compare; none if the server has not restarted since it last resent
+        them."""
         started_at, compared = self._seen
         if source.started_at != started_at:
             compared = None
@@ -210,8 +210,7 @@ class SlotStream:
             connection.finish()
 
     def _record_options(self, publications: tuple[str, ...], options: PgoutputOptions) -> None:
-        """Record in the spool which publications and options apply from the received-through LSN
-        on."""
+        """Record what applies from the received-through LSN on."""
         identity = self._spool.identity
         in_force = options_in_force(options)
         self._spool.replace_identity(replace(identity, publications=publications, options=in_force))

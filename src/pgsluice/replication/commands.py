@@ -187,11 +187,8 @@ class Walsender:
         return rows
 
     def _ask(self, text: str, doing: str) -> list[dict[str, str | None]]:
-        """Run a command that the server answers at once.
-
-        Raises:
-            SourceUnreachable: it did not answer; the connection is closed.
-        """
+        """Run a command that the server answers at once; without an answer, the connection is
+        closed."""
         try:
             return self.command(text, doing=doing, timeout_s=self._silence_s)
         except TimeoutError:
@@ -344,11 +341,8 @@ class Walsender:
     def _get_result(
         self, doing: str, deadline: float, is_stopping: Callable[[], bool] = never
     ) -> pq.abc.PGresult | None:
-        """The next result of the running command; None when it is complete.
-
-        Raises:
-            TimeoutError: the time is over, even if the server keeps sending results.
-        """
+        """The next result of the running command; None: complete. TimeoutError also if results keep
+        coming."""
         poll = select.poll()
         if time.monotonic() > deadline:
             raise TimeoutError

@@ -210,12 +210,8 @@ class ReplicationConnection(Walsender):
         raise SourceUnreachable("the server ended the stream: it is shutting down")
 
     def _end_command(self, doing: str, deadline: float) -> None:
-        """Take the results of START_REPLICATION until it has ended, or until the server's side has.
-
-        Raises:
-            TimeoutError: they do not end.
-            SourceUnreachable, SlotLost, SourceRefused: one of them is an error.
-        """
+        """Take the results of START_REPLICATION until it, or the server's side, has ended; raises
+        errors among them, or TimeoutError."""
         while (result := self._get_result(doing, deadline)) is not None:
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 raise refused_result(doing, result)

@@ -180,11 +180,7 @@ def open_session(dsn: str, *, timeout_s: float, application: str, **parameters: 
 
 
 def _connect(conninfo: str, refused: list[str] | None = None) -> SqlSession:
-    """Connect once.
-
-    Args:
-        refused: gets the password, if the server asked for one and refused the connection.
-    """
+    """Connect once; ``refused`` gets the user if the server asked for a password and refused it."""
     try:
         # Prepared statements would need the same server session behind a pooler.
         return SqlSession.connect(conninfo, autocommit=True, prepare_threshold=None)

@@ -89,14 +89,8 @@ _AGES = ListingAges()
 
 @dataclass(slots=True)
 class _Listing:
-    """A listing, and when it was made by the monotonic clock.
-
-    Attributes:
-        changed_at: when the names changed.
-        whole_at: when all names were listed.
-        announced: the newest announcement before that.
-        sizes: the sizes of the objects.
-    """
+    """A listing, and when it was made, changed, and made of all names; ``announced``: the
+    announcement before."""
 
     entries: list[Entry]
     at: float

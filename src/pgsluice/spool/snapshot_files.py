@@ -240,11 +240,7 @@ def _fill(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) 
 
 
 def _trailer(data: memoryview, path: Path) -> tuple[int, int, int]:
-    """The number of rows, their bytes and their checksum, as the JSON at a file's end has them.
-
-    Raises:
-        SpoolError: the file is damaged.
-    """
+    """The number of rows, their bytes and their checksum, as the JSON at a file's end has them."""
     length = int.from_bytes(data[-_LENGTH_BYTES:])
     raw = decode_json(bytes(data[-length - _LENGTH_BYTES : -_LENGTH_BYTES]))
     if raw is None:

@@ -184,11 +184,8 @@ class LocalStorage(Storage):
         return entries
 
     def _list_shard(self, shard: str) -> list[Entry]:
-        """The objects of one subfolder; it is listed again only when its mtime has changed.
-
-        The clock of mtimes has a resolution of milliseconds, so a listing from right after a change
-        is not reused.
-        """
+        """The objects of one subfolder, listed again after a change, and right after one: mtimes
+        are coarse."""
         path = self.root / shard
         try:
             mtime_ns = path.stat().st_mtime_ns

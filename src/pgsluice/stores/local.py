@@ -200,11 +200,8 @@ def _make_folders(path: Path) -> list[Path]:
 
 
 def _sync(*paths: Path) -> None:
-    """Sync files and folders; missing ones are ignored.
-
-    Folders above the lake without permission to open are also ignored, and so are folders on a file
-    system that cannot sync folders.
-    """
+    """Sync files and folders; ignore missing ones, those above the lake that are closed to this
+    user, and file systems that cannot sync folders."""
     for path in sorted({*paths}):
         try:
             descriptor = os.open(path, os.O_RDONLY)

@@ -285,11 +285,8 @@ class RemoteFolder(Folder):
     def _put_once(
         self, name: str, data: bytes, put: Callable[[Client, str], Any], replaced: Hashable | None
     ) -> Hashable:
-        """Put a named file; after any error, read the name to learn the outcome.
-
-        Args:
-            replaced: the tag of the content to replace; None: there must be none.
-        """
+        """Put a named file; after any error, read the name. ``replaced``: the tag to replace; None:
+        no file."""
         client, key = self._client(), self._key(name)
         deadline = time.monotonic() + _ATTEMPTS_S
         for attempt in range(_ATTEMPTS):

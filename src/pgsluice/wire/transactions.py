@@ -342,11 +342,7 @@ class TransactionMachine:
         return Step(event, message.xid, 0 if event is Event.ABORTED else stream.length)
 
     def _join(self, stream: Stream) -> frozenset[int]:
-        """Make a committed stream's announcements the connection's, unless it has newer ones.
-
-        Returns:
-            the OIDs of the relations among them.
-        """
+        """Make a committed stream's announcements the connection's, unless it has newer ones."""
         joining = set()
         for announcement in stream.history:
             message = announcement.message

@@ -56,13 +56,8 @@ _NOT_KEPT = frozenset("SEcAbPKrp")
 
 @dataclass(slots=True)
 class _Cursor:
-    """The progress within a chunk.
-
-    Attributes:
-        followed: the number of messages that the machine has seen.
-        kept: the number of frames that were assigned to a transaction.
-        whole_end: the end of the last whole transaction.
-    """
+    """The progress in a chunk: messages that the machine saw, frames assigned, and the last whole
+    end."""
 
     chunk: Chunk
     now: float
@@ -209,12 +204,8 @@ class TransactionAssembler:
     # ── what each message does ──────────────────────────────────────────────────────────────
 
     def _follow_plain(self, cursor: _Cursor, number: int) -> bool:
-        """Process consecutive plain transactions all at once.
-
-        Returns:
-            False if there are few of them, or one is malformed: then each message is processed
-            alone, and the malformed one is refused.
-        """
+        """Process consecutive plain transactions all at once; False: follow each message, which
+        refuses a malformed one."""
         if cursor.chunk.other_tags[number] != "B" or cursor.followed < cursor.chunk.others[number]:
             return False
         plain = cursor.chunk.plain_transactions(number)
@@ -228,8 +219,7 @@ class TransactionAssembler:
         return True
 
     def _keep_changed_facts(self, cursor: _Cursor, index: int) -> None:
-        """Insert changed metadata, only before a Begin: a streamed transaction that commits may
-        bring newer metadata."""
+        """Insert changed metadata, only before a Begin: a commit of a stream may bring newer."""
         for message in self._facts.take_changed():
             self._keep_own(cursor, index, message)
 
@@ -288,11 +278,8 @@ class TransactionAssembler:
                 yield from self._in_order(to_parts(PartsWriter.rollback_prepared, gid, xid))
 
     def _until_seen(self, xid: int) -> Generator[Command | None, None, bool]:
-        """Hold the stream until the catalog shows a transaction; write what came before it.
-
-        Returns:
-            False: it still does not, but the commit may be waiting for capture's acknowledgement.
-        """
+        """Hold the stream until the catalog shows a transaction; False: its commit may await
+        capture."""
         if self._facts.sees(xid):
             return True
         yield from self.take_whole()

@@ -160,8 +160,7 @@ class FactsSource:
             return flush_lsn(self._connected())
 
     def _fetch(self, oids: Iterable[int]) -> dict[int, RelationFacts | None]:
-        """Read the metadata of all of them in one query: a partitioned table may have thousands of
-        partitions."""
+        """Read all in one query: a partitioned table may have thousands of partitions."""
         wanted = list(oids)
         with source_errors("reading the catalog"):
             facts = fetch_with_bounds(self._connected(), wanted)
@@ -176,8 +175,8 @@ class FactsSource:
 
 
 def _if_like(facts: RelationFacts | None, relation: Relation | None) -> RelationFacts | None:
-    """The metadata, if it has the columns of the announcement. Otherwise columns of the same names
-    may be different ones, so the attribute numbers prove nothing."""
+    """The metadata, if it has the announced columns; same names may be other columns, so no
+    attnums."""
     if facts is None or relation is None:
         return None
     known = {(column.name, column.type_oid, column.typmod) for column in facts.columns}

@@ -185,11 +185,8 @@ class Chunk:
 
 
 def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
-    """The distinct numbers in order, each with its first index.
-
-    Rows of one relation mostly follow each other, so Python only visits the first of consecutive
-    equal numbers.
-    """
+    """The distinct numbers in order, each with its first index; visits the first of equal
+    neighbours."""
     if not len(numbers):
         return {}
     firsts = {int(numbers[0]): 0}

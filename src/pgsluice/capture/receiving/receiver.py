@@ -177,11 +177,7 @@ class Receiver:
         )
 
     def _receive_chunk(self) -> bool:
-        """Receive the available frames, up to a chunk; returns whether the socket is empty now.
-
-        libpq reads small amounts. The socket is read until it is empty, because each chunk has a
-        fixed cost.
-        """
+        """Receive the available frames, up to a chunk; returns whether the socket is empty now."""
         frames: list[bytes | memoryview] = []
         append, get = frames.append, self._connection.pgconn.get_copy_data
         header_bytes, size = XLOG_DATA_HEADER.size, 0
@@ -215,15 +211,12 @@ class Receiver:
         return size == 0
 
     def _wait_for_server(self, timeout_s: float) -> None:
-        """Wait for the socket, and check that the server still responds.
+        """Wait for the socket, and check that the server still responds (as wal_receiver_timeout
+        does).
 
         A silently broken connection looks like an idle one: TCP may need a quarter of an hour to
-        notice. Only the time in this method counts as the server's silence, because nothing is read
-        while the spool is full or slow. PostgreSQL's own subscribers do the same
-        (wal_receiver_timeout).
-
-        Raises:
-            SourceUnreachable: the connection broke, or the server was silent for too long.
+        notice. Only the time in this method counts as silence: nothing is read while the spool is
+        full.
         """
         limit_s = self._options.silence_s
         if limit_s and self._silent_s >= limit_s:
@@ -261,8 +254,8 @@ class Receiver:
         )
 
     def _cut(self, now: float, *, is_drained: bool) -> None:
-        """Hand waiting whole transactions to the store if a segment is due, and open ones if they
-        are large."""
+        """Hand whole transactions to the store if a segment is due, and open ones if they are
+        large."""
         assembler = self._assembler
         if assembler.whole_since is not None and self._segments.is_due(
             now, assembler.whole_since, assembler.whole_bytes, is_drained=is_drained
@@ -322,8 +315,7 @@ class Receiver:
         )
 
     def _wait_for_room(self) -> None:
-        """While the spool is full: read nothing, acknowledge nothing new, keep the connection
-        alive."""
+        """While the spool is full: read and acknowledge nothing, and keep the connection alive."""
         if not self._store.is_full:
             return
         self._hand_over_all(self._assembler.take_whole())

@@ -150,11 +150,7 @@ def await_spool(config: Config, is_stopping: Callable[[], bool]) -> PreparedSour
 
 
 def _refuse_another_first_start(sql: psycopg.Connection[Any], slot: str) -> None:
-    """Take a lock of the server for the rest of this connection: machines share no other.
-
-    Raises:
-        SpoolBusy: another process makes the slot.
-    """
+    """Take a lock of the server for the rest of this connection: machines share no other."""
     key = int.from_bytes(hashlib.sha256(f"pgsluice {slot}".encode()).digest()[:8], signed=True)
     deadline = time.monotonic() + EARLIER_ENDS_S
     with source_errors("locking the first start"):
@@ -254,8 +250,7 @@ def _first_start(
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
-    """Whether the slot was created for this intent; before its creation ends, it has no
-    position."""
+    """Whether the slot was created for this intent; it has no position before its creation ends."""
     if slot.plugin != "pgoutput" or slot.database != identity.database:
         return False
     return identity.intended_at != _ADOPTED and (
@@ -264,8 +259,7 @@ def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
 
 
 def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spool:
-    """Write the intent of a spool; an earlier attempt's intent is updated to the current
-    configuration."""
+    """Write the intent of a spool, or update that of an earlier attempt to the configuration."""
     if spool is None:
         return Spool.create(config.spool.place, identity)
     spool.replace_identity(replace(identity, spool_id=spool.identity.spool_id))
@@ -303,8 +297,7 @@ def _drop_hint(slot: SlotInfo) -> str:
 
 
 def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
-    """Whether the server's statistics count anything sent through the slot (PostgreSQL 14 and
-    newer)."""
+    """Whether the server's statistics count anything sent through the slot (14 and newer)."""
     if sql.info.server_version < 140000:
         return False
     with source_errors("reading the slot's statistics"):

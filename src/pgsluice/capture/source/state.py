@@ -145,11 +145,7 @@ WHERE p.pubname = ANY (%(names)s::text[]) AND p.pubgencols <> 'n'
 
 
 def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
-    """Refuse publications that the walsender would refuse at the first change of a table.
-
-    Raises:
-        SourceRefused: the publications send different columns of a table.
-    """
+    """Refuse publications that the walsender would refuse at the first change of a table."""
     version = sql.info.server_version
     may_differ = [
         query

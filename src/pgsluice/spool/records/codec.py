@@ -178,8 +178,8 @@ def _simple_fields(record: SubscriptionRecord) -> dict[str, Any]:
 def _changed_tables(
     before: SubscriptionRecord | None, after: SubscriptionRecord
 ) -> dict[str, dict[str, Any] | None]:
-    """The tables that a reader cannot derive from earlier lines and the new position, by OID; null:
-    the table was removed."""
+    """The tables that do not follow from earlier lines and the new position, by OID; null:
+    removed."""
     known = {} if before is None else before.tables
     raw: dict[str, dict[str, Any] | None] = {str(oid): None for oid in known.keys() - after.tables}
     for oid, table in after.tables.items():
@@ -340,8 +340,7 @@ def _decode_cut(raw: Mapping[str, Any], base: Cut | None) -> Cut:
 
 
 def _encode_cuts(after: SubscriptionRecord, old: tuple[Cut, ...]) -> dict[str, Any]:
-    """The number of checkpoints that were dropped at the front, and those that were added at the
-    end."""
+    """How many checkpoints were dropped at the front, and those that were added at the end."""
     dropped = next((n for n in range(len(old)) if after.cuts[: len(old) - n] == old[n:]), len(old))
     added = []
     base = after.cut

@@ -38,14 +38,8 @@ _SMALL_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class _Content:
-    """The part of one file that a reader has read.
-
-    Attributes:
-        builder: builds the record from the lines so far.
-        head: the file's first bytes; a file that replaces it starts with other ones.
-        first_bytes: the length of the first line.
-        whole_bytes: the length of all complete lines.
-    """
+    """The part of a file that was read: its head, its first line's length, and that of all complete
+    lines."""
 
     builder: RecordBuilder = field(default_factory=RecordBuilder)
     head: bytes = b""

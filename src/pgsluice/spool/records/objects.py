@@ -58,12 +58,7 @@ def _tags(folder: Folder) -> dict[int, Hashable]:
 
 @dataclass(slots=True)
 class _Read:
-    """What a reader has read.
-
-    Attributes:
-        number, tag: the number and the tag of the newest object.
-        whole_at, whole_tag: the number and the tag of the last whole record.
-    """
+    """The record as of the newest object, and which objects that and the last whole record are."""
 
     builder: RecordBuilder
     number: int
@@ -106,11 +101,7 @@ class RecordObjectsReader:
         raise self._refused("lacks objects that its newest one needs")
 
     def _read(self, number: int, tags: Mapping[int, object]) -> _Read:
-        """The record as of an object.
-
-        Raises:
-            FileNotFoundError: an object is not there any more.
-        """
+        """The record as of an object; raises FileNotFoundError if one is not there any more."""
         newest, known = self._content(number), self.last
         if known is None:
             self._check_spool(newest.get("spool_id"))
@@ -221,11 +212,8 @@ class RecordObjects:
             self._folder.delete(*old)
 
     def _put(self, change: dict[str, Any], whole_at: int | None) -> None:
-        """Create the next object.
-
-        Args:
-            whole_at: the number of the last whole record; None: this one is whole.
-        """
+        """Create the next object; ``whole_at``: the last whole record's number, None: this one is
+        whole."""
         while True:
             number = self._number + 1
             raw = {

@@ -89,11 +89,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Remembered):
-    """The content of the file.
-
-    Attributes:
-        through: segments up to here may be deleted.
-    """
+    """The content of the file; ``through``: segments up to here may be deleted."""
 
     through: Lsn
 

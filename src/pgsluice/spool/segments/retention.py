@@ -275,10 +275,8 @@ class Retention:
         return holds
 
     def _read_records(self) -> tuple[list[SubscriptionRecord], dict[str, SpoolError]]:
-        """The records, and the errors of unreadable ones by subscription.
-
-        A damaged record must not stop capture: the server's WAL would grow.
-        """
+        """The records, and errors of unreadable ones: they must not stop capture, or the server's
+        WAL grows."""
         records: list[SubscriptionRecord] = []
         errors: dict[str, SpoolError] = {}
         for name in subscription_names(self._spool.place):

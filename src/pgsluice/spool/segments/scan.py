@@ -114,8 +114,8 @@ def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tupl
 
 
 def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
-    """The number of changes before each message, since message ``first[i]`` (None: since the
-    block's first)."""
+    """The number of changes before each message, since message ``first[i]``, or the block's
+    first."""
     changes = COUNTED[tags].astype(np.int64)
     before = np.cumsum(changes) - changes
     return before if first is None else before - before[first]
@@ -168,8 +168,7 @@ def plain_block(messages: RawMessages) -> MessageBlock:
 def _without_transactions(
     data: Bytes, starts: Int64s, ends: Int64s, tags: Bytes, oids: Int64s, alone: Int64s
 ) -> MessageBlock:
-    """A block without transactions: an M has its own position, other messages that of the next
-    M."""
+    """A block without transactions: an M has its own position, others that of the next M."""
     zeros = np.zeros(len(starts), dtype=np.int64)
     positions = zeros.copy()
     if len(alone):

@@ -177,11 +177,7 @@ def read_segment(
 
 
 def _blocks(columns: list[pa.Array], count: int) -> Blocks:
-    """The blocks of ``count`` messages, without the padding that Arrow adds.
-
-    Raises:
-        ValueError: a block is shorter than that many messages need.
-    """
+    """The blocks of ``count`` messages, without Arrow's padding; ValueError if one is too short."""
     lsns, messages = columns
     _, offsets, data = messages.buffers()
     offsets = _first(offsets, 8 * (count + 1))

@@ -121,8 +121,8 @@ class SpoolWriter:
         return max([self.position, *prepared])
 
     def _clean_up(self) -> None:
-        """Delete leftovers of an earlier writer: temporary files, unreferenced parts, and segments
-        below the oldest retained LSN."""
+        """Delete temporary files, unreferenced parts, and segments below the oldest retained
+        LSN."""
         storage = self.spool.storage
         for folder in (SEGMENTS, PARTS, PREPARED):
             storage.remove_temporaries(folder)
@@ -190,8 +190,8 @@ class SpoolWriter:
     def _without_duplicates(
         self, messages: RawMessages, block: MessageBlock
     ) -> tuple[RawMessages, MessageBlock]:
-        """Drop transactions that are already in the spool. Their R and ``#`` messages stay, because
-        later transactions need them."""
+        """Drop transactions that the spool has, but not their R and ``#``, which later ones
+        need."""
         chain = self._chain
         announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
         old = block.positions <= chain.position
@@ -262,8 +262,7 @@ class SpoolWriter:
             return len(released)
 
     def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
-        """Raise the oldest retained LSN durably, then delete: files that a crash leaves are below
-        it."""
+        """Raise the oldest retained LSN durably first: what a crash leaves is below it."""
         parts = [part.name for info in released for part in info.parts]
         floor = max(start.floor, released[-1].end)
         self._recent.save(floor)
