@@ -7,20 +7,6 @@ a server sends; every other byte string is a :class:`~pgsluice.errors.ProtocolEr
 Insert(oid=16394, new=TupleData(kinds=b't', values=(b'1',)), xid=None)
 """
 
-from pgsluice.wire.basic import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    LogicalMessage,
-    Origin,
-    Relation,
-    RelationColumn,
-    ReplicaIdentity,
-    Truncate,
-    Type,
-    Update,
-)
 from pgsluice.wire.copydata import (
     XLOG_DATA_HEADER,
     CopyData,
@@ -30,9 +16,34 @@ from pgsluice.wire.copydata import (
     XLogData,
     decode_copy_data,
 )
-from pgsluice.wire.decoder import MESSAGES, Message, decode_first_message, decode_message
+from pgsluice.wire.decoder import decode_first_message, decode_message
 from pgsluice.wire.fields import POSTGRES_EPOCH_US
-from pgsluice.wire.streaming import Aborted, StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgsluice.wire.messages import (
+    MESSAGES,
+    Aborted,
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Prepare,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    Type,
+    Update,
+)
 from pgsluice.wire.transactions import TransactionMachine
 from pgsluice.wire.transitions import (
     STANDALONE,
@@ -44,10 +55,3 @@ from pgsluice.wire.transitions import (
     StreamState,
 )
 from pgsluice.wire.tuples import UNCHANGED, OldKey, OldRow, TupleData
-from pgsluice.wire.two_phase import (
-    BeginPrepare,
-    CommitPrepared,
-    Prepare,
-    RollbackPrepared,
-    StreamPrepare,
-)

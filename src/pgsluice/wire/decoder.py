@@ -1,65 +1,12 @@
-"""Every message by its tag, and decoding of one message."""
+"""Decodes one message, by its tag."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import get_args
-
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
-from pgsluice.wire.basic import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    LogicalMessage,
-    Origin,
-    Relation,
-    Truncate,
-    Type,
-    Update,
-)
 from pgsluice.wire.fields import unknown_tag
+from pgsluice.wire.messages import MESSAGES, Message
 from pgsluice.wire.reading import Reader
-from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgsluice.wire.two_phase import (
-    BeginPrepare,
-    CommitPrepared,
-    Prepare,
-    RollbackPrepared,
-    StreamPrepare,
-)
-
-Message = (
-    # Protocol version 1; M came with PostgreSQL 14, and is tied to no version.
-    Begin
-    | Commit
-    | Origin
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | LogicalMessage
-    # Version 2; version 4 adds two fields to StreamAbort.
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    # Version 3.
-    | BeginPrepare
-    | Prepare
-    | StreamPrepare
-    | CommitPrepared
-    | RollbackPrepared
-)
-
-MESSAGES: Mapping[int, type[Message]] = MappingProxyType(
-    {ord(message.tag): message for message in get_args(Message)}
-)
-"""Tag byte -> message, for protocol versions 1 to 4."""
 
 
 def decode_message(

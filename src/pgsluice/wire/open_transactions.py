@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pgsluice.wire.basic import Relation, Type
+from pgsluice.wire.messages import Relation, Type
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,22 +37,32 @@ from typing import NoReturn
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
-from pgsluice.wire.basic import (
+from pgsluice.wire.decoder import decode_message
+from pgsluice.wire.messages import (
+    MESSAGES,
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
+    Message,
     Origin,
+    Prepare,
     Relation,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
 )
-from pgsluice.wire.decoder import MESSAGES, Message, decode_message
 from pgsluice.wire.open_transactions import Announcement, Scope, Stream, Transaction
 from pgsluice.wire.reading import MAX_LSN
-from pgsluice.wire.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgsluice.wire.transitions import (
     FIRST_BLOCK,
     STANDALONE,
@@ -63,13 +73,6 @@ from pgsluice.wire.transitions import (
     State,
     Step,
     StreamState,
-)
-from pgsluice.wire.two_phase import (
-    BeginPrepare,
-    CommitPrepared,
-    Prepare,
-    RollbackPrepared,
-    StreamPrepare,
 )
 
 

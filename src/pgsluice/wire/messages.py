@@ -1,4 +1,14 @@
-"""The messages of protocol version 1, and M of PostgreSQL 14: B C O R Y I U D T M.
+"""The messages: B C O R Y I U D T M of protocol version 1, S E c A of 2, and b P K r p of 3.
+
+M came with PostgreSQL 14, and is tied to no version; version 4 adds two fields to A.
+
+**Transactions in progress** (version 2, PostgreSQL 14+): the server sends a large open transaction
+in blocks from S to E, and ends it with c or A. An A whose subxid differs from its xid only aborts
+that subtransaction (a savepoint).
+
+**Prepared transactions** (version 3, PostgreSQL 15+): b P K r, and p when streamed. A slot that was
+made with two_phase sends them at every protocol version. BeginPrepare has no flags, unlike the
+others.
 
 Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 ``src/backend/replication/logical/proto.c``.
@@ -6,11 +16,14 @@ Source: the manual, "Logical Replication Message Formats"; PostgreSQL's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Self, get_args
 
 from pgsluice.wire.fields import (
+    Boolean,
     CountedBytes,
     Field,
     Int32,
@@ -24,6 +37,7 @@ from pgsluice.wire.fields import (
     XLogRecPtr,
     counted,
     flag_byte,
+    if_parallel,
 )
 from pgsluice.wire.reading import Reader, Writer
 from pgsluice.wire.tuples import NewTuple, OldTuple, OldTupleIfAny
@@ -250,3 +264,174 @@ class LogicalMessage(Wire):
     def is_transactional(self) -> bool:
         """Whether it belongs to the transaction around it."""
         return bool(self.flags & _TRANSACTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart(Wire):
+    """A block of a transaction in progress starts; its xid is that of the top level."""
+
+    tag: ClassVar[str] = "S"
+    xid: TransactionId
+    is_first: Boolean
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop(Wire):
+    """The block ends; the transaction continues."""
+
+    tag: ClassVar[str] = "E"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit(Wire):
+    """A streamed transaction is committed; fields as in :class:`~pgsluice.wire.Commit`."""
+
+    tag: ClassVar[str] = "c"
+    xid: TransactionId
+    flags: NoFlags
+    commit_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """When, and where in the WAL, a streamed (sub)transaction was aborted."""
+
+    lsn: XLogRecPtr
+    timestamp: TimestampTz
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort(Wire):
+    """A streamed transaction, or one of its subtransactions, was aborted.
+
+    Attributes:
+        xid: the top-level transaction's.
+        subxid: the subtransaction's, or ``xid`` again for the whole transaction.
+        at: LSN and time of the abort; None unless ``streaming 'parallel'`` was requested (then
+            decode it with ``parallel=True``).
+    """
+
+    tag: ClassVar[str] = "A"
+    xid: TransactionId
+    subxid: TransactionId
+    at: Annotated[Aborted | None, if_parallel(Aborted, "abort_")] = None
+
+    @property
+    def is_top_level(self) -> bool:
+        """Whether the whole transaction is taken back."""
+        return self.xid == self.subxid
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare(Wire):
+    """A transaction begins that will be prepared, not committed.
+
+    Attributes:
+        prepare_lsn: where the prepare record starts; equals ``Prepare.prepare_lsn``.
+        end_lsn: where it ends.
+        gid: the name that PREPARE TRANSACTION gave it.
+    """
+
+    tag: ClassVar[str] = "b"
+    prepare_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyPrepare(Wire):
+    """The common fields of P and p."""
+
+    flags: NoFlags
+    prepare_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(_AnyPrepare):
+    """The end of a transaction that is now prepared; nothing of it is visible yet.
+
+    Fields as in :class:`BeginPrepare`.
+    """
+
+    tag: ClassVar[str] = "P"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare(_AnyPrepare):
+    """A streamed transaction is now prepared; fields as in :class:`BeginPrepare`."""
+
+    tag: ClassVar[str] = "p"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared(Wire):
+    """A prepared transaction is committed, and visible from here on.
+
+    Attributes:
+        commit_lsn: where the commit record starts.
+        end_lsn: where it ends: the transaction's position, and what to acknowledge.
+    """
+
+    tag: ClassVar[str] = "K"
+    flags: NoFlags
+    commit_lsn: XLogRecPtr
+    end_lsn: XLogRecPtr
+    commit_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared(Wire):
+    """A prepared transaction was rolled back.
+
+    Attributes:
+        prepare_end_lsn: ``Prepare.end_lsn``, by which the client can tell whether it received the
+            transaction.
+        rollback_end_lsn: the end of the rollback's record, which is the LSN to acknowledge.
+    """
+
+    tag: ClassVar[str] = "r"
+    flags: NoFlags
+    prepare_end_lsn: XLogRecPtr
+    rollback_end_lsn: XLogRecPtr
+    prepare_timestamp: TimestampTz
+    rollback_timestamp: TimestampTz
+    xid: TransactionId
+    gid: String
+
+
+Message = (
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | StreamPrepare
+    | CommitPrepared
+    | RollbackPrepared
+)
+
+MESSAGES: Mapping[int, type[Message]] = MappingProxyType(
+    {ord(message.tag): message for message in get_args(Message)}
+)
+"""Tag byte -> message, for protocol versions 1 to 4."""
