@@ -1,32 +1,4 @@
-"""Every error that pgsluice raises on purpose, as one tree.
-
-::
-
-    PgsluiceError                 exit code 1: the work failed
-    ├── ConfigError               exit code 2: usage, configuration, Java
-    │   └── SqlRefused            a publication's statement that PostgreSQL refuses (sql)
-    │       └── FilterNotExact    a row filter that only pgsluice refuses (row_filter)
-    ├── ProtocolError             bytes that are not pgoutput (wire)
-    ├── ConversionError           a value that is not of its type's text or binary form
-    ├── SourceUnreachable         no connection to the server
-    ├── SourceRefused             exit code 3: the server, or what it holds, is not fit
-    │   ├── SlotInUse             the slot is active for another process
-    │   ├── SlotLost              missing after the first run, or its WAL is gone
-    │   ├── PublicationMissing    a publication that the stream was started with is missing
-    │   ├── Gap                   the slot moved past the spool: changes are missing
-    │   └── ForeignSource         another system, database or slot than the spool's
-    ├── SpoolError                the spool cannot be read or written
-    │   ├── SpoolFull             no room on the disk
-    │   ├── SpoolHole             a segment is missing or unreadable
-    │   ├── SpoolBusy             another process writes to this spool
-    │   ├── SpoolTaken            another process has become its writer (in an object store)
-    │   └── ForeignSpool          the folder holds a spool of something else
-    ├── TableError                parks one table, and no other
-    │   ├── ForeignTarget         its target was written from another spool, or for another table
-    │   └── EvaluationError       a row filter fails for a row, as it would on the server
-    ├── SinkError                 the target as a whole cannot be used
-    ├── SparkFailed               Spark did not start, its JVM has ended, or a job failed
-    └── TablesUnfinished          run --once: tables are parked, or not at the position
+"""The errors that pgsluice raises on purpose: one tree, which other rooms extend.
 
 An error says what happened, where, and what to do next (``hint``). Facts are attributes, so
 that callers decide by them and never by parsing a sentence. It never carries a row's values

@@ -32,7 +32,6 @@ class CaptureState:
     """Capture's state, reported at each change and about once a second.
 
     Attributes:
-        phase: what capture is doing.
         position: end LSN of the last transaction in the spool; None before the first.
         frontier: everything up to this LSN is received and durable.
         lag_bytes: the server's flush LSN minus the frontier; None: not known.
@@ -55,7 +54,6 @@ class BatchFinished:
     """A batch of a subscription was applied to all of its tables.
 
     Attributes:
-        subscription: its name.
         position: the batch's end.
         rows: the number of changes, over all tables.
         seconds: from planning to the last table's commit.
@@ -81,7 +79,6 @@ class TableApplied:
     """A batch was applied to one table.
 
     Attributes:
-        subscription, schema, table: names.
         applied_through: the table's position now.
         rows: the number of applied changes.
         seconds: the duration of its task.
@@ -182,7 +179,6 @@ class CopyProgress:
     """The progress of a table's copy.
 
     Attributes:
-        subscription, schema, table: names.
         is_done: the copy is committed at the target.
     """
 
@@ -199,7 +195,6 @@ class CopiesProgress:
     started.
 
     Attributes:
-        subscription: its name.
         tables, all_tables: how many tables are copied, and how many there are.
         waits_for: the reasons why tables wait.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.capture.receiving.flush_limit import FlushLimit
+from pgsluice.capture.receiving.ack_policy import FlushLimit
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 

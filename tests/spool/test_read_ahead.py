@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from pgsluice.spool import read_ahead as module
-from pgsluice.spool.read_ahead import ReadAhead
+from pgsluice.spool import object_storage as module
+from pgsluice.spool.object_storage import ReadAhead
 
 NAMES = [f"segments/{number}" for number in range(10)]
 

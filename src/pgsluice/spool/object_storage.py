@@ -17,10 +17,14 @@ from __future__ import annotations
 
 import bisect
 import io
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -28,7 +32,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from pgsluice.errors import SpoolTaken
 from pgsluice.failpoints import failpoint
 from pgsluice.small_files import replace_text
-from pgsluice.spool.read_ahead import ReadAhead
 from pgsluice.spool.storage import Entry, LocalStorage, Storage, is_shard, shard_now
 from pgsluice.stores.contract import Changed, Folder, NameTaken, Span
 from pgsluice.stores.ranged_files import RangedFile
@@ -45,6 +48,12 @@ _WHOLE_S = 60.0
 """The time between two whole listings, in seconds: only they show what was deleted."""
 _TAIL_BYTES = 64 * 1024
 _SMALL_BYTES = 256 * 1024
+_AT_ONCE = 8
+"""The maximum number of requests at a time."""
+AHEAD_BYTES = 32 << 20
+"""The maximum size, in bytes, of all objects that are fetched ahead."""
+_REMEMBERED = 100_000
+"""The number of names from which their order is forgotten."""
 _NEWEST = "newest"
 _SEGMENTS = "segments"
 _base_name = attrgetter("name")
@@ -136,6 +145,71 @@ class Announcements:
         except OSError:
             return None, False
         return (status.st_ino, status.st_mtime_ns), time.time() - status.st_mtime < _HEARTBEAT_S
+
+
+class ReadAhead:
+    """The objects that are being fetched ahead, several at a time; thread-safe.
+
+    A reader of a long chain would otherwise wait for one answer after the other.
+
+    Args:
+        fetch: returns the bytes of an object that begin at an offset.
+        size: an object's size in bytes; None: unknown, and the object is not fetched ahead.
+    """
+
+    def __init__(
+        self, fetch: Callable[[str, int], bytes], size: Callable[[str], int | None]
+    ) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._following: dict[str, str] = {}
+        self._fetched: OrderedDict[tuple[str, int], tuple[int, Future[bytes]]] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Note that these objects will probably be read, in this order; fetching begins with the
+        first read."""
+        with self._lock:
+            if len(self._following) > _REMEMBERED:
+                self._following.clear()
+            self._following.update(pairwise(names))
+
+    def read(self, name: str, begins: Callable[[str], int]) -> bytes:
+        """An object's bytes from an offset on; the next objects are fetched meanwhile.
+
+        Args:
+            begins: the offset of each object at which this kind of reading begins.
+
+        Raises:
+            OSError: the object is missing, or the store does not answer.
+        """
+        key = name, begins(name)
+        with self._lock:
+            mine = self._fetched.pop(key, None)
+            self._begin_next(name, begins)
+        return self._fetch(*key) if mine is None else mine[1].result()
+
+    def _begin_next(self, name: str, begins: Callable[[str], int]) -> None:
+        """Begin to fetch the objects after one, as far as they fit; the oldest give way."""
+        following, room = self._following.get(name), AHEAD_BYTES
+        for _ in range(_AT_ONCE):
+            size = None if following is None else self._size(following)
+            if following is None or size is None:
+                break
+            key = following, begins(following)
+            room -= size - key[1]
+            if room < 0:
+                break
+            if key in self._fetched:
+                self._fetched.move_to_end(key)
+            else:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(_AT_ONCE, "pgsluice read ahead")
+                self._fetched[key] = size - key[1], self._threads.submit(self._fetch, *key)
+            following = self._following.get(following)
+        while sum(size for size, _ in self._fetched.values()) > AHEAD_BYTES:
+            self._fetched.popitem(last=False)[1][1].cancel()
 
 
 class ObjectStorage(Storage):

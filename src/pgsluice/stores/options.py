@@ -2,20 +2,27 @@
 
 A value ``env:NAME`` is read from an environment variable of the machine that uses the store. For
 missing options, the clouds' own conventions apply: environment variables, AWS's profiles, web
-identities, and the roles of instances and containers.
+identities, and the roles of instances and containers. Keys in AWS's profiles
+(``~/.aws/credentials`` and ``~/.aws/config``) are read here; a profile with other sources of keys
+(a role, single sign-on, a program) needs boto3.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
+from configparser import ConfigParser, Error
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pgsluice.stores.addresses import Cloud
-from pgsluice.stores.aws_profiles import StaticKeys, profile_of
 from pgsluice.stores.contract import StoreError
 
 _ENVIRONMENT = "env:"
+_DEFAULT_PROFILE = "default"
+_FROM_ELSEWHERE = ("role_arn", "sso_session", "sso_start_url", "credential_process")
+"""Keys of a profile whose keys come from another service or program."""
 _PREFIXES = {"s3": "aws_", "gcs": "google_", "azure": "azure_"}
 _CLIENT = frozenset(
     (
@@ -133,3 +140,82 @@ def _aws_keys(config: dict[str, str], profile: str | None) -> Any:
 
 def _is_set(*variables: str) -> bool:
     return any(os.environ.get(variable) for variable in variables)
+
+
+class StaticKeys:
+    """Keys that do not expire; a call returns them in obstore's form."""
+
+    def __init__(self, access_key_id: str, secret_access_key: str, token: str | None) -> None:
+        self._answer = {
+            "access_key_id": access_key_id,
+            "secret_access_key": secret_access_key,
+            "token": token,
+            "expires_at": None,
+        }
+
+    def __call__(self) -> dict[str, Any]:
+        return self._answer
+
+
+class Profile(NamedTuple):
+    """The content of a profile; ``keys`` is a credential provider for obstore."""
+
+    keys: Any
+    region: str | None
+
+
+def profile_of(name: str | None) -> Profile | None:
+    """A profile: of this name, else the one in the environment, else the default one; None: there
+    is none.
+
+    Raises:
+        StoreError: the profile of that name does not exist, or needs boto3.
+    """
+    named = name or os.environ.get("AWS_PROFILE")
+    profile = named or _DEFAULT_PROFILE
+    values = {
+        **_section("AWS_CONFIG_FILE", "config", profile, f"profile {profile}"),
+        **_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile),
+    }
+    if not values:
+        if named is None:
+            return None
+        raise StoreError(
+            f"the AWS profile {profile} does not exist on this machine",
+            hint="add the profile to ~/.aws/credentials or ~/.aws/config of the user who runs "
+            "pgsluice",
+        )
+    region = values.get("region")
+    if "aws_access_key_id" in values and "aws_secret_access_key" in values:
+        token = values.get("aws_session_token")
+        keys = StaticKeys(values["aws_access_key_id"], values["aws_secret_access_key"], token)
+        return Profile(keys, region)
+    if not any(key in values for key in _FROM_ELSEWHERE):
+        return Profile(None, region)
+    return Profile(_by_boto3(profile), region)
+
+
+def _by_boto3(profile: str) -> Any:
+    try:
+        session = importlib.import_module("boto3.session").Session(profile_name=profile)
+        provider = importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider
+    except ModuleNotFoundError:
+        raise StoreError(
+            f"the AWS profile {profile} gets its keys from another service or program, and "
+            "pgsluice needs the package boto3 for that",
+            hint="pip install boto3",
+        ) from None
+    return provider(session)
+
+
+def _section(variable: str, file: str, *names: str) -> dict[str, str]:
+    path = Path(os.environ.get(variable) or Path("~/.aws") / file).expanduser()
+    parser = ConfigParser(interpolation=None, default_section="")
+    try:
+        parser.read(path, encoding="utf-8")
+    except Error:
+        raise StoreError(f"{path} cannot be read as AWS's configuration") from None
+    for name in names:
+        if parser.has_section(name):
+            return dict(parser[name])
+    return {}

@@ -20,8 +20,8 @@ import time
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
+from pgsluice.capture.receiving.ack_policy import FlushLimit
 from pgsluice.capture.receiving.facts import FactsSource
-from pgsluice.capture.receiving.flush_limit import FlushLimit
 from pgsluice.capture.receiving.frames import Chunk, FrameChunks
 from pgsluice.capture.receiving.open_transaction import OpenTransaction
 from pgsluice.capture.receiving.store import Command, Store, to_parts

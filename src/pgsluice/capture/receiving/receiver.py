@@ -19,10 +19,9 @@ from itertools import repeat
 
 import psycopg
 
-from pgsluice.capture.receiving.ack_policy import AckPolicy
+from pgsluice.capture.receiving.ack_policy import AckPolicy, FlushLimit
 from pgsluice.capture.receiving.assembler import TransactionAssembler
 from pgsluice.capture.receiving.facts import FactsSource
-from pgsluice.capture.receiving.flush_limit import FlushLimit
 from pgsluice.capture.receiving.frames import Chunk
 from pgsluice.capture.receiving.store import Command, Store
 from pgsluice.capture.receiving.unfinished import UnfinishedTransactions
