@@ -58,7 +58,7 @@ FORBIDDEN = [
     (FOLDERS_OF_DELTA, "sinks/delta/log/layout.py", "import pgsluice.sinks.delta.maintenance"),
     (FOLDERS_OF_LAKE, "sinks/lake/keys/entries.py", "import pgsluice.sinks.lake.upkeep"),
     (FOLDERS_OF_CONFIG, "config/values/dsn.py", "import pgsluice.config.section"),
-    (FOLDERS_OF_PREFLIGHT, "preflight/slot.py", "import pgsluice.preflight.gathering.keys"),
+    (FOLDERS_OF_PREFLIGHT, "preflight/slot.py", "import pgsluice.preflight.gathering.tables"),
     (FORMATS, "sinks/lake/edit.py", "import deltalake"),
     (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),

@@ -19,7 +19,6 @@ from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.source_status import CaptureStatus
-from pgsluice.preflight.binary import check_binary
 from pgsluice.preflight.checks import LOCAL_CHECKS, SOURCE_CHECKS
 from pgsluice.preflight.facts import (
     ColumnType,
@@ -47,6 +46,7 @@ from pgsluice.preflight.local import (
     check_variants,
 )
 from pgsluice.preflight.publications import (
+    check_binary,
     check_column_lists,
     check_generated_columns,
     check_publications,

@@ -6,94 +6,53 @@ from collections.abc import Callable, Iterator
 
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
-from pgsluice.preflight.binary import check_binary
+from pgsluice.preflight import local, own_publications, publications, server, slot, tables
 from pgsluice.preflight.facts import LocalFacts, SourceFacts
 from pgsluice.preflight.findings import Finding, error
 from pgsluice.preflight.gathering.local import gather_local, gather_spool
 from pgsluice.preflight.gathering.source import gather_source
-from pgsluice.preflight.local import (
-    check_capture,
-    check_catalog,
-    check_copy_cores,
-    check_environment,
-    check_failing_tables,
-    check_incomplete_targets,
-    check_monitor,
-    check_spool,
-    check_targets,
-    check_variants,
-)
-from pgsluice.preflight.own_publications import check_own_publications
-from pgsluice.preflight.publications import (
-    check_column_lists,
-    check_generated_columns,
-    check_messages,
-    check_publications,
-)
-from pgsluice.preflight.server import (
-    check_connection,
-    check_connections,
-    check_limits,
-    check_options,
-    check_role,
-    check_slots_and_walsenders,
-    check_standbys,
-    check_version,
-    check_wal_level,
-)
-from pgsluice.preflight.slot import check_failover, check_slot, check_timeline
-from pgsluice.preflight.tables import (
-    check_column_names,
-    check_configured_names,
-    check_keys,
-    check_privileges,
-    check_replica_identity,
-    check_row_security,
-    check_table_names,
-    check_targets_of_tables,
-)
 
 SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
-    check_connection,
-    check_version,
-    check_wal_level,
-    check_standbys,
-    check_slots_and_walsenders,
-    check_connections,
-    check_limits,
-    check_options,
-    check_role,
-    check_slot,
-    check_failover,
-    check_timeline,
-    check_publications,
-    check_column_lists,
-    check_generated_columns,
-    check_privileges,
-    check_row_security,
-    check_replica_identity,
-    check_keys,
-    check_column_names,
-    check_table_names,
-    check_configured_names,
-    check_targets_of_tables,
-    check_binary,
-    check_messages,
-    check_own_publications,
+    server.check_connection,
+    server.check_version,
+    server.check_wal_level,
+    server.check_standbys,
+    server.check_slots_and_walsenders,
+    server.check_connections,
+    server.check_limits,
+    server.check_options,
+    server.check_role,
+    slot.check_slot,
+    slot.check_failover,
+    slot.check_timeline,
+    publications.check_publications,
+    publications.check_column_lists,
+    publications.check_generated_columns,
+    tables.check_privileges,
+    tables.check_row_security,
+    tables.check_replica_identity,
+    tables.check_keys,
+    tables.check_column_names,
+    tables.check_table_names,
+    tables.check_configured_names,
+    tables.check_targets_of_tables,
+    publications.check_binary,
+    publications.check_messages,
+    own_publications.check_own_publications,
 )
 """Checks that need a connection to the server."""
 
 LOCAL_CHECKS: tuple[Callable[[LocalFacts], Iterator[Finding]], ...] = (
-    check_spool,
-    check_capture,
-    check_targets,
-    check_catalog,
-    check_copy_cores,
-    check_variants,
-    check_incomplete_targets,
-    check_failing_tables,
-    check_monitor,
-    check_environment,
+    local.check_spool,
+    local.check_capture,
+    local.check_targets,
+    local.check_catalog,
+    local.check_copy_cores,
+    local.check_variants,
+    local.check_incomplete_targets,
+    local.check_failing_tables,
+    local.check_monitor,
+    local.check_environment,
 )
 """Checks that always run."""
 
@@ -110,6 +69,6 @@ def run_checks(config: Config) -> Iterator[Finding]:
         system = source.replication.identity
         for source_check in SOURCE_CHECKS:
             yield from source_check(source)
-    local = gather_local(config, spool, system)
+    machine = gather_local(config, spool, system)
     for local_check in LOCAL_CHECKS:
-        yield from local_check(local)
+        yield from local_check(machine)

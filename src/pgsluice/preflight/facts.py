@@ -17,6 +17,7 @@ from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.source_status import CaptureStatus
+from pgsluice.preflight.findings import Finding
 from pgsluice.replication import SystemIdentity, TimelineSwitch
 from pgsluice.shown import shown
 from pgsluice.spark.session.java import Java
@@ -122,15 +123,6 @@ class ConfiguredKey:
 
 
 @dataclass(frozen=True, slots=True)
-class UnfitTarget:
-    """A table whose target cannot be as configured, with the error that would park it."""
-
-    subscription: str
-    why: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnType:
     """A type of a published column, or a type inside the column's values.
 
@@ -222,7 +214,7 @@ class SourceFacts:
         catalog: all relations, for pgsluice's own publications.
         sent: what the server's publications send, or will send after the first run, by OID.
         keys: the keys in the configuration of subscriptions.
-        unfit: tables whose target cannot be as configured.
+        unfit: tables whose target cannot be as configured, each as the error to print.
     """
 
     config: Config
@@ -241,7 +233,7 @@ class SourceFacts:
     catalog: SourceCatalog
     sent: Mapping[int, PublishedRelation]
     keys: tuple[ConfiguredKey, ...] = ()
-    unfit: tuple[UnfitTarget, ...] = ()
+    unfit: tuple[Finding, ...] = ()
     standby_slots: Mapping[str, bool] = field(default_factory=dict)
     awaited_slots: tuple[str, ...] = ()
 

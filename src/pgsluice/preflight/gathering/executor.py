@@ -11,6 +11,7 @@ from typing import Any
 
 from pgsluice.config import Config, parse_sink
 from pgsluice.errors import PgsluiceError
+from pgsluice.preflight.findings import Finding, error
 from pgsluice.preflight.gathering.local import folder_problem, nearest_existing, version_of
 from pgsluice.stores.probe import why_unfit
 from pgsluice.stores.spool_place import SpoolPlace
@@ -53,15 +54,6 @@ class ExecutorWork:
     connect_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A problem of an executor; as a :class:`~pgsluice.preflight.findings.Finding`."""
-
-    subject: str
-    what: str
-    todo: str | None
-
-
 @contextmanager
 def executor_work(config: Config, *, has_source: bool = True) -> Iterator[ExecutorWork]:
     """The work for a configuration; marks lie in its folders as long as the context is open."""
@@ -86,43 +78,43 @@ def executor_work(config: Config, *, has_source: bool = True) -> Iterator[Execut
         )
 
 
-def troubles_here(work: ExecutorWork) -> Sequence[Trouble]:
+def troubles_here(work: ExecutorWork) -> Sequence[Finding]:
     """The problems on this machine; empty: there are none."""
     checks = (_of_version, _of_folders, _of_spool, _of_sinks, _of_source)
-    return [trouble for check in checks for trouble in check(work)]
+    return [problem for check in checks for problem in check(work)]
 
 
-def _of_version(work: ExecutorWork) -> Iterator[Trouble]:
+def _of_version(work: ExecutorWork) -> Iterator[Finding]:
     here = version_of("pgsluice")
     if here != work.version:
         what = f"has pgsluice {here}, and the driver has {work.version}"
-        yield Trouble("pgsluice", what, "install the same version")
+        yield error("pgsluice", what, "install the same version")
 
 
-def _of_folders(work: ExecutorWork) -> Iterator[Trouble]:
+def _of_folders(work: ExecutorWork) -> Iterator[Finding]:
     for folder in work.folders:
         if not Path(folder.mark).exists():
-            yield Trouble(folder.subject, f"does not see the driver's {folder.path}", _SAME_PATH)
+            yield error(folder.subject, f"does not see the driver's {folder.path}", _SAME_PATH)
         elif problem := folder_problem(Path(folder.path)):
-            yield Trouble(folder.subject, f"cannot write to {folder.path}: {problem}", _SAME_PATH)
+            yield error(folder.subject, f"cannot write to {folder.path}: {problem}", _SAME_PATH)
 
 
-def _of_spool(work: ExecutorWork) -> Iterator[Trouble]:
+def _of_spool(work: ExecutorWork) -> Iterator[Finding]:
     place = work.spool
     if place is None:
         return
     try:
         problem = why_unfit(f"{place}/{{table}}", place.options)
-    except ImportError as error:
-        yield Trouble("spool", f"lacks a package: {error}", "install pgsluice with its extras")
+    except ImportError as refusal:
+        yield error("spool", f"lacks a package: {refusal}", "install pgsluice with its extras")
         return
-    except PgsluiceError as error:
-        problem = error.what
+    except PgsluiceError as refusal:
+        problem = refusal.what
     if problem:
-        yield Trouble("spool", f"cannot reach {place}: {problem}", None)
+        yield error("spool", f"cannot reach {place}: {problem}", None)
 
 
-def _of_sinks(work: ExecutorWork) -> Iterator[Trouble]:
+def _of_sinks(work: ExecutorWork) -> Iterator[Finding]:
     for name, options in work.sinks.items():
         subject = f'target of "{name}"'
         try:
@@ -130,21 +122,21 @@ def _of_sinks(work: ExecutorWork) -> Iterator[Trouble]:
             sink.make(foreign_writes="park", cut_retention_s=0.0)
             is_on_disk = sink.folder_on_disk is not None
             problem = None if is_on_disk else sink.why_unreachable()
-        except PgsluiceError as error:
-            yield Trouble(subject, error.what, error.hint)
-        except ImportError as error:
-            yield Trouble(subject, f"lacks a package: {error}", "install pgsluice with its extras")
+        except PgsluiceError as refusal:
+            yield error(subject, refusal.what, refusal.hint)
+        except ImportError as refusal:
+            yield error(subject, f"lacks a package: {refusal}", "install pgsluice with its extras")
         else:
             if problem:
-                yield Trouble(subject, f"cannot reach {sink.target}: {problem}", None)
+                yield error(subject, f"cannot reach {sink.target}: {problem}", None)
 
 
-def _of_source(work: ExecutorWork) -> Iterator[Trouble]:
+def _of_source(work: ExecutorWork) -> Iterator[Finding]:
     if work.dsn is None:
         return
     from pgsluice.replication import connect_sql
 
     try:
         connect_sql(work.dsn, timeout_s=work.connect_timeout_s, application="check").close()
-    except PgsluiceError as error:
-        yield Trouble("source", f"cannot connect for copies: {error.what}", error.hint)
+    except PgsluiceError as refusal:
+        yield error("source", f"cannot connect for copies: {refusal.what}", refusal.hint)

@@ -10,9 +10,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
-
-import psycopg
 
 from pgsluice.capture.source.slot import generated_columns
 from pgsluice.catalog import (
@@ -44,9 +41,12 @@ from pgsluice.preflight.facts import (
     SourceFacts,
     SpoolFacts,
 )
-from pgsluice.preflight.gathering.column_types import query_column_types
-from pgsluice.preflight.gathering.keys import configured_keys
-from pgsluice.preflight.gathering.targets import unfit_targets
+from pgsluice.preflight.gathering.tables import (
+    Connection,
+    configured_keys,
+    query_column_types,
+    unfit_targets,
+)
 from pgsluice.publication import Publisher, load_configured, subscribed
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
@@ -54,7 +54,6 @@ from pgsluice.replication import ReplicationConnection, connect_sql, source_erro
 from pgsluice.shown import shown
 from pgsluice.subscription.base.options import table_options
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 Sent = dict[int, PublishedRelation]
 
 _TO_BE_MADE = ""
