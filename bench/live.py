@@ -24,7 +24,7 @@ from bench.report import Line
 from bench.stage import Bucket, Shop, Stage, wait_for
 from pgsluice.config import Config
 from pgsluice.errors import SpoolError
-from pgsluice.monitor.metrics.recent import EVERY_S
+from pgsluice.monitor.metrics.http_server import EVERY_S
 from pgsluice.spool import SpoolReader, TableState, find_record
 
 TRANSACTIONS_PER_S = 500

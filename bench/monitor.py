@@ -21,7 +21,7 @@ from bench.report import Line
 from pgsluice.config import Config, MonitorConfig, parse_config
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.metrics.counters import RunCounters
-from pgsluice.monitor.metrics.recent import EVERY_S
+from pgsluice.monitor.metrics.http_server import EVERY_S
 from pgsluice.monitor.metrics.serving import monitoring
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
 

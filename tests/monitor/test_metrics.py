@@ -19,7 +19,7 @@ from pgsluice.config import Config, MonitorConfig
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.metrics.exposition import render
 from pgsluice.monitor.metrics.families import FAMILIES
-from pgsluice.monitor.metrics.recent import Recent
+from pgsluice.monitor.metrics.http_server import Recent
 from pgsluice.monitor.metrics.samples import samples
 from pgsluice.monitor.metrics.serving import monitoring
 from pgsluice.monitor.status import Status, read_status

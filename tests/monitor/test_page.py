@@ -26,7 +26,7 @@ from tests.support.waiting import HANGS_S
 from pgsluice.config import load_config
 from pgsluice.errors import ConfigError
 from pgsluice.monitor.metrics.http_server import MonitorServer
-from pgsluice.monitor.page.pages import page_server, status_pages
+from pgsluice.monitor.metrics.serving import page_server, status_pages
 
 _ODD = ["<script>alert(1)</script>", "\ud800", *ODD_NAMES]
 

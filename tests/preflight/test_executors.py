@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.commands import WriteConfig
 
-from pgsluice.cli.executor_checks import executor_findings
+from pgsluice.cli.commands.check import executor_findings
 from pgsluice.config import Config, load_config
 from pgsluice.preflight.findings import error
 from pgsluice.preflight.gathering.executor import ExecutorWork, executor_work, troubles_here

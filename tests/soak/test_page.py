@@ -23,7 +23,7 @@ from tests.support.commands import WriteConfig
 from tests.support.commands import write_config as write_config
 
 from pgsluice.monitor.metrics.http_server import MonitorServer
-from pgsluice.monitor.page.pages import status_pages
+from pgsluice.monitor.metrics.serving import status_pages
 
 pytestmark = pytest.mark.soak
 

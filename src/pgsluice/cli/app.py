@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from pgsluice import __version__
 from pgsluice.cli import decode
@@ -35,11 +36,28 @@ from pgsluice.cli.commands import (
 from pgsluice.cli.exit_codes import epilog
 from pgsluice.cli.options import DebugOption, Invocation
 from pgsluice.cli.signals import end_on_signals
-from pgsluice.cli.usage import Command
 from pgsluice.errors import ExitCode, PgsluiceError
 from pgsluice.hints import CONFIG, name_config, with_config
 from pgsluice.log_lines import Level, LogFormat, LogLine, chosen_format, format_line, log_to_stderr
 from pgsluice.shown import shown_lines
+
+
+class Command(TyperCommand):
+    """A command with the usual usage line: ``pgsluice describe CONFIG [PUB]``.
+
+    Versions of typer write arguments differently; some write required ones in braces.
+    """
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts after the command's name: ``[OPTIONS]``, then the arguments."""
+        arguments = (param for param in self.params if param.param_type_name == "argument")
+        return ["[OPTIONS]", *(_usage_of(argument) for argument in arguments)]
+
+
+def _usage_of(argument: Any) -> str:
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return name if argument.nargs == 1 else f"{name}..."
+
 
 app = typer.Typer(
     name="pgsluice",

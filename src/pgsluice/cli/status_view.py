@@ -11,27 +11,24 @@ from rich.table import Table
 from rich.text import Text
 
 from pgsluice.hints import with_config
-from pgsluice.monitor.copies_status import CopiesStatus, TableCopyStatus
 from pgsluice.monitor.lags import utc
 from pgsluice.monitor.source_status import SourceStatus
-from pgsluice.monitor.spool_status import HeldSpool, SpoolStatus
+from pgsluice.monitor.spool_status import CopiesStatus, HeldSpool, SpoolStatus, TableCopyStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
+    counted,
+    first_names,
     format_amount,
     format_bytes,
     format_count,
     format_seconds,
-    ranges_of,
     state_words,
-    tables_of,
 )
 from pgsluice.shown import shown, shown_lines, without_table
 from pgsluice.spool import TableRecord
 
 _RECENT_S = 60.0
-_NAMED = 5
-"""The largest number of table names in a line."""
 
 
 def show(status: Status, console: Console, config: str) -> None:
@@ -107,12 +104,10 @@ def _waiting(subscription: SubscriptionStatus) -> Iterator[Text]:
     for reason, tables in waiting.items():
         sinces = [subscription.lag_of(table).since for table in tables]
         since = utc(min(each for each in sinces if each is not None))
-        names = ", ".join(table.title for table in tables[:_NAMED])
-        more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
+        names = first_names([table.title for table in tables])
         verb = "waits" if len(tables) == 1 else "wait"
-        line = f"  {names}{more} {verb} since {since} for {reason}"
-        if subscription.is_running is False or not subscription.is_enabled:
-            line = f"  {names}{more} {verb} since {since}: {reason}"
+        is_stopped = subscription.is_running is False or not subscription.is_enabled
+        line = f"  {names} {verb} since {since}{':' if is_stopped else ' for'} {reason}"
         yield Text(shown_lines(line), style="yellow")
 
 
@@ -146,10 +141,9 @@ def _spool_line(spool: SpoolStatus, config: str) -> Text:
         return text.append(shown_lines(with_config(spool.error, config)), style="red")
     if spool.frontier is None:
         return text.append("does not exist yet", style="yellow")
-    segments = "1 segment" if spool.segments == 1 else f"{format_count(spool.segments)} segments"
     return text.append(
         f"position {spool.position}, received through {spool.frontier}, "
-        f"{format_bytes(spool.bytes)} in {segments}"
+        f"{format_bytes(spool.bytes)} in {counted(spool.segments, 'segment')}"
         + (f", {format_bytes(spool.open_bytes)} of open transactions" * bool(spool.open_bytes)),
         style="default",
     )
@@ -224,7 +218,7 @@ def _append_lag(text: Text, subscription: SubscriptionStatus) -> Text:
     else:
         text.append("no lag", style="green")
     if uncopied:
-        text.append(f"; {tables_of(uncopied)} to copy", style="default")
+        text.append(f"; {counted(uncopied, 'table')} to copy", style="default")
     if subscription.is_running is False:
         text.append("; no run is active", style="yellow")
     elif subscription.is_running is None and subscription.sink:
@@ -236,7 +230,7 @@ def _copies_line(copies: CopiesStatus) -> Text | None:
     """The progress of all copies; None if there are none, or none is planned yet."""
     if not copies.tables or not copies.all_tables:
         return None
-    tables = f"{format_count(copies.done)} of {tables_of(copies.all_tables)}"
+    tables = counted(copies.all_tables, "table", copies.done)
     return Text(f"  copies: {tables}, {format_amount(copies.amount)}")
 
 
@@ -247,12 +241,6 @@ def _copy_words(copy: TableCopyStatus) -> str:
     if copy.held_bytes:
         parts.append(f"keeps {format_bytes(copy.held_bytes)} of changes in the spool")
     return "; ".join(parts)
-
-
-def _verified(subscription: SubscriptionStatus, table: TableRecord) -> str:
-    """The last position at which a table was found equal to its source, and when."""
-    verified = subscription.verified.get(table.target_name)
-    return "-" if verified is None else f"{verified.position}, {utc(verified.at)}"
 
 
 def _tables(subscription: SubscriptionStatus) -> Table:
@@ -269,15 +257,17 @@ def _tables(subscription: SubscriptionStatus) -> Table:
         words = state_words(state, row.incomplete)
         copy = subscription.copies.tables.get(row.target_name)
         amount = None if copy is None else copy.amount
+        verified = subscription.verified.get(row.target_name)
+        last = "-" if verified is None else f"{verified.position}, {utc(verified.at)}"
         if amount is not None:
-            words += f", {format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}"
+            words += f", {counted(amount.all_ranges, 'range', amount.ranges)}"
         table.add_row(
             Text(f"  {row.title}"),
             Text(words, style="red" if row.is_parked else "yellow" if row.incomplete else ""),
             str(row.applied_through),
             format_seconds(subscription.lag_of(row).seconds),
             format_count(row.rows if amount is None else amount.rows),
-            *([_verified(subscription, row)] if subscription.verified else []),
+            *([last] if subscription.verified else []),
         )
     for namespace, name in sorted(subscription.former):
         table.add_row(

@@ -1,4 +1,4 @@
-"""The steps of ``pgsluice drop``, on the server and in the spool's folder.
+"""The steps of ``pgsluice drop``: on the server, in the spool's folder, and in a catalog.
 
 An interrupted drop can be repeated: the spool's identity, which is needed to find everything else,
 is removed last.
@@ -6,12 +6,10 @@ is removed last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import typer
 
 from pgsluice.capture.source.slot import check_identity
@@ -25,11 +23,14 @@ from pgsluice.catalog import (
     slot_info,
 )
 from pgsluice.cli.output import say, say_block
-from pgsluice.config import Config, SourceConfig
+from pgsluice.config import Config
+from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.errors import ConfigError, ExitCode, ForeignSource, SlotInUse, SourceUnreachable
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
 from pgsluice.shown import shown
-from pgsluice.spool import Owner, Spool, SpoolIdentity
+from pgsluice.spark.session.catalog import unregister
+from pgsluice.spark.session.session import build_session
+from pgsluice.spool import Owner, Spool, SpoolIdentity, find_record
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import (
     SUBSCRIPTIONS,
@@ -52,7 +53,9 @@ def drop_subscription(
     """
     # Compared as a name, not opened as a path: ".." is no subscription.
     place = config.spool.place
-    if name not in {*_names_in(place.folder / SUBSCRIPTIONS), *subscription_names(place)}:
+    folder = place.folder / SUBSCRIPTIONS
+    here = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    if name not in here | {*subscription_names(place)}:
         config.subscription(name)  # raises unless the subscription is configured
         say(f'subscription "{name}" has no state')
         return
@@ -62,10 +65,6 @@ def drop_subscription(
         before()
         forget_subscription(place, name)
     say(f'removed the state of subscription "{name}"; its target tables are kept')
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
@@ -181,7 +180,11 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
                     for name in drop_publications(connection, source.publications):
                         say(f"dropped the publication {shown(name)}")
             with source_errors("looking for what is left"):
-                is_clear = not left and _is_clear(connection, source)
+                is_clear = (
+                    not left
+                    and slot_info(connection, source.slot) is None
+                    and not our_publications(connection, source.publications)
+                )
     except SourceUnreachable as error:
         raise _left_there(error, place) from error
     if forget_spool(place):
@@ -196,12 +199,6 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
         say("left on the server; as a superuser:")
         say_block(left)
     return 1 if left else 0
-
-
-def _is_clear(connection: psycopg.Connection[Any], source: SourceConfig) -> bool:
-    """Whether the server has neither our slot nor our publications."""
-    slot = slot_info(connection, source.slot)
-    return slot is None and not our_publications(connection, source.publications)
 
 
 def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> list[str]:
@@ -247,3 +244,40 @@ def _ask(question: str, *, yes: bool) -> None:
 def no_capture(path: Path) -> AbstractContextManager[object]:
     """The lock of the spool's writer, if there is a spool: while it is held, no capture can run."""
     return writer_lock(path) if path.is_dir() else nullcontext()
+
+
+def unregister_targets(config: Config, subscription: str | None) -> None:
+    """Remove the tables that a run has registered from the catalog; their files stay.
+
+    Without ``register`` in a sink, it does nothing.
+
+    Args:
+        subscription: only the targets of this subscription; None: all targets.
+
+    Raises:
+        ConfigError: Spark cannot be started.
+        Exception: an error of Spark; nothing has been dropped on the server then.
+    """
+    entries = list(_entries(config, subscription))
+    if not entries:
+        say("no table is to be taken out of a catalog")
+        return
+    session = build_session(config.spark, "pgsluice drop")
+    try:
+        for entry in entries:
+            name = shown(".".join(entry.name))
+            why = unregister(session.sparkContext, entry)
+            say(f"the catalog has no {name} of ours" if why is None else f"{name} is kept: {why}")
+    finally:
+        session.stop()
+
+
+def _entries(config: Config, subscription: str | None) -> Iterator[CatalogTable]:
+    for each in config.subscriptions:
+        record = find_record(config.spool.place, each.name)
+        if record is None or subscription not in (None, each.name):
+            continue
+        for table in (*record.tables.values(), *record.unpublished.values()):
+            entry = each.sink.catalog_table(*each.names.table(table.namespace, table.name))
+            if entry is not None:
+                yield entry

@@ -40,13 +40,11 @@ from pgsluice.monitor.live_picture import RunView, TableName, TableView, lag_of,
 from pgsluice.monitor.wording import (
     STATES,
     WAITS,
+    as_word,
+    counted,
     format_amount,
     format_bytes,
-    format_count,
     format_seconds,
-    ranges_of,
-    rows_of,
-    tables_of,
 )
 from pgsluice.shown import shown, shown_lines
 
@@ -206,7 +204,7 @@ class LiveView(Display):
             return
         batches = "1 batch" if pending.batches == 1 else f"{pending.batches} batches"
         text = (
-            f"{shown(name)}: {rows_of(pending.rows)} in {batches}, "
+            f"{shown(name)}: {counted(pending.rows, 'row')} in {batches}, "
             f"{format_seconds(pending.seconds)}, "
             f"at {pending.latest.position}, {lag_of(pending.latest)}"
         )
@@ -229,7 +227,7 @@ class LiveView(Display):
         if event.rows_skipped:
             text = (
                 f"{_title(event)} skipped updates and deletes "
-                f"of {rows_of(event.rows_skipped)} that the target lacks"
+                f"of {counted(event.rows_skipped, 'row')} that the target lacks"
             )
             self._of_table(event, Level.WARNING, text, "skipped_rows")
 
@@ -256,7 +254,7 @@ class LiveView(Display):
             reason = f": {error.removeprefix(name)}" if error else ""
             words = WAITS if event.state in ("f", "r") else STATES.get(event.state, event.state)
             level = Level.WARNING if error else Level.INFO
-            self._of_table(event, level, f"{title} {words}{reason}", _word(words), error)
+            self._of_table(event, level, f"{title} {words}{reason}", as_word(words), error)
         for why in incomplete if is_new else ():
             is_gap = not why.startswith(INSERTS_ONLY)
             state = "unpublished:" if event.state == "u" else "incomplete:" if is_gap else "gets"
@@ -268,11 +266,11 @@ class LiveView(Display):
         if event.is_done:
             row.rows, row.copy = amount.rows, None
             self._progress_at.pop(title, None)
-            text = f"{title} copied, {rows_of(amount.rows)}"
+            text = f"{title} copied, {counted(amount.rows, 'row')}"
             self._of_table(event, Level.INFO, text, "copied")
             return
         if row.copy is None:
-            size = f"{format_bytes(amount.all_bytes)} in {ranges_of(amount.all_ranges)}"
+            size = f"{format_bytes(amount.all_bytes)} in {counted(amount.all_ranges, 'range')}"
             self._of_table(event, Level.INFO, f"{title} is being copied, {size}", "copying")
             self._progress_at[title] = self._clock()
         elif self._is_progress_due(title):
@@ -290,7 +288,7 @@ class LiveView(Display):
             self._progress_at[name] = self._clock()
         elif self._is_progress_due(name):
             if event.all_tables:
-                tables = f"{format_count(event.tables)} of {tables_of(event.all_tables)}"
+                tables = counted(event.all_tables, "table", event.tables)
                 text = f"{shown(name)}: copies, {tables}, {format_amount(event.amount)}"
                 self._line(LogLine(Level.INFO, "copies", text, "copies", subscription=name))
             for waits_for in event.waits_for:
@@ -330,10 +328,6 @@ class LiveView(Display):
             cause = None if line.cause is None else self.with_config(line.cause)
             line = replace(line, text=self.with_config(line.text), cause=cause)
             self.print_line(self._formatted(line))
-
-
-def _word(words: str) -> str:
-    return words.replace(" ", "_")
 
 
 def _title(event: TableApplied | TableStateChanged | CopyProgress) -> str:

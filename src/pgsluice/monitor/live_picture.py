@@ -27,12 +27,12 @@ from pgsluice.events import (
 )
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.wording import (
+    counted,
     format_amount,
     format_bytes,
     format_count,
     format_seconds,
     state_words,
-    tables_of,
 )
 from pgsluice.shown import shown, shown_lines, without_table
 
@@ -141,7 +141,7 @@ def _copies(view: RunView, width: int) -> Iterator[RenderableType]:
     """A bar for all copies of a subscription, and one for each running copy."""
     for name, copies in view.copies.items():
         if copies.all_tables:
-            tables = f"{format_count(copies.tables)} of {tables_of(copies.all_tables)}"
+            tables = counted(copies.all_tables, "table", copies.tables)
             yield _bar(f"{name}: {tables}", copies.amount, width)
         for waits_for in copies.waits_for:
             yield Text(shown(f"  tables wait for {waits_for}"), style="yellow")

@@ -6,7 +6,7 @@ changes have waited for the copy for too long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -16,8 +16,7 @@ from pgsluice.config import Config, MonitorConfig
 from pgsluice.events import CapturePhase
 from pgsluice.monitor.source_status import CaptureStatus, SourceStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
-from pgsluice.monitor.wording import format_bytes, format_seconds, tables_of
-from pgsluice.spool import TableRecord
+from pgsluice.monitor.wording import counted, first_names, format_bytes, format_seconds
 
 _NAMED = 3
 
@@ -147,10 +146,6 @@ def _of_subscription(subscription: SubscriptionStatus, limits: MonitorConfig) ->
         (ProblemKind.FAILING, failing, "failing"),
     ):
         if tables:
-            what = f"{name}: {tables_of(len(tables))} {words} ({_named(tables)})"
+            names = first_names([table.title for table in tables], _NAMED)
+            what = f"{name}: {counted(len(tables), 'table')} {words} ({names})"
             yield Problem(kind, what, name)
-
-
-def _named(tables: Sequence[TableRecord]) -> str:
-    names = ", ".join(table.title for table in tables[:_NAMED])
-    return names if len(tables) <= _NAMED else f"{names} and {len(tables) - _NAMED} more"

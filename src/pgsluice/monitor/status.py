@@ -18,10 +18,9 @@ from pgsluice.capture.health import read_health
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.copies_status import CopiesStatus, read_copies
 from pgsluice.monitor.lags import MOST_SEGMENTS, Lags, TableLag
 from pgsluice.monitor.source_status import CaptureStatus, SourceStatus, ask_source, known_source
-from pgsluice.monitor.spool_status import SpoolStatus, read_spool
+from pgsluice.monitor.spool_status import CopiesStatus, SpoolStatus, read_copies, read_spool
 from pgsluice.monitor.wording import state_words
 from pgsluice.spool import (
     FormerTarget,

@@ -25,7 +25,7 @@ from pgsluice.config.monitor import why_no_webhook
 from pgsluice.config.values.secrets import read_secret, why_no_secret
 from pgsluice.errors import ConfigError, SpoolBusy, SpoolError
 from pgsluice.hints import with_config
-from pgsluice.monitor.metrics.recent import EVERY_S
+from pgsluice.monitor.metrics.http_server import EVERY_S
 from pgsluice.monitor.problems import Problem, ProblemKind, find_problems
 from pgsluice.monitor.status import Status
 from pgsluice.shown import one_line

@@ -1,4 +1,4 @@
-"""Formats bytes, durations, counts, relation states and progress for users."""
+"""Formats bytes, durations, counts, names, relation states and progress for users."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ STATES = {
     "u": "unpublished",
 }
 """PostgreSQL's relation states (pg_subscription_rel.srsubstate), ``p`` and ``u``, as words."""
-
-
 WAITS = "cannot be applied"
 """The text for a copied table with an error."""
 
@@ -78,8 +76,8 @@ def format_amount(amount: CopyAmount, width: int | None = None) -> str:
         width: the available characters: the least important parts are omitted.
     """
     parts = {
-        "ranges": f"{format_count(amount.ranges)} of {ranges_of(amount.all_ranges)}",
-        "rows": rows_of(amount.rows),
+        "ranges": counted(amount.all_ranges, "range", amount.ranges),
+        "rows": counted(amount.rows, "row"),
         "bytes": f"{format_bytes(amount.bytes)} of {format_bytes(amount.all_bytes)}",
     }
     if amount.bytes_per_s:
@@ -94,16 +92,18 @@ def format_amount(amount: CopyAmount, width: int | None = None) -> str:
     return ", ".join(parts.values())
 
 
-def rows_of(count: int) -> str:
-    """A number of rows as text."""
-    return "1 row" if count == 1 else f"{format_count(count)} rows"
+def as_word(words: str) -> str:
+    """A state's words as one word, for a metric or a line of the log."""
+    return words.replace(" ", "_")
 
 
-def ranges_of(count: int) -> str:
-    """A number of chunks as text."""
-    return "1 range" if count == 1 else f"{format_count(count)} ranges"
+def counted(count: int, noun: str, done: int | None = None) -> str:
+    """A number of things, as ``1 row``, ``1,200 rows``, or ``3 of 40 tables`` with 3 done."""
+    things = f"1 {noun}" if count == 1 else f"{format_count(count)} {noun}s"
+    return things if done is None else f"{format_count(done)} of {things}"
 
 
-def tables_of(count: int) -> str:
-    """A number of tables as text."""
-    return "1 table" if count == 1 else f"{format_count(count)} tables"
+def first_names(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

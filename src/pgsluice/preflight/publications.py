@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgsluice.definitions.published import PublishedRelation, disagreeing
+from pgsluice.monitor.wording import first_names
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
-from pgsluice.preflight.tables import list_names
 from pgsluice.shown import shown
 from pgsluice.sql import quote_identifier
 
@@ -38,7 +38,7 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "publication",
             "pgsluice cannot add later tables to the publications "
-            f"{list_names(publications.ours)}, since {_READ_ONLY.format(server.user)}",
+            f"{first_names(publications.ours)}, since {_READ_ONLY.format(server.user)}",
             server.writable_sql,
         )
     if publications.of_others:
@@ -46,7 +46,7 @@ def check_publications(facts: SourceFacts) -> Iterator[Finding]:
         yield warning(
             "publication",
             f"pgsluice cannot add later tables to the publications "
-            f"{list_names(publications.of_others)}, and `pgsluice drop` cannot remove them: "
+            f"{first_names(publications.of_others)}, and `pgsluice drop` cannot remove them: "
             f"pgsluice created them, but role {server.user} does not own them",
             "\n".join(
                 f"ALTER PUBLICATION {quote_identifier(name)} OWNER TO {user};"
@@ -76,7 +76,7 @@ def _missing(facts: SourceFacts) -> Finding:
         return error(
             "publication",
             f"publication {missing} does not exist, and only their owners may publish these "
-            f"tables: {list_names(publications.foreign_tables)}",
+            f"tables: {first_names(publications.foreign_tables)}",
             f"-- run as a superuser, or as the owner of the tables:\n{publications.statements}",
         )
     if not server.may_create:
@@ -111,7 +111,7 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
         if not unsent or all(by.has_list for by in relation.by):  # a list is the user's choice
             continue
         title = shown(f"{relation.namespace}.{relation.name}")
-        names = list_names([shown(column.name) for column in unsent])
+        names = first_names([shown(column.name) for column in unsent])
         can_be_sent = facts.server.version_num >= 180000 and all(
             column.generated == "s" for column in unsent
         )

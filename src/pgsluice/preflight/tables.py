@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgsluice.catalog.rights import TableRights, grants
 from pgsluice.config import Config
 from pgsluice.config.configured_names import unknown_names
-from pgsluice.monitor.wording import tables_of
+from pgsluice.monitor.wording import counted, first_names
 from pgsluice.preflight.facts import ConfiguredKey, PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.shown import shown
@@ -32,7 +32,7 @@ def check_privileges(facts: SourceFacts) -> Iterator[Finding]:
     if not unreadable:
         # A partitioned table is one table for its user, and for a copy.
         count = len(facts.rights) or len(facts.tables)
-        yield ok("privileges", f"{tables_of(count)} published, all readable")
+        yield ok("privileges", f"{counted(count, 'table')} published, all readable")
         return
     yield error(
         "privileges",
@@ -233,14 +233,8 @@ def check_configured_names(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _list_rights(tables: Sequence[TableRights]) -> str:
-    return list_names([shown(f"{table.namespace}.{table.name}") for table in tables])
+    return first_names([shown(f"{table.namespace}.{table.name}") for table in tables])
 
 
 def _list_tables(tables: Sequence[PublishedTable]) -> str:
-    return list_names([table.shown for table in tables])
-
-
-def list_names(names: Sequence[str]) -> str:
-    """The first names, and the number of the others."""
-    more = len(names) - _SHOWN_TABLES
-    return ", ".join(names[:_SHOWN_TABLES]) + (f" and {more} more" if more > 0 else "")
+    return first_names([table.shown for table in tables])

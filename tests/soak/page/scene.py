@@ -12,10 +12,9 @@ from pgsluice.capture.health import CaptureCounts
 from pgsluice.config import Config
 from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.copies_status import CopiesStatus, TableCopyStatus
 from pgsluice.monitor.lags import TableLag
 from pgsluice.monitor.source_status import CaptureStatus, SourceStatus
-from pgsluice.monitor.spool_status import SpoolStatus
+from pgsluice.monitor.spool_status import CopiesStatus, SpoolStatus, TableCopyStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
 from pgsluice.spool import TableRecord, TableState, TargetName
 

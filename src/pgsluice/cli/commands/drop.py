@@ -48,8 +48,13 @@ def drop(
     debug: DebugOption = False,
 ) -> None:
     """Drop the slot and all state; the targets' tables are kept."""
-    from pgsluice.cli.catalog import unregister_targets
-    from pgsluice.cli.teardown import drop_all, drop_streams, drop_subscription, no_capture
+    from pgsluice.cli.teardown import (
+        drop_all,
+        drop_streams,
+        drop_subscription,
+        no_capture,
+        unregister_targets,
+    )
 
     if stream is not None:
         if config is not None or dsn is None or subscription is not None or unregister:

@@ -23,7 +23,7 @@ def page(
 
     It reads the spool's files and does not connect to the source.
     """
-    from pgsluice.monitor.page.pages import page_server
+    from pgsluice.monitor.metrics.serving import page_server
 
     loaded = load_config(config)
     with stop_on_signals() as request, page_server(loaded, port) as server:

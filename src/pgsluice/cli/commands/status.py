@@ -62,11 +62,11 @@ def status(
 
 def summary(status: Status, problems: Sequence[Problem]) -> str:
     """The line of ``--check``."""
-    from pgsluice.monitor.wording import format_seconds, tables_of
+    from pgsluice.monitor.wording import counted, format_seconds
 
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         return f"{count}: {'; '.join(problem.what for problem in problems)}"
     tables = sum(len(each.tables) for each in status.subscriptions)
     lag_s = max((each.lag_s or 0.0 for each in status.subscriptions), default=0.0)
-    return f"ok: {tables_of(tables)}, {format_seconds(lag_s)} behind"
+    return f"ok: {counted(tables, 'table')}, {format_seconds(lag_s)} behind"

@@ -9,13 +9,22 @@ printed as they are read: a file may be larger than memory, and stdin need not e
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pgsluice.cli.decode.inputs import InputFormat
 from pgsluice.cli.options import DebugOption
+
+
+class InputFormat(StrEnum):
+    """The format of the input."""
+
+    AUTO = "auto"
+    HEX = "hex"
+    SEGMENT = "segment"
+    RECVLOGICAL = "recvlogical"
 
 
 def decode(
@@ -55,15 +64,15 @@ def decode(
     from pgsluice.cli.decode.follow import Follower
     from pgsluice.cli.decode.inputs import messages_of, open_input
     from pgsluice.cli.decode.lines import LinePrinter
-    from pgsluice.cli.decode.objects import ObjectPrinter
+    from pgsluice.cli.decode.objects import print_object
 
     follower = Follower(
         is_fragment=fragment or in_stream, in_stream=in_stream, is_parallel=parallel
     )
-    printer = ObjectPrinter() if as_json else LinePrinter(is_full=full)
+    show = print_object if as_json else LinePrinter(is_full=full).show
     with open_input(file) as source:
         for seen in messages_of(source, input_format, follower):
-            printer.show(seen, follower)
+            show(seen, follower)
             if source.path is None:
                 sys.stdout.flush()  # somebody may be watching
     sys.stdout.flush()  # raises here, and not at exit, if the reader of our output has gone

@@ -67,37 +67,36 @@ _IDENTITIES = {
 
 
 class LinePrinter:
-    """Prints each message as one line, coloured on a terminal."""
+    """Prints each message as one line, coloured on a terminal.
+
+    Args:
+        is_full: print long values in full.
+    """
 
     def __init__(self, *, is_full: bool = False) -> None:
         self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
         self._limit = None if is_full else _LONG
 
     def show(self, seen: Seen, follower: Follower) -> None:
-        """Print one message."""
-        line = to_line(seen, follower, limit=self._limit)
+        """Print one message.
+
+        Args:
+            follower: has the relations and types in force.
+        """
+        message = seen.message
+        xid = "" if seen.xid is None else str(seen.xid)
+        sub = getattr(message, "xid", None)
+        if sub is not None and sub != seen.xid:
+            xid = f"{xid}:{sub}"
+        text = _Formatter(follower, self._limit).format(seen)
+        name = type(message).__name__
+        line = f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {text}".rstrip()
+        line += "  (taken back)" if seen.raw.taken_back else ""
         if self._console is None:
             sys.stdout.write(line + "\n")
         else:
-            style = "strike dim" if seen.raw.taken_back else _STYLES[seen.message.tag]
+            style = "strike dim" if seen.raw.taken_back else _STYLES[message.tag]
             self._console.print(Text(line, style))
-
-
-def to_line(seen: Seen, follower: Follower, *, limit: int | None = _LONG) -> str:
-    """The message as one line, without a newline.
-
-    Args:
-        limit: the most characters of a value; None for no limit.
-    """
-    message = seen.message
-    xid = "" if seen.xid is None else str(seen.xid)
-    sub = getattr(message, "xid", None)
-    if sub is not None and sub != seen.xid:
-        xid = f"{xid}:{sub}"
-    text = _Formatter(follower, limit).format(seen)
-    taken_back = "  (taken back)" if seen.raw.taken_back else ""
-    name = type(message).__name__
-    return f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {text}".rstrip() + taken_back
 
 
 class _Formatter:

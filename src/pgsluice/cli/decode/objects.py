@@ -30,7 +30,6 @@ from pgsluice.cli.decode.follow import Facts, Follower, Seen
 from pgsluice.lsn import Lsn
 from pgsluice.shown import shown_json
 from pgsluice.wire import (
-    Aborted,
     Delete,
     Insert,
     LogicalMessage,
@@ -49,16 +48,13 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _IN_STREAM = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage, Facts)
 
 
-class ObjectPrinter:
-    """Prints each message as one line of JSON."""
-
-    def show(self, seen: Seen, follower: Follower) -> None:
-        """Print one message."""
-        value = to_object(seen, follower)
-        try:
-            sys.stdout.write(shown_json(value) + "\n")
-        except UnicodeEncodeError:  # a terminal without UTF-8
-            sys.stdout.write(json.dumps(value) + "\n")
+def print_object(seen: Seen, follower: Follower) -> None:
+    """Print a message as one line of JSON."""
+    value = to_object(seen, follower)
+    try:
+        sys.stdout.write(shown_json(value) + "\n")
+    except UnicodeEncodeError:  # a terminal without UTF-8
+        sys.stdout.write(json.dumps(value) + "\n")
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
@@ -86,11 +82,17 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
         case Insert() | Update() | Delete():
             return result | _change(message, follower)
         case Truncate():
-            return result | _truncate(message, follower)
+            tables = [{"oid": oid, **_names(follower.relation(oid))} for oid in message.oids]
+            flags = {"cascade": message.is_cascade, "restart_identity": message.is_restart_identity}
+            return result | {"tables": tables} | flags
         case LogicalMessage():
             return result | _logical_message(message)
         case StreamAbort(_, subxid, aborted):
-            return result | {"subxid": subxid} | _aborted(aborted)
+            result["subxid"] = subxid
+            if aborted is not None:
+                result["abort_lsn"] = str(aborted.lsn)
+                result["abort_timestamp"] = timestamp(aborted.timestamp)
+            return result
     return result | _plain(message)
 
 
@@ -107,12 +109,6 @@ def _plain(message: Message) -> dict[str, Any]:
             value = timestamp(value)
         result[field.name] = value
     return result
-
-
-def _aborted(aborted: Aborted | None) -> dict[str, Any]:
-    if aborted is None:
-        return {}
-    return {"abort_lsn": str(aborted.lsn), "abort_timestamp": timestamp(aborted.timestamp)}
 
 
 def _relation(message: Relation) -> dict[str, Any]:
@@ -151,15 +147,6 @@ def _change(message: Insert | Update | Delete, follower: Follower) -> dict[str, 
     if not isinstance(message, Delete):
         result["new"] = _row(message.new, relation)
     return result
-
-
-def _truncate(message: Truncate, follower: Follower) -> dict[str, Any]:
-    tables = [{"oid": oid, **_names(follower.relation(oid))} for oid in message.oids]
-    return {
-        "tables": tables,
-        "cascade": message.is_cascade,
-        "restart_identity": message.is_restart_identity,
-    }
 
 
 def _logical_message(message: LogicalMessage) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Metrics and health of a run by HTTP: their names, their sources, and their server."""
+"""Metrics, health and the status page by HTTP: their names, their sources, and their server."""

@@ -18,11 +18,14 @@ from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from socketserver import TCPServer
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pgsluice.errors import ConfigError
 
+T = TypeVar("T")
+EVERY_S = 5.0
+"""How often the status is read and rendered, at most, in seconds."""
 _MOST_CONNECTIONS = 16
 _CONNECTION_S = 5.0
 _COMPRESSED_FROM = 4096
@@ -50,6 +53,31 @@ Pages = Mapping[str, Callable[[], Page]]
 """What is served, by path; each function is called for each request."""
 LISTEN = "[monitor] listen"
 TEXT = "text/plain; charset=utf-8"
+
+
+class Recent(Generic[T]):
+    """A value that is renewed at most once in a period of some seconds; threads may share it.
+
+    Args:
+        make: makes the value; one thread at a time calls it.
+    """
+
+    def __init__(
+        self, make: Callable[[], T], every_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = make
+        self._every_s = every_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made: tuple[float, T] | None = None
+
+    def __call__(self) -> T:
+        """The value."""
+        with self._lock:
+            if self._made is None or self._clock() - self._made[0] >= self._every_s:
+                made = self._make()  # its time does not count: else a slow one would never be kept
+                self._made = self._clock(), made
+            return self._made[1]
 
 
 class _Connection(NamedTuple):

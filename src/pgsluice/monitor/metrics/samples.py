@@ -1,4 +1,4 @@
-"""The values of metrics: each is taken from the status, which ``pgsluice status`` shows, too."""
+"""The values of metrics: of the status, of Spark's jobs, and of the processes of a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.problems import ProblemKind, find_problems
 from pgsluice.monitor.source_status import CaptureStatus, SourceStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
-from pgsluice.monitor.wording import STATES
+from pgsluice.monitor.wording import STATES, as_word
 from pgsluice.spark.jobs.totals import job_totals
 from pgsluice.spool import TableRecord
+from pgsluice.system.processes import lost_processes
 
 _WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
-
-
 _BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper bounds of the buckets of times."""
 
@@ -67,7 +66,7 @@ class Sample(NamedTuple):
 
 
 def samples(status: Status, config: Config) -> Iterator[Sample]:
-    """All values; those that are not known are None."""
+    """The values of the status, as ``pgsluice status`` shows it; those not known are None."""
     yield Sample("pgsluice_build_info", 1, (version("pgsluice"),))
     yield Sample("pgsluice_status_timestamp_seconds", status.read_at)
     yield Sample("pgsluice_lag_limit_seconds", config.monitor.max_lag_s)
@@ -154,7 +153,7 @@ def _subscription(subscription: SubscriptionStatus) -> Iterator[Sample]:
     tables = subscription.tables
     states = Counter(subscription.state_of(table, table.shown_state) for table in tables)
     for state, words in STATES.items():
-        yield Sample("pgsluice_subscription_tables", states[state], (*labels, _word(words)))
+        yield Sample("pgsluice_subscription_tables", states[state], (*labels, as_word(words)))
     failing = sum(table.is_active and table.error is not None for table in tables)
     yield Sample("pgsluice_subscription_failing_tables", failing, labels)
     yield Sample("pgsluice_subscription_rejects", sum(table.rejects for table in tables), labels)
@@ -176,7 +175,7 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
     labels = (subscription.name, table.namespace, table.name)
     state = subscription.state_of(table, table.shown_state)
     lag, copy = subscription.lag_of(table), subscription.copies.tables.get(table.target_name)
-    yield Sample("pgsluice_table_state", 1, (*labels, _word(STATES[state])))
+    yield Sample("pgsluice_table_state", 1, (*labels, as_word(STATES[state])))
     yield Sample("pgsluice_table_lag_seconds", lag.seconds, labels)
     yield Sample("pgsluice_table_lag_bytes", lag.bytes, labels)
     yield Sample("pgsluice_table_changes_total", table.rows, labels)
@@ -191,10 +190,6 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
         yield Sample("pgsluice_table_copy_expected_bytes", copy.amount.all_bytes, labels)
 
 
-def _word(words: str) -> str:
-    return words.replace(" ", "_")
-
-
 def spark_samples() -> Iterator[Sample]:
     """What this process has given to Spark."""
     totals = job_totals()
@@ -203,3 +198,32 @@ def spark_samples() -> Iterator[Sample]:
     yield Sample("pgsluice_spark_job_failures_total", totals.failed_jobs)
     yield Sample("pgsluice_spark_task_retries_total", totals.retried_tasks)
     yield Sample("pgsluice_spark_workers_lost_total", totals.lost_workers)
+
+
+def process_samples(capture_pid: int | None) -> Iterator[Sample]:
+    """The figures of this process, of capture, and of Spark with its workers.
+
+    Args:
+        capture_pid: capture's process; None: it does not run.
+    """
+    import psutil
+
+    groups: dict[str, list[psutil.Process]] = {}
+    own = psutil.Process()
+    groups["capture" if own.pid == capture_pid else "run"] = [own]
+    for child in own.children(recursive=True):
+        groups.setdefault("capture" if child.pid == capture_pid else "spark", []).append(child)
+    for name, processes in groups.items():
+        cpu_s = memory = 0.0
+        for process in processes:
+            with suppress(psutil.Error):  # it has ended meanwhile
+                times = process.cpu_times()
+                cpu_s += times.user + times.system
+                if name == "spark":  # of workers that have ended, which another one has waited for
+                    cpu_s += times.children_user + times.children_system
+                memory += process.memory_info().rss
+        yield Sample("pgsluice_process_cpu_seconds_total", cpu_s, (name,))
+        yield Sample("pgsluice_process_resident_memory_bytes", memory, (name,))
+    if own.pid != capture_pid:
+        for part, count in lost_processes().items():
+            yield Sample("pgsluice_processes_lost_total", count, (part.name.lower(),))

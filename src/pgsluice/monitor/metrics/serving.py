@@ -1,24 +1,31 @@
-"""Serves metrics, health and the page of a process while it works, if ``[monitor]`` says where."""
+"""Serves metrics, health and the page of a process while it works, if ``[monitor]`` says where; and
+the page alone, for ``pgsluice page``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
+from importlib.resources import files
 from importlib.util import find_spec
 
 from pgsluice.config import Config
 from pgsluice.errors import ConfigError
-from pgsluice.hints import with_config
+from pgsluice.hints import values_with_config, with_config
 from pgsluice.monitor.metrics.counters import RunCounters
-from pgsluice.monitor.metrics.http_server import TEXT, MonitorServer, Page, Pages
-from pgsluice.monitor.metrics.recent import EVERY_S, Recent
-from pgsluice.monitor.metrics.samples import Sample, samples, spark_samples
-from pgsluice.monitor.page.pages import status_pages
-from pgsluice.monitor.problems import find_problems
+from pgsluice.monitor.metrics.http_server import EVERY_S, TEXT, MonitorServer, Page, Pages, Recent
+from pgsluice.monitor.metrics.samples import Sample, process_samples, samples, spark_samples
+from pgsluice.monitor.problems import find_problems, report_json
 from pgsluice.monitor.status import Status, StatusReader
 from pgsluice.monitor.webhook import Webhook
 from pgsluice.shown import one_line
+
+_INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
 @contextmanager
@@ -76,8 +83,6 @@ def _pages(
 
 
 def _all_samples(config: Config, status: Status, counters: RunCounters | None) -> Iterator[Sample]:
-    from pgsluice.monitor.metrics.processes import process_samples
-
     yield from samples(status, config)
     if counters is not None:
         yield from counters.samples(with_tables=config.monitor.tables)
@@ -96,3 +101,59 @@ def require_packages() -> None:
             "the option listen in [monitor] needs Python packages that are not installed",
             hint='pip install "pgsluice[monitor]"',
         )
+
+
+def status_pages(config: Config, status: Callable[[], Status], every_s: float = EVERY_S) -> Pages:
+    """The page at ``/``, and ``/status.json``, which is the output of ``pgsluice status --json``.
+
+    Args:
+        status: the status, which many requests may share.
+        every_s: how often to write the data again at most.
+    """
+
+    def report() -> bytes:
+        values = values_with_config(report_json(status(), config))
+        return json.dumps(values, separators=(",", ":")).encode()
+
+    made = Recent(report, every_s)
+    return {
+        "/": _page,
+        "/status.json": lambda: Page(HTTPStatus.OK, "application/json", made()),
+    }
+
+
+def page_server(config: Config, port: int, every_s: float = EVERY_S) -> MonitorServer:
+    """Serves the page on loopback, from the spool's files alone.
+
+    Args:
+        port: the port to listen at; 0: a free one.
+        every_s: how often to read the status at most.
+
+    Raises:
+        ConfigError: it is not possible to listen there.
+    """
+    status = Recent(StatusReader(config, asks_server=False).read, every_s)
+    pages = status_pages(config, status, every_s)
+    return MonitorServer(("127.0.0.1", port), pages, setting="--port")
+
+
+@cache
+def _page() -> Page:
+    """One file, ``status.html``, with its style and its script.
+
+    Its Content-Security-Policy allows exactly these two, by their hashes, and requests to nothing
+    but the server it came from. So a table's name cannot become code, even if the script had an
+    error.
+    """
+    body = (files(__package__) / "status.html").read_bytes()
+    allowed = {
+        name.decode(): f"'sha256-{b64encode(sha256(content).digest()).decode()}'"
+        for name, content in _INLINE.findall(body)
+    }
+    policy = (
+        f"default-src 'none'; script-src {allowed['script']}; style-src {allowed['style']}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+    return Page(HTTPStatus.OK, "text/html; charset=utf-8", body, headers)
