@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (
     OwnedPublication,
-    Publication,
     Publications,
     find_table,
     load_configured,
@@ -47,11 +45,6 @@ class SourceView:
     def all(self) -> list[OwnedPublication]:
         """The server's publications, then our own."""
         return [*self.server, *(OwnedPublication(publication, OWNER) for publication in self.own)]
-
-    def server_named(self, names: Iterable[str]) -> list[Publication]:
-        """The server's publications with these names, if they exist."""
-        wanted = frozenset(names)
-        return [owned.publication for owned in self.server if owned.publication.name in wanted]
 
     def table(self, name: str) -> SourceTable:
         """A table by its name; all commands parse it by the same rules.

@@ -64,7 +64,7 @@ def digests(config: Config) -> dict[str, str]:
     for subscription in config.subscriptions:
         settings = subscription.model_dump(mode="json", by_alias=True)
         settings[_TARGET] = [subscription.sink.type, subscription.sink.target]
-        sections[_place(subscription)] = settings
+        sections[f'[subscription] "{subscription.name}"'] = settings
     names = {
         f"{section} {key}": _digest(value)
         for section, settings in sections.items()
@@ -124,10 +124,6 @@ def _is_taken_over(name: str, before: Mapping[str, str], after: Mapping[str, str
             after.get(name, _NOTHING),
         )
     return len(place) == 2 and key in TAKEN_OVER
-
-
-def _place(subscription: SubscriptionConfig) -> str:
-    return f'[subscription] "{subscription.name}"'
 
 
 def _statements(config: Config) -> str | None:

@@ -129,7 +129,8 @@ class _Reader:
             if name in _SECTIONS:
                 continue
             known = nearest(name, _SECTIONS)
-            hint = f"; did you mean {_heading(known)}?" if known else ""
+            heading = "[[subscription]]" if known == "subscription" else f"[{known}]"
+            hint = f"; did you mean {heading}?" if known else ""
             is_section = isinstance(tree[name], dict | list)
             shown = f"section [{name}]" if is_section else f'key "{name}"'
             self.mistakes.append(f"unknown {shown}{hint}")
@@ -235,10 +236,6 @@ class _Reader:
                     "machine; set shared = true if it is mounted at the same path on all of them, "
                     "or have the spool in an object store"
                 )
-
-
-def _heading(name: str) -> str:
-    return "[[subscription]]" if name == "subscription" else f"[{name}]"
 
 
 def _tuples(value: Any) -> Any:

@@ -59,20 +59,17 @@ def _spool_path(value: Any, info: ValidationInfo) -> Any:
     return Path(_path(value, info))
 
 
-def _identifier(value: str) -> str:
-    if not 1 <= len(value.encode()) <= 63 or "\0" in value:
-        raise ValueError("has to hold names of 1 to 63 bytes")
-    return value
+def _why_no_identifier(value: str) -> str | None:
+    is_one = 1 <= len(value.encode()) <= 63 and "\0" not in value
+    return None if is_one else "has to hold names of 1 to 63 bytes"
 
 
 def _qualified(parts: int, example: str) -> Any:
-    def check(value: Collection[str]) -> Collection[str]:
-        for name in value:
-            if name.count(".") < parts - 1:
-                raise ValueError(f'needs names such as "{example}", not "{name}"')
-        return value
+    def why(names: Collection[str]) -> str | None:
+        short = (name for name in names if name.count(".") < parts - 1)
+        return next((f'needs names such as "{example}", not "{name}"' for name in short), None)
 
-    return After(check)
+    return _refused(why)
 
 
 def _refused(why: Callable[[Any], str | None]) -> Any:
@@ -112,7 +109,7 @@ NumericType = Annotated[
 ]
 SpoolPath = Annotated[Path | str, PlainValidator(_spool_path), PlainSerializer(str)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
-Identifier = Annotated[str, After(_identifier)]
+Identifier = Annotated[str, _refused(_why_no_identifier)]
 
 
 class SourceConfig(Section):

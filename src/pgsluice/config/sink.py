@@ -203,15 +203,13 @@ def parse_sink(options: Mapping[str, Any]) -> SinkConfig:
         raise ConfigError("; ".join(error.mistakes)) from None
 
 
-def _known_types() -> dict[str, EntryPoint]:
-    return {**{point.name: point for point in entry_points(group=GROUP)}, **_BUILT_IN}
-
-
 def _model(type_name: Any) -> type[SinkConfig]:
     if not isinstance(type_name, str):
         raise InvalidSink(['"sink" needs a "type", as in { type = "delta", path = "…" }'])
     # A sink is made for each table of a batch: built-in ones need no search for entry points.
-    known = _BUILT_IN if type_name in _BUILT_IN else _known_types()
+    known = _BUILT_IN
+    if type_name not in known:
+        known = {point.name: point for point in entry_points(group=GROUP)} | _BUILT_IN
     if type_name not in known:
         if type_name in _PLANNED:
             what = f'"type" = "{type_name}": only {choices(known)} is supported yet'
@@ -219,20 +217,15 @@ def _model(type_name: Any) -> type[SinkConfig]:
             close = did_you_mean(type_name, known)
             what = f'unknown type "{type_name}"{close or f"; it can be {choices(known)}"}'
         raise InvalidSink([f"sink: {what}"])
+    title = f'sink: type "{type_name}" ({known[type_name].value})'
     try:
         model = known[type_name].load()
     except (ImportError, AttributeError) as error:
-        raise InvalidSink(
-            [f'sink: type "{type_name}" ({known[type_name].value}) cannot be loaded: {error}']
-        ) from error
+        raise InvalidSink([f"{title} cannot be loaded: {error}"]) from error
     if not (isinstance(model, type) and issubclass(model, SinkConfig)):
-        raise InvalidSink(
-            [f'sink: type "{type_name}" ({known[type_name].value}) is no pgsluice SinkConfig']
-        )
+        raise InvalidSink([f"{title} is no pgsluice SinkConfig"])
     if lacking := choices(model.__abstractmethods__):
-        raise InvalidSink(
-            [f'sink: type "{type_name}" ({known[type_name].value}) does not define {lacking}']
-        )
+        raise InvalidSink([f"{title} does not define {lacking}"])
     return model
 
 

@@ -55,75 +55,60 @@ class Shopper:
 
     def sign_up(self) -> Done:
         """Insert a customer."""
-        self._connection.execute(
+        return self._changed(
+            "inserts",
             "INSERT INTO customers (token, name, preferences, tags, balance, born)"
             " VALUES (%s, %s, %s, %s, %s, date '1970-01-01' + %s::int)",
-            [
-                self._uuid(), self._word(12), Jsonb({"lang": self._word(2), "n": None}),
-                [self._word(3), None, "a b", ""], self._cents(5_000), self._rng.randrange(15_000),
-            ],
+            self._uuid(), self._word(12), Jsonb({"lang": self._word(2), "n": None}),
+            [self._word(3), None, "a b", ""], self._cents(5_000), self._rng.randrange(15_000),
         )  # fmt: skip
-        return Counter(inserts=1)
 
     def edit_customer(self) -> Done:
         """Update a customer."""
-        done = self._connection.execute(
+        return self._changed(
+            "updates",
             "UPDATE customers SET tier = %s, balance = balance + %s, tags = %s,"
             " preferences = coalesce(preferences, '{}') || %s WHERE id = %s",
-            [
-                self._rng.choice(["guest", "regular", "gold"]), self._cents(900),
-                self._rng.choice([None, [], [self._word(4)], ["{x}", 'say "hi"', "\\"]]),
-                Jsonb({self._word(1): self._rng.random()}), self._own_customer(),
-            ],
+            self._rng.choice(["guest", "regular", "gold"]), self._cents(900),
+            self._rng.choice([None, [], [self._word(4)], ["{x}", 'say "hi"', "\\"]]),
+            Jsonb({self._word(1): self._rng.random()}), self._own_customer(),
         )  # fmt: skip
-        return Counter(updates=done.rowcount)
 
     def close_account(self) -> Done:
         """Delete a customer."""
-        done = self._connection.execute(
-            "DELETE FROM customers WHERE id = %s", [self._own_customer()]
-        )
-        return Counter(deletes=done.rowcount)
+        statement = "DELETE FROM customers WHERE id = %s"
+        return self._changed("deletes", statement, self._own_customer())
 
     # Products, with big values out of line
 
     def insert_product(self, sku: str | None = None) -> Done:
         """Insert a product with a manual of some kilobytes."""
         rng = self._rng
-        self._connection.execute(
+        return self._changed(
+            "inserts",
             "INSERT INTO products VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [
-                sku or self._new_sku(), self._word(15), self._cents(50_000), rng.random() * 10,
-                rng.choice([rng.random() * 5, None, float("nan")]),
-                rng.choice([None, [], [36, None, 44]]), Jsonb({"colour": self._word(4)}),
-                rng.choice([None, b"", rng.randbytes(2_500)]), self._manual(),
-            ],
+            sku or self._new_sku(), self._word(15), self._cents(50_000), rng.random() * 10,
+            rng.choice([rng.random() * 5, None, float("nan")]),
+            rng.choice([None, [], [36, None, 44]]), Jsonb({"colour": self._word(4)}),
+            rng.choice([None, b"", rng.randbytes(2_500)]), self._manual(),
         )  # fmt: skip
-        return Counter(inserts=1)
 
     def reprice(self) -> Done:
         """Update a product but not its manual, which the stream then leaves out."""
-        done = self._connection.execute(
-            "UPDATE products SET price = %s, rating = %s WHERE sku = %s",
-            [self._cents(50_000), self._rng.random() * 5, self._own_product()],
-        )
-        return Counter(updates=done.rowcount)
+        statement = "UPDATE products SET price = %s, rating = %s WHERE sku = %s"
+        values = self._cents(50_000), self._rng.random() * 5
+        return self._changed("updates", statement, *values, self._own_product())
 
     def rewrite_manual(self) -> Done:
         """Update the manual itself."""
-        done = self._connection.execute(
-            "UPDATE products SET manual = %s WHERE sku = %s",
-            [self._rng.choice([self._manual(), None, "short"]), self._own_product()],
-        )
-        return Counter(updates=done.rowcount)
+        statement = "UPDATE products SET manual = %s WHERE sku = %s"
+        manual = self._rng.choice([self._manual(), None, "short"])
+        return self._changed("updates", statement, manual, self._own_product())
 
     def rename_product(self) -> Done:
         """Change only a product's key."""
-        done = self._connection.execute(
-            "UPDATE products SET sku = %s WHERE sku = %s",
-            [self._new_sku(), self._own_product()],
-        )
-        return Counter({"key changes": done.rowcount})
+        statement = "UPDATE products SET sku = %s WHERE sku = %s"
+        return self._changed("key changes", statement, self._new_sku(), self._own_product())
 
     def replace_product(self) -> Done:
         """Delete a product and insert another with the same key, in one transaction."""
@@ -140,11 +125,9 @@ class Shopper:
 
     def insert_shelf(self, place: int) -> Done:
         """Insert a shelf with a big label."""
-        self._connection.execute(
-            "INSERT INTO shelves VALUES (%s, %s, %s)",
-            [place, f"seed-{self._rng.randrange(100)}", self._manual()],
-        )
-        return Counter(inserts=1)
+        statement = "INSERT INTO shelves VALUES (%s, %s, %s)"
+        sku = f"seed-{self._rng.randrange(100)}"
+        return self._changed("inserts", statement, place, sku, self._manual())
 
     def swap_shelves(self) -> Done:
         """Swap two keys in one transaction, without touching the big labels."""
@@ -180,13 +163,13 @@ class Shopper:
 
     def advance_order(self) -> Done:
         """Advance an order's status, which is part of its key and decides its partition."""
-        done = self._connection.execute(
+        return self._changed(
+            "moves between partitions",
             "UPDATE orders SET status = CASE status WHEN 'new' THEN 'paid' WHEN 'paid' THEN"
             " 'shipped' ELSE 'done' END::order_status WHERE id = (SELECT id FROM orders"
             " WHERE id >= %s AND id %% %s = %s AND status <> 'done' ORDER BY id LIMIT 1)",
-            [self._rng.randrange(4_000), self._workers, self._worker],
+            *(self._rng.randrange(4_000), self._workers, self._worker),
         )
-        return Counter({"moves between partitions": done.rowcount})
 
     def cancel_order(self) -> Done:
         """Delete an order and its lines, in one transaction."""
@@ -246,13 +229,13 @@ class Shopper:
     def fill_cart(self) -> Done:
         """Insert a cart, or update the existing one."""
         items = [self._word(5) for _ in range(self._rng.randint(0, 4))]
-        self._connection.execute(
+        return self._changed(
+            "upserts",
             "INSERT INTO carts VALUES (%s, %s, %s, localtimestamp, '20:00:00.5')"
             " ON CONFLICT (customer) DO UPDATE SET items = excluded.items,"
             " quantities = excluded.quantities, touched = excluded.touched",
-            [self._rng.randrange(2_000), items, [1] * len(items)],
+            *(self._rng.randrange(2_000), items, [1] * len(items)),
         )
-        return Counter(upserts=1)
 
     def clear_carts(self) -> Done:
         """Insert, then TRUNCATE and insert again in one transaction."""
@@ -267,23 +250,27 @@ class Shopper:
 
     def move_rates(self) -> Done:
         """Update the exchange rates of several currencies with one statement."""
-        done = self._connection.execute(
+        return self._changed(
+            "updates",
             "UPDATE rates SET rate = rate * %s::numeric, day = day + 1 WHERE currency LIKE %s",
-            [f"1.0{self._rng.randrange(10)}", self._rng.choice(["A%", "B%", "%AX"])],
+            *(f"1.0{self._rng.randrange(10)}", self._rng.choice(["A%", "B%", "%AX"])),
         )
-        return Counter(updates=done.rowcount)
 
     def browse(self) -> Done:
         """Insert page views, which have no key."""
         views = self._rng.randint(5, 40)
-        self._connection.execute(
+        return self._changed(
+            "inserts",
             "INSERT INTO page_views SELECT clock_timestamp(), '/p/' || i, %s, i * %s"
             " FROM generate_series(1, %s) i",
-            [self._uuid(), self._rng.random(), views],
+            *(self._uuid(), self._rng.random(), views),
         )
-        return Counter(inserts=views)
 
     # Steps that operations share
+
+    def _changed(self, kind: str, statement: LiteralString, *values: Any) -> Done:
+        """Execute a statement, and count the rows that it changes."""
+        return Counter({kind: self._connection.execute(statement, values).rowcount})
 
     def _add_lines(self, order: int, lines: int) -> None:
         with self._connection.cursor() as cursor:

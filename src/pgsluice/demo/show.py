@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -24,7 +24,7 @@ from pgsluice.demo.stage import Stage
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
-from pgsluice.monitor.status import Status, SubscriptionStatus, read_status
+from pgsluice.monitor.status import Status, read_status
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
 from pgsluice.spool import TableRecord, TableState
 
@@ -98,7 +98,10 @@ class Show(Display):
             working = pool.submit(workload.run, seconds, stop)
             self._is_busy = True
             try:
-                self._poll_until_done(working)
+                while not working.done():
+                    self._stage.check_run()
+                    self._poll()
+                    time.sleep(_POLL_S)
             finally:
                 self._is_busy = False
                 stop.set()
@@ -123,9 +126,8 @@ class Show(Display):
 
     def parked_tables(self) -> list[str]:
         """A line for each parked table, with the reason."""
-        return [
-            f"{table.title} is parked: {table.error}" for table in self._tables() if table.is_parked
-        ]
+        tables = _tables_of(self._status)
+        return [f"{table.title} is parked: {table.error}" for table in tables if table.is_parked]
 
     # Waiting
 
@@ -148,12 +150,6 @@ class Show(Display):
                     f"the demo has waited for {_TIMEOUT_S:.0f} s: {problem}",
                     hint=f"the end of the log of `pgsluice run`:\n{self._stage.log_tail()}",
                 )
-            time.sleep(_POLL_S)
-
-    def _poll_until_done(self, working: Future[dict[str, int]]) -> None:
-        while not working.done():
-            self._stage.check_run()
-            self._poll()
             time.sleep(_POLL_S)
 
     def _poll(self) -> Status:
@@ -196,22 +192,20 @@ class Show(Display):
     def _took(self) -> str:
         return format_seconds(time.monotonic() - self._step_begun)
 
-    def _tables(self) -> tuple[TableRecord, ...]:
-        return () if self._status is None else _tables_of(self._status)
-
     def _lines(self) -> Iterator[str]:
         """The lines that are printed every few seconds without a terminal."""
         counts = self._workload.counts if self._workload is not None else {}
         if counts and self._is_busy:
             yield f"  shop: {_counts(counts)}"
-        subscription = _subscription(self._status) if self._status is not None else None
-        if subscription is None or not subscription.tables:
+        tables = _tables_of(self._status)
+        if self._status is None or not tables:
             return
-        copied = sum(table.state not in _UNCOPIED for table in subscription.tables)
+        subscription = self._status.subscriptions[0]
+        copied = sum(table.state not in _UNCOPIED for table in tables)
         if copied < len(TABLES):
             yield f"  lake: {copied} of {len(TABLES)} tables copied"
         else:
-            changes = sum(table.rows for table in subscription.tables)
+            changes = sum(table.rows for table in tables)
             yield (
                 f"  lake: {format_count(changes)} changes applied, at {subscription.position}, "
                 f"{format_bytes(subscription.lag_bytes)} behind"
@@ -225,8 +219,7 @@ class Show(Display):
         counts = self._workload.counts if self._workload is not None else {}
         if counts:
             parts.append(Text(f"shop: {_counts(counts)}", style="cyan"))
-        status = self._status
-        if status is not None and _tables_of(status):
+        if (status := self._status) is not None and _tables_of(status):
             parts.append(_table(status))
         return Group(*parts)
 
@@ -257,13 +250,9 @@ def _lag(status: Status, table: TableRecord) -> str:
     return format_bytes(None if flush is None else max(flush - table.applied_through, 0))
 
 
-def _subscription(status: Status) -> SubscriptionStatus | None:
-    return next(iter(status.subscriptions), None)
-
-
-def _tables_of(status: Status) -> tuple[TableRecord, ...]:
-    subscription = _subscription(status)
-    return () if subscription is None else subscription.tables
+def _tables_of(status: Status | None) -> tuple[TableRecord, ...]:
+    """The tables of the demo's only subscription."""
+    return status.subscriptions[0].tables if status is not None and status.subscriptions else ()
 
 
 def _counts(counts: dict[str, int]) -> str:

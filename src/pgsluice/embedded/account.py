@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -141,3 +144,19 @@ def own_folder(path: Path) -> Path:
         )
     path.chmod(0o755)
     return path
+
+
+@contextmanager
+def filled_apart(folder: Path) -> Iterator[Path]:
+    """A new folder beside ``folder`` to fill and rename, so that it appears only when complete.
+
+    The error of a block is dropped if another process has made the folder meanwhile.
+    """
+    fresh = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        yield fresh
+    except (OSError, subprocess.TimeoutExpired):
+        if not folder.exists():
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

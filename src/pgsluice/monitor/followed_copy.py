@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, TableStateChanged
-from pgsluice.spool import SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import TableState
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.notes import read_copy_status
 from pgsluice.spool.records.store import record_reader
@@ -49,7 +49,10 @@ def follow_copy(
             raise TableError(
                 f"the table was not copied: subscription {name} no longer receives the table"
             )
-        _report_state(name, table, report)
+        # While a table is copied, what the copy mends is not reported.
+        incomplete = () if table.is_to_copy else table.incomplete
+        place = name, table.namespace, table.name
+        report(TableStateChanged(*place, table.shown_state, table.error, incomplete))
         if not table.is_to_copy:
             break
         if not is_running:
@@ -58,32 +61,12 @@ def follow_copy(
                 f"{table.title}",
                 hint="start `pgsluice run CONFIG`, which resumes the copy",
             )
-        _report_progress(spool.folder, record, oid, table, report)
+        status = read_copy_status(spool.folder, record)
+        if (amount := status.tables.get(oid)) is not None:
+            report(CopyProgress(*place, amount))
+        if (waits_for := status.waits_for.get(oid)) or status.all_tables:
+            waits = (waits_for,) if waits_for else ()
+            report(CopiesProgress(name, status.done, status.all_tables, status.amount, waits))
         pause()
     if table.state is TableState.PARKED:
         raise TableError.of_text(f"table {table.title} is parked: {table.error}", table=table.title)
-
-
-def _report_state(name: str, table: TableRecord, report: MetricsCallback) -> None:
-    # What the copy is to mend is not said of the table while it is copied.
-    incomplete = () if table.is_to_copy else table.incomplete
-    event = TableStateChanged(
-        name, table.namespace, table.name, table.shown_state, table.error, incomplete
-    )
-    report(event)
-
-
-def _report_progress(
-    machine_folder: Path,
-    record: SubscriptionRecord,
-    oid: int,
-    table: TableRecord,
-    report: MetricsCallback,
-) -> None:
-    status = read_copy_status(machine_folder, record)
-    amount, waits_for = status.tables.get(oid), status.waits_for.get(oid)
-    if amount is not None:
-        report(CopyProgress(record.name, table.namespace, table.name, amount))
-    if status.all_tables or waits_for:
-        waits = (waits_for,) if waits_for else ()
-        report(CopiesProgress(record.name, status.done, status.all_tables, status.amount, waits))

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_of, read_health
+from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_of
 from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
 from pgsluice.catalog.publications.managed import statements_for_others
-from pgsluice.config import Config, SourceConfig
+from pgsluice.config import SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
@@ -107,13 +107,8 @@ class CaptureStatus:
     is_elsewhere: bool = False
 
     @classmethod
-    def read(cls, config: Config) -> CaptureStatus:
-        """From capture's file in the spool; empty without one."""
-        return cls.of(read_health(config.spool.folder))
-
-    @classmethod
     def of(cls, health: CaptureHealth | None) -> CaptureStatus:
-        """From the file that capture writes; checks whether that capture is still alive."""
+        """From the file that capture writes, if there is one; checks whether it is still alive."""
         if health is None:
             return cls()
         is_running = health.is_alive() and health.phase is not CapturePhase.STOPPED

@@ -224,7 +224,7 @@ def _received(config: Config, flushed: Lsn | None, patience_s: float) -> Capture
     """Capture's state, once capture has reached the server's position, or after the timeout."""
     deadline = time.monotonic() + patience_s
     while True:
-        capture = CaptureStatus.read(config)
+        capture = CaptureStatus.of(read_health(config.spool.folder))
         is_there = flushed is None or capture.server_end is None or capture.server_end >= flushed
         if is_there or time.monotonic() >= deadline:
             return capture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
-from pgsluice.preflight import local, own_publications, publications, server, slot, tables
+from pgsluice.preflight import local, publications, server, slot, tables
 from pgsluice.preflight.facts import LocalFacts, SourceFacts
 from pgsluice.preflight.findings import Finding, error
 from pgsluice.preflight.gathering.local import gather_local, gather_spool
@@ -38,7 +38,7 @@ SOURCE_CHECKS: tuple[Callable[[SourceFacts], Iterator[Finding]], ...] = (
     tables.check_targets_of_tables,
     publications.check_binary,
     publications.check_messages,
-    own_publications.check_own_publications,
+    publications.check_own_publications,
 )
 """Checks that need a connection to the server."""
 

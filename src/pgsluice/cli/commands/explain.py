@@ -54,7 +54,8 @@ def _server_publications(view: SourceView, config: Config) -> list[Publication]:
     from pgsluice.publication import Publication
 
     names = config.source.publications
-    existing = view.server_named([*names, *(name + INSERT_SUFFIX for name in names)])
+    sent = {*names, *(name + INSERT_SUFFIX for name in names)}
+    existing = [owned.publication for owned in view.server if owned.publication.name in sent]
     return existing or [
         Publication(f"{name} (the first run creates it)", all_tables=True) for name in names
     ]

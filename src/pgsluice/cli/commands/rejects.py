@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import chain
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,7 @@ from pgsluice.config import load_config
 from pgsluice.lsn import Lsn
 from pgsluice.shown import shown
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+_ORDER = ("schema_name", "table_name", "position", "ordinal", "column_name", "key")
 _TEXT_CHARACTERS = 200
 """The longest value that a line shows whole; JSON has all of each."""
 
@@ -43,7 +41,8 @@ def rejects(
     from pgsluice.subscription.base.rejects import stored_rejects
 
     for chosen, own in chosen_tables(loaded, subscription, tables or []):
-        for row in _rows(stored_rejects(loaded, chosen)):
+        rows = stored_rejects(loaded, chosen).sort_by([(name, "ascending") for name in _ORDER])
+        for row in chain.from_iterable(batch.to_pylist() for batch in rows.to_batches()):
             title = shown(f"{row['schema_name']}.{row['table_name']}")
             is_wanted = with_resolved or row["resolved_position"] is None
             if is_wanted and (not own or title in own):
@@ -55,12 +54,6 @@ def rejects(
         say_line(_line(row))
     if not found:
         say("no rejects")
-
-
-def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    order = ("schema_name", "table_name", "position", "ordinal", "column_name", "key")
-    for batch in table.sort_by([(name, "ascending") for name in order]).to_batches():
-        yield from batch.to_pylist()
 
 
 def _line(row: dict[str, Any]) -> str:

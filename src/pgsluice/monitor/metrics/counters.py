@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from pgsluice.events import BatchFailed, BatchFinished, CopyProgress, MetricsEvent, TableApplied
 from pgsluice.monitor.metrics.samples import Histogram, Sample
 
 _ACTIONS = ("insert", "update", "delete")
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows by action, in the order of ``_ACTIONS``."""
-
-    counts: list[int] = field(default_factory=lambda: [0, 0, 0])
-
-    def add(self, event: TableApplied) -> None:
-        changed = (event.rows_inserted, event.rows_updated, event.rows_deleted)
-        self.counts = [count + more for count, more in zip(self.counts, changed, strict=True)]
-
-
-@dataclass(slots=True)
-class _Subscription:
-    rows: _Rows = field(default_factory=_Rows)
-    skipped: int = 0
-    batches: int = 0
-    failures: int = 0
-    merges: int = 0
-    merge_s: float = 0.0
-    merge_bytes: int = 0
-    visible: Histogram = field(default_factory=Histogram)
-    copied_tables: int = 0
-    copied_rows: int = 0
-    copied_bytes: int = 0
+_FAMILIES = (
+    "subscription_skipped_rows",
+    "subscription_batches",
+    "subscription_batch_failures",
+    "subscription_merges",
+    "subscription_merge_seconds",
+    "subscription_merge_bytes",
+    "copied_tables",
+    "copied_rows",
+    "copied_bytes",
+)
+"""The counters of a subscription that have no other label."""
 
 
 class RunCounters:
@@ -48,10 +32,11 @@ class RunCounters:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._lock = threading.Lock()
-        self._subscriptions = defaultdict[str, _Subscription](_Subscription)
-        self._tables = defaultdict[tuple[str, str, str], _Rows](_Rows)
+        self._counts: dict[tuple[str, tuple[str, ...]], float] = {}
+        """By family and labels, the subscription's name first."""
+        self._visible: dict[str, Histogram] = {}
         for name in names:
-            self._subscriptions[name] = _Subscription()
+            self._begin(name)
 
     def __call__(self, event: MetricsEvent) -> None:
         """Count an event."""
@@ -60,25 +45,44 @@ class RunCounters:
                 case TableApplied():
                     self._applied(event)
                 case BatchFinished():
-                    self._subscriptions[event.subscription].batches += 1
+                    self._add(event.subscription, subscription_batches=1)
                 case BatchFailed():
-                    self._subscriptions[event.subscription].failures += 1
-                case CopyProgress(is_done=True):
-                    counts = self._subscriptions[event.subscription]
-                    counts.copied_tables += 1
-                    counts.copied_rows += event.amount.rows
-                    counts.copied_bytes += event.amount.bytes
+                    self._add(event.subscription, subscription_batch_failures=1)
+                case CopyProgress(subscription=name, amount=copied, is_done=True):
+                    self._add(
+                        name, copied_tables=1, copied_rows=copied.rows, copied_bytes=copied.bytes
+                    )
 
     def _applied(self, event: TableApplied) -> None:
-        counts = self._subscriptions[event.subscription]
-        counts.rows.add(event)
-        self._tables[event.subscription, event.schema, event.table].add(event)
-        counts.skipped += event.rows_skipped
-        counts.merges += 1
-        counts.merge_s += event.merge_s
-        counts.merge_bytes += event.bytes_written
+        name = event.subscription
+        self._add(
+            name,
+            subscription_skipped_rows=event.rows_skipped,
+            subscription_merges=1,
+            subscription_merge_seconds=event.merge_s,
+            subscription_merge_bytes=event.bytes_written,
+        )
+        rows = (event.rows_inserted, event.rows_updated, event.rows_deleted)
+        for action, count in zip(_ACTIONS, rows, strict=True):
+            self._add(name, action, subscription_rows=count)
+            self._add(name, event.schema, event.table, action, table_rows=count)
         if event.visible_after_s is not None:
-            counts.visible.observe(event.visible_after_s)
+            self._visible[name].observe(event.visible_after_s)
+
+    def _add(self, name: str, *labels: str, **counts: float) -> None:
+        """Add to a subscription's counters, by the names of their families."""
+        if name not in self._visible:
+            self._begin(name)
+        for family, count in counts.items():
+            series = family, (name, *labels)
+            self._counts[series] = self._counts.get(series, 0) + count
+
+    def _begin(self, name: str) -> None:
+        """Give a subscription its series."""
+        self._visible[name] = Histogram()
+        self._add(name, **dict.fromkeys(_FAMILIES, 0.0))
+        for action in _ACTIONS:
+            self._add(name, action, subscription_rows=0)
 
     def samples(self, *, with_tables: bool) -> Iterator[Sample]:
         """The counts now.
@@ -86,32 +90,12 @@ class RunCounters:
         Args:
             with_tables: also those of each table.
         """
+        visible = "pgsluice_subscription_commit_to_visible_seconds"
         with self._lock:
-            found = [sample for name in self._subscriptions for sample in self._of(name)]
-            for table, rows in self._tables.items() if with_tables else ():
-                found += _rows("pgsluice_table_rows_total", table, rows)
+            found = [
+                Sample(f"pgsluice_{family}_total", count, labels)
+                for (family, labels), count in self._counts.items()
+                if with_tables or family != "table_rows"
+            ]
+            found += [Sample(visible, each.copy(), (name,)) for name, each in self._visible.items()]
         yield from found
-
-    def _of(self, name: str) -> Iterator[Sample]:
-        counts, labels = self._subscriptions[name], (name,)
-        yield from _rows("pgsluice_subscription_rows_total", labels, counts.rows)
-        for family, value in (
-            ("subscription_skipped_rows_total", counts.skipped),
-            ("subscription_batches_total", counts.batches),
-            ("subscription_batch_failures_total", counts.failures),
-            ("subscription_merges_total", counts.merges),
-            ("subscription_merge_seconds_total", counts.merge_s),
-            ("subscription_merge_bytes_total", counts.merge_bytes),
-            ("copied_tables_total", counts.copied_tables),
-            ("copied_rows_total", counts.copied_rows),
-            ("copied_bytes_total", counts.copied_bytes),
-        ):
-            yield Sample(f"pgsluice_{family}", value, labels)
-        yield Sample(
-            "pgsluice_subscription_commit_to_visible_seconds", counts.visible.copy(), labels
-        )
-
-
-def _rows(family: str, labels: tuple[str, ...], rows: _Rows) -> Iterator[Sample]:
-    for action, count in zip(_ACTIONS, rows.counts, strict=True):
-        yield Sample(family, count, (*labels, action))

@@ -8,6 +8,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from pgsluice.capture.health import read_health
 from pgsluice.capture.source.timeline import History, Received
 from pgsluice.config import Config, MonitorConfig, SubscriptionConfig
 from pgsluice.errors import ConfigError, PgsluiceError
@@ -60,7 +61,7 @@ def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | Non
         tuple(targets),
         environment,
         _records(config.spool.place),
-        CaptureStatus.read(config),
+        CaptureStatus.of(read_health(config.spool.folder)),
         monitor_problem(config.monitor),
     )
 
