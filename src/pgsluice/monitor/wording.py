@@ -105,5 +105,5 @@ def counted(count: int, noun: str, done: int | None = None) -> str:
 
 def first_names(names: Sequence[str], most: int = 5) -> str:
     """The first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

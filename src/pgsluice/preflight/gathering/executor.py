@@ -105,11 +105,11 @@ def _of_spool(work: ExecutorWork) -> Iterator[Finding]:
         return
     try:
         problem = why_unfit(f"{place}/{{table}}", place.options)
-    except ImportError as refusal:
-        yield error("spool", f"lacks a package: {refusal}", "install pgsluice with its extras")
+    except ImportError as reason:
+        yield error("spool", f"lacks a package: {reason}", "install pgsluice with its extras")
         return
-    except PgsluiceError as refusal:
-        problem = refusal.what
+    except PgsluiceError as reason:
+        problem = reason.what
     if problem:
         yield error("spool", f"cannot reach {place}: {problem}", None)
 
@@ -122,10 +122,10 @@ def _of_sinks(work: ExecutorWork) -> Iterator[Finding]:
             sink.make(foreign_writes="park", cut_retention_s=0.0)
             is_on_disk = sink.folder_on_disk is not None
             problem = None if is_on_disk else sink.why_unreachable()
-        except PgsluiceError as refusal:
-            yield error(subject, refusal.what, refusal.hint)
-        except ImportError as refusal:
-            yield error(subject, f"lacks a package: {refusal}", "install pgsluice with its extras")
+        except PgsluiceError as reason:
+            yield error(subject, reason.what, reason.hint)
+        except ImportError as reason:
+            yield error(subject, f"lacks a package: {reason}", "install pgsluice with its extras")
         else:
             if problem:
                 yield error(subject, f"cannot reach {sink.target}: {problem}", None)
@@ -138,5 +138,5 @@ def _of_source(work: ExecutorWork) -> Iterator[Finding]:
 
     try:
         connect_sql(work.dsn, timeout_s=work.connect_timeout_s, application="check").close()
-    except PgsluiceError as refusal:
-        yield error("source", f"cannot connect for copies: {refusal.what}", refusal.hint)
+    except PgsluiceError as reason:
+        yield error("source", f"cannot connect for copies: {reason.what}", reason.hint)
