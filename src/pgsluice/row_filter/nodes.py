@@ -32,7 +32,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Located:
+class Located:
     """A node with a place in the filter's text.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Const(_Located):
+class Const(Located):
     """A constant: its text as its type's input function took it, None for NULL.
 
     The text is the type's canonical output (``2024-01-01``, not ``Jan 1 2024``) as far as that
@@ -59,7 +59,7 @@ class Const(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class Column(_Located):
+class Column(Located):
     """A column of the relation; its values are found by ``name``."""
 
     name: str
@@ -78,7 +78,7 @@ class CallForm(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall(_Located):
+class FunctionCall(Located):
     """A call of a function; ``form`` says how it was written, for example as a cast.
 
     ``is_variadic``: its last argument is the array of a VARIADIC parameter.
@@ -104,7 +104,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCall(_Located):
+class OperatorCall(Located):
     """``a < b``, ``- a``. One argument: a prefix operator."""
 
     operator: Operator
@@ -115,7 +115,7 @@ class OperatorCall(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class DistinctFrom(_Located):
+class DistinctFrom(Located):
     """``a IS DISTINCT FROM b``; ``operator`` is the equality that it uses."""
 
     operator: Operator
@@ -124,7 +124,7 @@ class DistinctFrom(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class NullIf(_Located):
+class NullIf(Located):
     """``NULLIF(a, b)``; ``operator`` is the equality that it uses."""
 
     operator: Operator
@@ -136,7 +136,7 @@ class NullIf(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarArray(_Located):
+class ScalarArray(Located):
     """``a op ANY (array)`` (``is_any``) or ``a op ALL (array)``; also IN and NOT IN."""
 
     operator: Operator
@@ -155,7 +155,7 @@ class Connective(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bool(_Located):
+class Bool(Located):
     """AND or OR of two or more arguments, NOT of one."""
 
     connective: Connective
@@ -163,7 +163,7 @@ class Bool(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class NullTest(_Located):
+class NullTest(Located):
     """``IS [NOT] NULL``; of a row constructor (``is_row``) it tests every field."""
 
     argument: Node
@@ -183,7 +183,7 @@ class TruthTest(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanTest(_Located):
+class BooleanTest(Located):
     """``a IS TRUE`` and the like."""
 
     argument: Node
@@ -191,7 +191,7 @@ class BooleanTest(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class RowCompare(_Located):
+class RowCompare(Located):
     """``(a, b) < (c, d)`` with ``< <= >= >``; = and <> become AND and OR of operators."""
 
     comparison: str
@@ -214,7 +214,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseArgument(_Located):
+class CaseArgument(Located):
     """The value of the CASE's argument, inside its arms' conditions."""
 
     type_oid: int
@@ -223,7 +223,7 @@ class CaseArgument(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class Case(_Located):
+class Case(Located):
     """``CASE [argument] WHEN … THEN … ELSE … END``; without ELSE the default is a NULL constant."""
 
     argument: Node | None
@@ -234,7 +234,7 @@ class Case(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class Coalesce(_Located):
+class Coalesce(Located):
     """``COALESCE(a, b, …)``."""
 
     arguments: tuple[Node, ...]
@@ -243,7 +243,7 @@ class Coalesce(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class MinMax(_Located):
+class MinMax(Located):
     """``GREATEST`` (``is_greatest``) or ``LEAST``: NULLs are ignored."""
 
     is_greatest: bool
@@ -254,7 +254,7 @@ class MinMax(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class Array(_Located):
+class Array(Located):
     """``ARRAY[a, b]``; ``is_nested`` when the elements are arrays themselves."""
 
     elements: tuple[Node, ...]
@@ -264,14 +264,14 @@ class Array(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class Row(_Located):
+class Row(Located):
     """``ROW(a, b)``."""
 
     fields: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Relabel(_Located):
+class Relabel(Located):
     """A cast that changes no bits: ``varchar`` to ``text``."""
 
     argument: Node
@@ -282,33 +282,25 @@ class Relabel(_Located):
 
 
 @dataclass(frozen=True, slots=True)
-class CoerceViaIO(_Located):
-    """A cast by output and input functions: ``'x'::text::int4``."""
-
-    argument: Node
-    type_oid: int
-    collation: int = 0
-    form: CallForm = CallForm.EXPLICIT_CAST
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayCoerce(_Located):
-    """A cast of each element; ``element`` is the cast of a :class:`CaseArgument`."""
-
-    argument: Node
-    element: Node
-    type_oid: int
-    typmod: int = -1
-    collation: int = 0
-    form: CallForm = CallForm.EXPLICIT_CAST
-
-
-@dataclass(frozen=True, slots=True)
-class Collate(_Located):
+class Collate(Located):
     """``a COLLATE "C"``."""
 
     argument: Node
     collation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disallowed(Located):
+    """Syntax that PostgreSQL's parser accepts but a publication never allows: ``a[1]``,
+    CURRENT_DATE.
+
+    It is bound like any expression, so that errors around it come first, as on the server. The
+    check refuses it, so no bound filter holds one.
+    """
+
+    type_oid: int
+    arguments: tuple[Node, ...] = ()
+    collation: int = 0
 
 
 Node: TypeAlias = (
@@ -330,8 +322,7 @@ Node: TypeAlias = (
     | Array
     | Row
     | Relabel
-    | CoerceViaIO
-    | ArrayCoerce
     | Collate
+    | Disallowed
 )
 """Any bound expression."""

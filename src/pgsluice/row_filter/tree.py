@@ -6,7 +6,7 @@ Source: src/backend/nodes/nodeFuncs.c.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 from pgsluice.row_filter import catalog as c
@@ -14,32 +14,6 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.sql import SqlRefused
 
 _BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest | n.RowCompare
-
-
-@dataclass(frozen=True, slots=True)
-class Disallowed:
-    """Syntax that PostgreSQL's parser accepts but a publication never allows: ``a[1]``,
-    CURRENT_DATE.
-
-    It is bound like any expression, so that errors around it come first, as on the server. The
-    check refuses it, so no bound filter holds one.
-    """
-
-    type_oid: int
-    arguments: tuple[n.Node, ...] = ()
-    collation: int = 0
-    location: int | None = None
-
-
-def disallowed(
-    type_oid: int,
-    arguments: tuple[n.Node, ...] = (),
-    *,
-    collation: int = 0,
-    location: int | None = None,
-) -> n.Node:
-    """A :class:`Disallowed`, typed as a node until the check refuses it."""
-    return cast(n.Node, Disallowed(type_oid, arguments, collation, location))
 
 
 def type_of(node: n.Node) -> int:
@@ -95,24 +69,14 @@ def refused_at(message: str, node: n.Node) -> SqlRefused:
     return SqlRefused(message, location_of(node))
 
 
-#: The attributes that hold the nodes right below, in PostgreSQL's order: ``arguments`` where
-#: nothing else is said. CASE has arms between them.
-_BELOW: dict[type[n.Node], tuple[str, ...]] = {
-    n.ScalarArray: ("scalar", "array"),
-    n.RowCompare: ("left", "right"),
-    n.Array: ("elements",),
-    n.Row: ("fields",),
-    **dict.fromkeys(
-        (n.NullTest, n.BooleanTest, n.Relabel, n.CoerceViaIO, n.ArrayCoerce, n.Collate),
-        ("argument",),
-    ),
-    **dict.fromkeys((n.Const, n.Column, n.CaseArgument), ()),
-}
-
-
 def _below(node: n.Node) -> dict[str, Any]:
-    names = _BELOW.get(type(node), ("arguments",))
-    return {name: getattr(node, name) for name in names}
+    """The fields that hold the nodes right below, in PostgreSQL's order."""
+    values = {field.name: getattr(node, field.name) for field in fields(node)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value[0] if value and isinstance(value, tuple) else value, n.Located)
+    }
 
 
 def children(node: n.Node) -> tuple[n.Node, ...]:

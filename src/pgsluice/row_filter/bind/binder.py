@@ -21,7 +21,7 @@ from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
-from pgsluice.row_filter.tree import columns_of, disallowed, location_of, refused_at, type_of
+from pgsluice.row_filter.tree import columns_of, location_of, refused_at, type_of
 from pgsluice.row_filter.values.canonical import canonical
 from pgsluice.row_filter.values.numbers import read_numeric
 from pgsluice.row_filter.values.value_type import BadLiteral
@@ -88,7 +88,7 @@ class Binder:
         if node.type_name is None:
             raise SqlRefused(MESSAGE, node.location, detail=NOT_SIMPLE)
         row = self.catalog.rows.types[self.catalog.rows.type_names[node.type_name]]
-        return disallowed(row.oid, collation=row.collation, location=node.location)
+        return n.Disallowed(row.oid, collation=row.collation, location=node.location)
 
     @bind.register
     def _(self, node: s.XmlCall) -> n.Node:
@@ -210,23 +210,15 @@ class Binder:
         return self.calls.bind(node, self._bind_all(a.value for a in node.arguments))
 
     @bind.register
-    def _(self, node: s.NullIfCall) -> n.Node:
-        return self.calls.null_if(self.bind(node.left), self.bind(node.right), node.location)
-
-    @bind.register
-    def _(self, node: s.CoalesceCall) -> n.Node:
-        arguments, kind = self._alike(self._bind_all(node.arguments), "COALESCE")
-        return n.Coalesce(arguments, kind, location=node.location)
-
-    @bind.register
-    def _(self, node: s.MinMaxCall) -> n.Node:
-        word = "GREATEST" if node.is_greatest else "LEAST"
-        arguments, kind = self._alike(self._bind_all(node.arguments), word)
-        return n.MinMax(node.is_greatest, arguments, kind, location=node.location)
-
-    def _alike(self, nodes: Sequence[n.Node], construct: str) -> tuple[tuple[n.Node, ...], int]:
-        kind = self.coercer.common_type(nodes, construct)
-        return tuple(self.coercer.to_common(node, kind, construct) for node in nodes), kind
+    def _(self, node: s.ChoiceCall) -> n.Node:
+        nodes = self._bind_all(node.arguments)
+        if node.name == "NULLIF":
+            return self.calls.null_if(nodes[0], nodes[1], node.location)
+        kind = self.coercer.common_type(nodes, node.name)
+        arguments = tuple(self.coercer.to_common(one, kind, node.name) for one in nodes)
+        if node.name == "COALESCE":
+            return n.Coalesce(arguments, kind, location=node.location)
+        return n.MinMax(node.name == "GREATEST", arguments, kind, location=node.location)
 
     @bind.register
     def _(self, node: s.CaseCall) -> n.Node:
@@ -325,7 +317,7 @@ class Binder:
         target = kind if node.is_slice or kind == c.JSONB else row.element or c.CHAR
         collation = self.catalog.type(target).collation
         operands = (argument, *bounds)
-        return disallowed(target, operands, collation=collation, location=argument.location)
+        return n.Disallowed(target, operands, collation=collation, location=argument.location)
 
     @bind.register
     def _(self, node: s.Field) -> n.Node:

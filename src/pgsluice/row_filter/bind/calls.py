@@ -16,7 +16,7 @@ from pgsluice.row_filter.bind.coerce import IMPLICIT, Coercer, Coercion, Context
 from pgsluice.row_filter.bind.resolve import Ambiguous, Candidate, Resolver
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
-from pgsluice.row_filter.tree import disallowed, type_of
+from pgsluice.row_filter.tree import type_of
 from pgsluice.sql import SqlRefused
 
 _NO_AGGREGATES = "aggregate functions are not allowed in WHERE"
@@ -112,7 +112,7 @@ class CallBinder:
         for row in self.catalog.rows.function_names.get(call.name, ()):
             if len(arguments) <= len(row.arguments) and names <= set(row.names):
                 nodes = tuple(
-                    disallowed(type_of(node), (node,), location=written.location)
+                    n.Disallowed(type_of(node), (node,), location=written.location)
                     if written.name
                     else node
                     for node, written in zip(arguments, call.arguments, strict=True)

@@ -9,14 +9,7 @@ from collections.abc import Set
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.tree import (
-    Disallowed,
-    children,
-    collation_of,
-    functions_called,
-    location_of,
-    type_of,
-)
+from pgsluice.row_filter.tree import children, collation_of, functions_called, location_of, type_of
 from pgsluice.sql import SqlRefused
 
 MESSAGE = "invalid publication WHERE expression"
@@ -51,7 +44,7 @@ def check(node: n.Node, catalog: c.Catalog, system: Set[str]) -> None:
 def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None:
     if isinstance(node, n.Column) and node.name in system:
         return SYSTEM_COLUMNS
-    if isinstance(node, Disallowed | n.CoerceViaIO | n.ArrayCoerce):
+    if isinstance(node, n.Disallowed):
         return NOT_SIMPLE
     if type_of(node) >= c.FIRST_NORMAL_OID:
         return USER_TYPES

@@ -14,7 +14,7 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind import polymorphic
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
-from pgsluice.row_filter.tree import collation_of, disallowed, refused_at, type_of, typmod_of
+from pgsluice.row_filter.tree import collation_of, refused_at, type_of, typmod_of
 from pgsluice.row_filter.values.canonical import canonical
 from pgsluice.row_filter.values.value_type import BadLiteral
 
@@ -229,15 +229,15 @@ class Coercer:
         path = self.pathway(target, source, coercion.context)
         base = self.catalog.base_type(target)
         if path is None:  # a row cast to a composite type: never allowed in a filter
-            return disallowed(target, (node,), location=node.location)
+            return n.Disallowed(target, (node,), location=node.location)
         if path[0] is Path.RELABEL:
             location = coercion.location_on(node)
             if base == target:
                 return n.Relabel(node, target, form=coercion.form, location=location)
-            return disallowed(target, (node,), location=location)
+            return n.Disallowed(target, (node,), location=location)
         given = typmod if path[0] is Path.FUNCTION and base == target else -1
         cast = self._build(node, path, base, given, coercion)
-        return cast if base == target else disallowed(target, (cast,), location=cast.location)
+        return cast if base == target else n.Disallowed(target, (cast,), location=cast.location)
 
     def _constant(self, node: n.Const, target: int, typmod: int) -> n.Node:
         """A string literal of unknown type: read by the input function of its type."""
@@ -255,24 +255,15 @@ class Coercer:
         kept = typmod if base == c.INTERVAL else -1
         constant = n.Const(text, base, kept, row.collation, location=node.location)
         if base != target:
-            return disallowed(target, (constant,), location=node.location)
+            return n.Disallowed(target, (constant,), location=node.location)
         return constant
 
     def _build(
         self, node: n.Node, path: tuple[Path, int], target: int, typmod: int, coercion: Coercion
     ) -> n.Node:
         form, location = coercion.form, coercion.location_on(node)
-        if path[0] is Path.TEXT:
-            return n.CoerceViaIO(node, target, form=form, location=location)
-        if path[0] is Path.ARRAY:
-            element = n.CaseArgument(
-                self.catalog.element_type(type_of(node)), typmod_of(node), collation_of(node)
-            )
-            goal = self.catalog.element_type(target)
-            inner = self.to_target(element, goal, typmod, replace(coercion, location=None))
-            if inner is None:
-                raise AssertionError("an array's cast without its element's")
-            return n.ArrayCoerce(node, inner, target, typmod, form=form, location=location)
+        if path[0] in (Path.TEXT, Path.ARRAY):
+            return n.Disallowed(target, (node,), location=location)
         function = self.catalog.rows.functions[path[1]]
         arguments = [node]
         if len(function.arguments) >= 2:
@@ -293,7 +284,7 @@ class Coercer:
         """coerce_type_typmod: cut to a length, round to a scale."""
         if typmod == typmod_of(node):
             return node
-        if hide and isinstance(node, n.FunctionCall | n.Relabel | n.CoerceViaIO | n.ArrayCoerce):
+        if hide and isinstance(node, n.FunctionCall | n.Relabel):
             node = replace(node, form=CallForm.IMPLICIT_CAST)
         path = None if typmod < 0 else self._typmod_path(target)
         if path is not None:

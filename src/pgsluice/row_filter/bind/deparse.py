@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
@@ -74,15 +75,14 @@ class _Printer:
                 return shown if node.elements else f"{shown}::{self._type(node.type_oid)}"
             case n.Row():
                 return f"ROW({self._list(node.fields)})"
-            case n.Relabel() | n.CoerceViaIO() | n.ArrayCoerce():
+            case n.Relabel():
                 if node.form is CallForm.IMPLICIT_CAST and not implicit:
                     return self.show(node.argument, False)
-                typmod = getattr(node, "typmod", -1)
-                return self._cast(node.argument, node.type_oid, typmod)
+                return self._cast(node.argument, node.type_oid, node.typmod)
             case n.Collate():
                 name = quote_identifier(self.catalog.rows.collations[node.collation])
                 return f"({self.show(node.argument, implicit)} COLLATE {name})"
-            case n.CaseArgument():
+            case n.CaseArgument() | n.Disallowed():  # no filter that is printed has one
                 return "CASE_TEST_EXPR"
 
     def _list(self, nodes: Iterable[n.Node]) -> str:
@@ -164,58 +164,50 @@ class _Printer:
         name = node.function.signature.split("(")[0]
         if node.form is CallForm.SQL_SYNTAX:
             shown = [self.show(argument, False) for argument in node.arguments]
-            if sql := self._sql_syntax(name, node, shown):
+            if sql := _sql_syntax(node, name, shown):
                 return sql
         shown = [self.show(argument) for argument in node.arguments]
         if node.is_variadic:
             shown[-1] = f"VARIADIC {shown[-1]}"
         return f"{quote_identifier(name)}({', '.join(shown)})"
 
-    def _sql_syntax(self, name: str, node: n.FunctionCall, shown: list[str]) -> str | None:
-        """get_func_sql_syntax."""
-        match name, shown:
-            case "timezone", [value]:
-                return f"({value} AT LOCAL)"
-            case "timezone", [zone, value]:
-                return f"({value} AT TIME ZONE {zone})"
-            case "overlaps", [a, b, x, y]:
-                return f"(({a}, {b}) OVERLAPS ({x}, {y}))"
-            case "extract", [_, value]:
-                return f"EXTRACT({_word(node.arguments[0])} FROM {value})"
-            case "is_normalized", [value]:
-                return f"({value} IS NORMALIZED)"
-            case "is_normalized", [value, _]:
-                return f"({value} IS {_word(node.arguments[1])} NORMALIZED)"
-            case "normalize", [value]:
-                return f"NORMALIZE({value})"
-            case "normalize", [value, _]:
-                return f"NORMALIZE({value}, {_word(node.arguments[1])})"
-            case "overlay", [text, part, start, *rest]:
-                tail = f" FOR {rest[0]}" if rest else ""
-                return f"OVERLAY({text} PLACING {part} FROM {start}{tail})"
-            case "position", [text, part]:
-                return f"POSITION(({part}) IN ({text}))"
-            case "substring", [_, _] if type_of(node.arguments[1]) == c.TEXT:
-                return None  # a regular expression's substring() has no syntax of its own
-            case "substring", [text, start, *rest]:
-                return self._substring(node, text, start, rest)
-            case "btrim" | "ltrim" | "rtrim", [text, *rest]:
-                side = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[name]
-                part = f" {rest[0]}" if rest else ""
-                return f"TRIM({side}{part} FROM {text})"
-            case "pg_collation_for", [value]:
-                return f"COLLATION FOR ({value})"
-            case "system_user", []:
-                return "SYSTEM_USER"
-        return None
 
-    def _substring(self, node: n.FunctionCall, text: str, start: str, rest: list[str]) -> str:
-        if node.function.signature == "substring(text,text,text)":
-            return f"SUBSTRING({text} SIMILAR {start} ESCAPE {rest[0]})"
-        tail = f" FOR {rest[0]}" if rest else ""
-        return f"SUBSTRING({text} FROM {start}{tail})"
+def _sql_syntax(node: n.FunctionCall, name: str, shown: list[str]) -> str | None:
+    """get_func_sql_syntax."""
+    form = _SQL_SYNTAX.get(node.function.signature)
+    if form is None:
+        form = _SQL_SYNTAX.get(f"{name} {len(shown)}")
+    return form and form.format(*shown, word=[_word(argument) for argument in node.arguments])
 
 
 def _word(node: n.Node) -> str:
     """The keyword for a constant."""
     return (node.text or "") if isinstance(node, n.Const) else ""
+
+
+#: By a function's signature, or by its name and its number of arguments.
+_SQL_SYNTAX: Final = {
+    "timezone 1": "({0} AT LOCAL)",
+    "timezone 2": "({1} AT TIME ZONE {0})",
+    "overlaps 4": "(({0}, {1}) OVERLAPS ({2}, {3}))",
+    "extract 2": "EXTRACT({word[0]} FROM {1})",
+    "is_normalized 1": "({0} IS NORMALIZED)",
+    "is_normalized 2": "({0} IS {word[1]} NORMALIZED)",
+    "normalize 1": "NORMALIZE({0})",
+    "normalize 2": "NORMALIZE({0}, {word[1]})",
+    "overlay 3": "OVERLAY({0} PLACING {1} FROM {2})",
+    "overlay 4": "OVERLAY({0} PLACING {1} FROM {2} FOR {3})",
+    "position 2": "POSITION(({1}) IN ({0}))",
+    "substring(text,text)": "",  # a regular expression's has no syntax of its own
+    "substring(text,text,text)": "SUBSTRING({0} SIMILAR {1} ESCAPE {2})",
+    "substring 2": "SUBSTRING({0} FROM {1})",
+    "substring 3": "SUBSTRING({0} FROM {1} FOR {2})",
+    "btrim 1": "TRIM(BOTH FROM {0})",
+    "btrim 2": "TRIM(BOTH {1} FROM {0})",
+    "ltrim 1": "TRIM(LEADING FROM {0})",
+    "ltrim 2": "TRIM(LEADING {1} FROM {0})",
+    "rtrim 1": "TRIM(TRAILING FROM {0})",
+    "rtrim 2": "TRIM(TRAILING {1} FROM {0})",
+    "pg_collation_for 1": "COLLATION FOR ({0})",
+    "system_user 0": "SYSTEM_USER",
+}

@@ -61,6 +61,14 @@ _TEXT: Final = {
 }
 
 
+COMPARED: Final[dict[str, str]] = _TEXT | {
+    f"{prefix}{name}({left},{right})": name
+    for prefix, left, right in _FAMILIES
+    for name in COMPARISONS
+}
+"""How each function compares: ``eq``, ``lt`` and the others."""
+
+
 def value_key(type_oid: int) -> Callable[[Value], Any]:
     """The key that a type's values are compared by; raises Refused for a type without an order."""
     value_type = VALUE_TYPES.get(type_oid)
@@ -93,11 +101,7 @@ def _keeps(key: Callable[[Value], Any]) -> bool:
 
 
 def _register() -> None:
-    names: dict[str, str] = dict(_TEXT)
-    for prefix, left, right in _FAMILIES:
-        for name in COMPARISONS:
-            names[f"{prefix}{name}({left},{right})"] = name
-    for signature, name in names.items():
+    for signature, name in COMPARED.items():
         sited(signature)(partial(_comparing, name))
     for type_name in ("text", "bpchar"):  # operators such as ~<~: byte order under any collation
         for name in ("lt", "le", "gt", "ge"):

@@ -150,8 +150,8 @@ class CallParser(TypeParser):
             self._clause("over")
             return s.XmlCall(word.upper(), location) if word in _XML else s.Refused(None, location)
         readers: dict[str, Callable[[Token], s.Syntax]] = {
-            "coalesce": self._coalesce, "greatest": self._min_max, "least": self._min_max,
-            "nullif": self._nullif, "extract": self._extract, "position": self._position,
+            "coalesce": self._choice, "greatest": self._choice, "least": self._choice,
+            "nullif": self._choice, "extract": self._extract, "position": self._position,
             "substring": self._substring, "overlay": self._overlay, "trim": self._trim,
             "normalize": self._normalize,
         }  # fmt: skip
@@ -163,16 +163,14 @@ class CallParser(TypeParser):
         self.expect(")")
         return self.indirection(call)
 
-    def _coalesce(self, token: Token) -> s.Syntax:
-        return s.CoalesceCall(self.expressions(), token.start)
-
-    def _min_max(self, token: Token) -> s.Syntax:
-        return s.MinMaxCall(token.value == "greatest", self.expressions(), token.start)
-
-    def _nullif(self, token: Token) -> s.Syntax:
-        left = self.expression()
-        self.expect(",")
-        return s.NullIfCall(left, self.expression(), token.start)
+    def _choice(self, token: Token) -> s.Syntax:
+        if token.value == "nullif":
+            left = self.expression()
+            self.expect(",")
+            arguments: tuple[s.Syntax, ...] = (left, self.expression())
+        else:
+            arguments = self.expressions()
+        return s.ChoiceCall(token.value.upper(), arguments, token.start)
 
     def sql_call(self, name: str, location: int, *arguments: s.Syntax) -> s.Call:
         """A call that PostgreSQL prints with the syntax that it was written with."""

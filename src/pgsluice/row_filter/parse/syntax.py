@@ -192,21 +192,10 @@ class Call(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class NullIfCall(Syntax):
-    left: Syntax
-    right: Syntax
-    location: int
+class ChoiceCall(Syntax):
+    """A call of NULLIF, COALESCE, GREATEST or LEAST, which are no functions."""
 
-
-@dataclass(frozen=True, slots=True)
-class CoalesceCall(Syntax):
-    arguments: tuple[Syntax, ...]
-    location: int
-
-
-@dataclass(frozen=True, slots=True)
-class MinMaxCall(Syntax):
-    is_greatest: bool
+    name: str
     arguments: tuple[Syntax, ...]
     location: int
 

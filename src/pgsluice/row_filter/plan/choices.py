@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.row_filter.kernels.arrow.functions import scalar
-from pgsluice.row_filter.kernels.comparison import order_key
+from pgsluice.row_filter.kernels.comparison import COMPARED, order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, null_truth
 from pgsluice.row_filter.plan.batches import Batch
@@ -147,21 +147,8 @@ def nested_array(arrays: list[PgArray | None]) -> PgArray:
     return PgArray(elements, (len(full), *first.dimensions), (1, *first.lower_bounds))
 
 
-#: Equality and inequality functions that Arrow's is_in can compute; True for equality.
-_SETS: Final = {
-    f"{form.format(name)}({kind},{kind})": name == "eq"
-    for form, kind in (
-        ("int2{}", "int2"),
-        ("int4{}", "int4"),
-        ("int8{}", "int8"),
-        ("oid{}", "oid"),
-        ("text{}", "text"),
-        ("bytea{}", "bytea"),
-        ("uuid_{}", "uuid"),
-        ("date_{}", "date"),
-    )
-    for name in ("eq", "ne")
-}
+#: Types of whose values Arrow's is_in finds those that are equal.
+_SET_TYPES: Final = ("int2", "int4", "int8", "oid", "text", "bytea", "uuid", "date")
 
 
 def membership(compute: Compute, scalar_run: Run, array_run: Run, is_any: bool) -> Run:
@@ -193,7 +180,9 @@ def is_in_column(
     """IN and NOT IN of constants, for a whole column."""
     if not isinstance(value, Computed) or value.column is None or not isinstance(array, Constant):
         return None
-    if array.value is None or _SETS.get(signature) is not is_any or types[0] != types[1]:
+    is_equality = COMPARED.get(signature) == ("eq" if is_any else "ne")
+    is_of_set = types[0] == types[1] and NAMES.get(types[0]) in _SET_TYPES
+    if array.value is None or not is_equality or not is_of_set:
         return None
     elements = [element for element in array.value.elements if element is not None]
     has_null = len(elements) < len(array.value.elements)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from pgsluice.row_filter.kernels.arrow import documents, networks, texts, times
 from pgsluice.row_filter.kernels.arrow.texts import without_blanks
-from pgsluice.row_filter.kernels.comparison import COMPARISONS
+from pgsluice.row_filter.kernels.comparison import COMPARED, COMPARISONS
 from pgsluice.row_filter.kernels.hashes import hash_integers, hash_texts
 from pgsluice.row_filter.kernels.kernel import Site
 from pgsluice.row_filter.kernels.scalars import ColumnCompute as Compute
@@ -100,26 +100,11 @@ _COMPARE: Final[dict[str, Compute]] = {
     "gt": pc.greater,
     "ge": pc.greater_equal,
 }
-_COMPARED: Final = (
-    *(f"{prefix}{{}}({left},{right})" for prefix, left, right, _ in INTEGER_PAIRS),
-    "oid{}(oid,oid)",
-    "text{}(text,text)",
-    "text_{}(text,text)",
-    "name{}(name,name)",
-    "name{}text(name,text)",
-    "text{}name(text,name)",
-    "bytea{}(bytea,bytea)",
-    "uuid_{}(uuid,uuid)",
-    "date_{}(date,date)",
-    "timestamp_{}(timestamp,timestamp)",
-    "timestamptz_{}(timestamptz,timestamptz)",
-)
-_FLOATS: Final = (
-    "float4{}(float4,float4)",
-    "float8{}(float8,float8)",
-    "float48{}(float4,float8)",
-    "float84{}(float8,float4)",
-)
+_ORDERED: Final = (
+    "int2", "int4", "int8", "oid", "text", "name", "bytea", "uuid", "date", "timestamp",
+    "timestamptz",
+)  # fmt: skip
+"""Types whose columns Arrow compares as PostgreSQL does."""
 
 
 def _compare_floats(name: str) -> Compute:
@@ -217,6 +202,14 @@ def _compare_blanked(name: str) -> Compute:
     return run
 
 
+_COMPARE_OTHERS: Final = {
+    "float4": _compare_floats,
+    "float8": _compare_floats,
+    "numeric": _compare_numerics,
+    "bpchar": _compare_blanked,
+}
+
+
 def _integers(compute: Compute, arrow_type: pa.DataType) -> Compute:
     def run(*arguments: Datum) -> Datum:
         return compute(*(argument.cast(arrow_type) for argument in arguments))
@@ -248,15 +241,12 @@ def _cast(arrow_type: pa.DataType) -> Compute:
 
 def _register() -> dict[str, Compute]:
     kernels: dict[str, Compute] = {}
-    for name in _COMPARE:
-        for form in _COMPARED:
-            kernels[form.format(name)] = _COMPARE[name]
-        for form in _FLOATS:
-            kernels[form.format(name)] = _compare_floats(name)
-        kernels[f"bpchar{name}(bpchar,bpchar)"] = _compare_blanked(name)
-        kernels[f"numeric_{name}(numeric,numeric)"] = _compare_numerics(name)
-    for name in ("eq", "ne"):
-        kernels[f"bool{name}(bool,bool)"] = _COMPARE[name]
+    for signature, name in COMPARED.items():
+        left = signature.partition("(")[2].partition(",")[0]
+        if left in _ORDERED or (left == "bool" and name in ("eq", "ne")):
+            kernels[signature] = _COMPARE[name]
+        elif make := _COMPARE_OTHERS.get(left):
+            kernels[signature] = make(name)
     for name, compute in (("add", pc.add), ("sub", pc.subtract), ("mul", pc.multiply)):
         kernels[f"numeric_{name}(numeric,numeric)"] = _of_decimals(compute)
     for name, compute in (
@@ -323,17 +313,10 @@ def arrow_kernel(signature: str, site: Site) -> Compute | None:
 def cannot_fail(signature: str) -> bool:
     """Whether a function has a result for all values."""
     head = signature.partition("(")[0]
-    return signature in _SAFE or (head.endswith(("like",)) and not head.endswith("iclike"))
+    is_like = head.endswith("like") and not head.endswith("iclike")
+    return is_like or signature in COMPARED or signature in _SAFE
 
 
-_SAFE: Final = frozenset(
-    form.format(name)
-    for name in _COMPARE
-    for form in (
-        *_COMPARED,
-        *_FLOATS,
-        "bpchar{}(bpchar,bpchar)",
-        "numeric_{}(numeric,numeric)",
-        "bool{}(bool,bool)",
-    )
-) | {"length(text)", "char_length(text)", "text(bpchar)", "starts_with(text,text)"}
+_SAFE: Final = (
+    "length(text)", "char_length(text)", "text(bpchar)", "starts_with(text,text)",
+)  # fmt: skip
