@@ -21,10 +21,9 @@ from pgsluice.definitions.publications import (
     Publications,
     PublicationTable,
 )
-from pgsluice.publication.publishing.fingerprints import fingerprint
 from pgsluice.publication.publishing.publish import Publisher, publish_all
 from pgsluice.publication.publishing.replica_identity import check_replica_identity
-from pgsluice.publication.publishing.resolution import Resolution, resolve
+from pgsluice.publication.publishing.resolution import Resolution, fingerprint, resolve
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.publication.statements.load import (
     Statements,
@@ -33,4 +32,4 @@ from pgsluice.publication.statements.load import (
     subscribed,
 )
 from pgsluice.publication.statements.lookup import find_table
-from pgsluice.publication.statements.object_list import read_relation_name
+from pgsluice.publication.statements.parse import read_relation_name

@@ -3,7 +3,9 @@
 The rules are PostgreSQL's:
 
 - Only published actions pass. A TRUNCATE has no filter. If changes of a partition are published
-  under its root's name, its TRUNCATE is sent only if it empties the root (:mod:`.truncates`).
+  under its root's name, its TRUNCATE is sent only if it empties the root. Where the server sends
+  changes partition by partition, its Truncate message has the partitions, whatever the statement
+  named; if it has all of the root's, the root is empty, and a TRUNCATE of the root is published.
 - An UPDATE becomes an INSERT if only its new row passes the update filter, and a DELETE if only
   its old row does; if neither passes, nothing is sent. It does not matter whether INSERTs and
   DELETEs are published.
@@ -25,9 +27,9 @@ pgoutput_truncate).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -56,11 +58,13 @@ from pgsluice.publication.publishing.filter_verdicts import (
 from pgsluice.publication.publishing.projection import Projection
 from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.publishing.resolution import Resolution, resolve
-from pgsluice.publication.publishing.truncates import ChangePosition, leaves_of, whole_truncates
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.row_filter import FilterEvaluator, plan_filters
 from pgsluice.sql import SqlRefused, quote_title
 from pgsluice.wire import ReplicaIdentity as WireIdentity
+
+ChangePosition: TypeAlias = tuple[int, int]
+"""The position and ordinal of a change."""
 
 _ACTIONS: Final[dict[Action, int]] = {
     "insert": INSERT,
@@ -127,7 +131,7 @@ class Publisher:
             resolution,
             tuple(publications),
             SourceCatalog.of(family),
-            leaves_of(resolution.published_as, catalog),
+            _leaves_of(resolution.published_as, catalog),
             any(
                 "truncate" in publication.publish and publication.publish_via_partition_root
                 for publication in publications
@@ -231,7 +235,7 @@ def publish_all(
         EvaluationError, TableError: as :meth:`Publisher.publish`, for the first such change.
     """
     root_truncates = {
-        publisher.published_as.oid: whole_truncates(runs, publisher.leaves)
+        publisher.published_as.oid: _whole_truncates(runs, publisher.leaves)
         for publisher in publishers.values()
         if publisher.published_as.oid != publisher.resolution.table.oid
     }
@@ -329,3 +333,24 @@ def _refused(error: SqlRefused, changes: RelationChanges, change: int) -> TableE
         message=error.message,
         detail=error.detail,
     )
+
+
+def _leaves_of(root: SourceTable, catalog: SourceCatalog) -> frozenset[int]:
+    """The OIDs of the tables that have a partitioned table's rows; a plain table's own OID."""
+    if not root.is_partitioned:
+        return frozenset((root.oid,))
+    return frozenset(table.oid for table in catalog.below(root) if not table.is_partitioned)
+
+
+def _whole_truncates(
+    runs: Iterable[RelationChanges], leaves: Collection[int]
+) -> frozenset[ChangePosition]:
+    """The TRUNCATEs that empty all leaf partitions of a root."""
+    emptied: dict[ChangePosition, set[int]] = {}
+    for run in runs:
+        if run.relation.oid not in leaves:
+            continue
+        for change in np.flatnonzero(run.actions == TRUNCATE).tolist():
+            position = int(run.positions[change]), int(run.ordinals[change])
+            emptied.setdefault(position, set()).add(run.relation.oid)
+    return frozenset(position for position, oids in emptied.items() if oids == set(leaves))

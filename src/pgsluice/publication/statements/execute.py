@@ -14,11 +14,12 @@ from typing import assert_never
 
 from pgsluice.definitions.publications import Publication, Publications, PublicationTable
 from pgsluice.definitions.source_tables import SourceCatalog
-from pgsluice.publication.statements.column_lists import check_column_lists, check_columns
 from pgsluice.publication.statements.filters import bind_where
 from pgsluice.publication.statements.lookup import (
     NamedObjects,
     NamedTable,
+    check_column_lists,
+    check_columns,
     check_schema,
     check_table,
     named_objects,
