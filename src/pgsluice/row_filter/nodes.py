@@ -218,7 +218,6 @@ class CaseArgument(Located):
     """The value of the CASE's argument, inside its arms' conditions."""
 
     type_oid: int
-    typmod: int = -1
     collation: int = 0
 
 

@@ -29,17 +29,6 @@ from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 
 
-@dataclass(frozen=True, slots=True)
-class FilterVerdicts:
-    """Whether each change's old and new tuple pass.
-
-    Both are true if no filter applies. For an UPDATE without an old tuple, ``old`` repeats ``new``.
-    """
-
-    old: Mask
-    new: Mask
-
-
 def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | None]) -> None:
     """Raise the errors that the server raises before it evaluates a row.
 
@@ -55,8 +44,10 @@ def check_plans(changes: RelationChanges, filters: Iterable[FilterEvaluator | No
 
 def evaluate_filters(
     changes: RelationChanges, pool: RowPool, filters: Mapping[int, FilterEvaluator | None]
-) -> FilterVerdicts:
-    """Evaluate the filters on the tuples of changes.
+) -> tuple[Mask, Mask]:
+    """Whether each change's old tuple passes the filters, and its new one.
+
+    Both do if no filter applies. For an UPDATE without an old tuple, the old one is as the new one.
 
     Args:
         filters: by INSERT, UPDATE and DELETE; actions with the same filters share one evaluator.
@@ -89,7 +80,7 @@ def evaluate_filters(
         raise _located(first, changes, change) from first
     alone = (changes.actions == UPDATE) & (changes.old_index < 0)
     old[alone] = new[alone]
-    return FilterVerdicts(old, new)
+    return old, new
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,7 @@ from pgsluice.definitions.text_rules import TextRules
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
-from pgsluice.publication.publishing.filter_verdicts import (
-    FilterVerdicts,
-    check_plans,
-    evaluate_filters,
-)
+from pgsluice.publication.publishing.filter_verdicts import check_plans, evaluate_filters
 from pgsluice.publication.publishing.projection import Projection
 from pgsluice.publication.publishing.replica_identity import ReplicaIdentity, check_replica_identity
 from pgsluice.publication.publishing.resolution import Resolution, resolve
@@ -181,8 +177,8 @@ class Publisher:
             return projection.cut(changes)
         pool = RowPool.of(changes)
         chosen = changes if acting.all() else changes.select(acting)
-        truth = evaluate_filters(chosen, pool, self.filters)
-        kept, actions = _transformed(changes.actions[acting], truth)
+        old, new = evaluate_filters(chosen, pool, self.filters)
+        kept, actions = _transformed(changes.actions[acting], old, new)
         return _assembled(changes, pool, projection, np.flatnonzero(acting)[kept], actions[kept])
 
     def _acting(self, changes: RelationChanges, truncates: Collection[ChangePosition]) -> Mask:
@@ -272,14 +268,14 @@ def _evaluators(resolution: Resolution, text_rules: TextRules) -> dict[int, Filt
     return {_ACTIONS[action]: evaluators[resolution.filters(action)] for action in actions}
 
 
-def _transformed(actions: Bytes, truth: FilterVerdicts) -> tuple[Mask, Bytes]:
-    """Which changes are published, and the action that each becomes."""
+def _transformed(actions: Bytes, old: Mask, new: Mask) -> tuple[Mask, Bytes]:
+    """Which changes are published, and the action that each becomes, by their tuples' verdicts."""
     is_update = actions == UPDATE
-    kept = np.where(actions == INSERT, truth.new, truth.old)
-    kept[is_update] |= truth.new[is_update]
+    kept = np.where(actions == INSERT, new, old)
+    kept[is_update] |= new[is_update]
     new_actions = actions.copy()
-    new_actions[is_update & ~truth.old] = INSERT
-    new_actions[is_update & ~truth.new] = DELETE
+    new_actions[is_update & ~old] = INSERT
+    new_actions[is_update & ~new] = DELETE
     return kept, new_actions
 
 

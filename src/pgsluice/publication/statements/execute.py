@@ -16,7 +16,6 @@ from pgsluice.definitions.publications import Publication, Publications, Publica
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.publication.statements.filters import bind_where
 from pgsluice.publication.statements.lookup import (
-    NamedObjects,
     NamedTable,
     check_column_lists,
     check_columns,
@@ -90,13 +89,12 @@ def _create(
     _not_existing(publications, statement.name)
     empty = Publication(statement.name, all_tables=statement.all_tables)
     publication = with_parameters(empty, statement.parameters)
-    objects = named_objects(statement.objects, catalog)
-    opened = open_tables(objects.tables, catalog)
-    added = _new_tables(publication, opened, catalog, has_schemas=bool(objects.schemas))
-    tables = [_added(table) for table in added]
-    for name in objects.schemas:
+    tables, schemas = named_objects(statement.objects, catalog)
+    new = _new_tables(publication, tables, catalog, has_schemas=bool(schemas))
+    added = tuple(_added(table) for table in new)
+    for name in schemas:
         check_schema(name)
-    created = replace(publication, tables=tuple(tables), schemas=objects.schemas)
+    created = replace(publication, tables=added, schemas=schemas)
     return publications.with_publication(created)
 
 
@@ -109,12 +107,13 @@ def _rename(publications: Publications, statement: RenamePublication) -> Publica
 
 def _new_tables(
     publication: Publication,
-    opened: list[NamedTable],
+    objects: Iterable[TableObject],
     catalog: SourceCatalog,
     *,
     has_schemas: bool,
 ) -> list[tuple[NamedTable, str | None]]:
-    """Check tables for a publication, and print their filters as PostgreSQL does."""
+    """Find and check tables for a publication, and print their filters as PostgreSQL does."""
+    opened = open_tables(objects, catalog)
     via_root = publication.publish_via_partition_root
     filters = []
     for named in opened:
@@ -171,30 +170,32 @@ def _alter_parameters(
 def _alter_objects(
     publication: Publication, statement: AlterObjects, catalog: SourceCatalog
 ) -> Publication:
-    objects = named_objects(statement.objects, catalog)
+    tables, schemas = named_objects(statement.objects, catalog)
     if publication.all_tables:
-        kind = "Schemas" if objects.schemas else "Tables"
+        kind = "Schemas" if schemas else "Tables"
         raise SqlRefused(
             f'publication "{publication.name}" is defined as FOR ALL TABLES',
             detail=f"{kind} cannot be added to or dropped from FOR ALL TABLES publications.",
         )
     match statement.change:
         case Change.ADD:
-            return _add_schemas(_add_tables(publication, objects, catalog), objects.schemas)
+            return _add_schemas(_add_tables(publication, tables, schemas, catalog), schemas)
         case Change.SET:
-            return _set_objects(publication, objects, catalog)
+            return _set_objects(publication, tables, schemas, catalog)
         case Change.DROP:
-            without = _drop_tables(publication, objects.tables, catalog)
-            return _drop_schemas(without, objects.schemas)
+            without = _drop_tables(publication, tables, catalog)
+            return _drop_schemas(without, schemas)
 
 
 def _add_tables(
-    publication: Publication, objects: NamedObjects, catalog: SourceCatalog
+    publication: Publication,
+    objects: Iterable[TableObject],
+    schemas: tuple[str, ...],
+    catalog: SourceCatalog,
 ) -> Publication:
-    opened = open_tables(objects.tables, catalog)
-    has_schemas = bool(objects.schemas or publication.schemas)
+    has_schemas = bool(schemas or publication.schemas)
     tables = list(publication.tables)
-    for new in _new_tables(publication, opened, catalog, has_schemas=has_schemas):
+    for new in _new_tables(publication, objects, catalog, has_schemas=has_schemas):
         if publication.table(new[0].table.oid) is not None:
             raise SqlRefused(
                 f'relation "{new[0].table.name}" is already member of publication '
@@ -223,18 +224,20 @@ def _add_schemas(publication: Publication, schemas: Iterable[str]) -> Publicatio
 
 
 def _set_objects(
-    publication: Publication, objects: NamedObjects, catalog: SourceCatalog
+    publication: Publication,
+    objects: Iterable[TableObject],
+    schemas: tuple[str, ...],
+    catalog: SourceCatalog,
 ) -> Publication:
-    opened = open_tables(objects.tables, catalog)
-    new = _new_tables(publication, opened, catalog, has_schemas=bool(objects.schemas))
+    new = _new_tables(publication, objects, catalog, has_schemas=bool(schemas))
     if publication.tables:  # the server compares the old column lists with the new ones first
         for table, _ in new:
             check_columns(table.table, table.columns)
     tables = tuple(_added(table) for table in new)
-    for name in objects.schemas:
+    for name in schemas:
         if name not in publication.schemas:
             check_schema(name)
-    return replace(publication, tables=tables, schemas=objects.schemas)
+    return replace(publication, tables=tables, schemas=schemas)
 
 
 def _drop_tables(

@@ -44,16 +44,10 @@ class NamedTable:
     where: WhereClause | None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedObjects:
-    """The tables and schemas in a statement, each once."""
-
-    tables: tuple[TableObject, ...]
-    schemas: tuple[str, ...]
-
-
-def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) -> NamedObjects:
-    """Split a list of objects into tables, which are looked up later, and schemas.
+def named_objects(
+    objects: Iterable[PublicationObject], catalog: SourceCatalog
+) -> tuple[list[TableObject], tuple[str, ...]]:
+    """Split a list of objects into tables, which are looked up later, and schemas, each once.
 
     Raises:
         SqlRefused: a schema does not exist.
@@ -65,7 +59,7 @@ def named_objects(objects: Iterable[PublicationObject], catalog: SourceCatalog) 
             schemas[_schema(item, catalog)] = None
         else:
             tables.append(item)
-    return NamedObjects(tuple(tables), tuple(schemas))
+    return tables, tuple(schemas)
 
 
 def _schema(schema: SchemaObject, catalog: SourceCatalog) -> str:

@@ -15,13 +15,13 @@ from pgsluice.row_filter.bind.calls import CallBinder
 from pgsluice.row_filter.bind.check import MESSAGE, NOT_SIMPLE, SYSTEM_TYPES, check
 from pgsluice.row_filter.bind.coerce import Coercer, Coercion, Context
 from pgsluice.row_filter.bind.collate import Collator
-from pgsluice.row_filter.bind.names import ColumnBinder, NameBinder
+from pgsluice.row_filter.bind.names import NameBinder
 from pgsluice.row_filter.bind.resolve import Resolver
 from pgsluice.row_filter.catalog import FilterColumn
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.parse import syntax as s
-from pgsluice.row_filter.tree import columns_of, location_of, refused_at, type_of
+from pgsluice.row_filter.tree import collation_of, columns_of, location_of, refused_at, type_of
 from pgsluice.row_filter.values.canonical import canonical
 from pgsluice.row_filter.values.numbers import read_numeric
 from pgsluice.row_filter.values.value_type import BadLiteral
@@ -37,19 +37,17 @@ class Binder:
         self, catalog: c.Catalog, columns: Sequence[FilterColumn], relation: str, schema: str
     ) -> None:
         self.catalog = catalog
-        self.columns = ColumnBinder(
-            catalog, {column.name: column for column in columns}, relation, schema
-        )
+        by_name = {column.name: column for column in columns}
+        self.names = NameBinder(catalog, by_name, relation, schema)
         self.coercer = Coercer(catalog)
         self.calls = CallBinder(catalog, self.coercer, Resolver(catalog, self.coercer))
         self.collator = Collator(catalog)
-        self.names = NameBinder(catalog, schema)
 
     def filter(self, syntax: s.Syntax) -> n.Node:
         """Bind a whole filter, assign collations, and check that a publication allows it."""
         expression = self.coercer.to_boolean(self.bind(syntax), "PUBLICATION WHERE")
         expression = self.collator.assign(expression)
-        check(expression, self.catalog, SYSTEM_TYPES.keys() - self.columns.columns.keys())
+        check(expression, self.catalog, SYSTEM_TYPES.keys() - self.names.columns.keys())
         if self.coercer.inexact:
             raise self.coercer.inexact[0]
         return expression
@@ -67,7 +65,7 @@ class Binder:
 
     @bind.register
     def _(self, node: s.ColumnRef) -> n.Node:
-        return self.columns.bind(node)
+        return self.names.column(node)
 
     @bind.register
     def _(self, node: s.Parameter) -> n.Node:
@@ -228,10 +226,7 @@ class Binder:
         for arm in node.arms:
             condition = self.bind(arm.condition)
             if argument is not None:
-                stand_in = n.CaseArgument(
-                    type_of(argument),
-                    collation=getattr(argument, "collation", 0),
-                )
+                stand_in = n.CaseArgument(type_of(argument), collation_of(argument))
                 condition = self.calls.operator("=", stand_in, condition, arm.location)
             conditions.append(self.coercer.to_boolean(condition, "CASE/WHEN"))
             results.append(self.bind(arm.result))

@@ -22,15 +22,16 @@ ROW_TYPE = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnBinder:
-    """Binds names of columns."""
+class NameBinder:
+    """Looks up columns, types and collations; user-defined types may be in the relation's
+    ``schema``."""
 
     catalog: c.Catalog
     columns: Mapping[str, c.FilterColumn]
     relation: str
     schema: str
 
-    def bind(self, node: s.ColumnRef) -> n.Node:
+    def column(self, node: s.ColumnRef) -> n.Node:
         """transformColumnRef."""
         *qualifiers, name = node.names
         shown = ".".join(str(part) for part in node.names)
@@ -71,14 +72,6 @@ class ColumnBinder:
             )
         if table != self.relation:
             raise SqlRefused(f'missing FROM-clause entry for table "{table}"', node.location)
-
-
-@dataclass(frozen=True, slots=True)
-class NameBinder:
-    """Looks up types and collations; user-defined types may be in the relation's ``schema``."""
-
-    catalog: c.Catalog
-    schema: str
 
     def type(self, name: s.TypeName) -> tuple[int, int]:
         """typenameTypeIdAndMod: the type's OID and modifier."""

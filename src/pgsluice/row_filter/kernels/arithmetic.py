@@ -39,12 +39,12 @@ def integer(type_name: str, number: int) -> int:
     return number
 
 
-def _checked(type_name: str, compute: Callable[[int, int], int]) -> Callable[[int, int], int]:
+def _checked(type_name: str, compute: Callable[..., int]) -> Callable[..., int]:
     limits, message = _RANGES[type_name]
     low, high = limits.start, limits.stop - 1
 
-    def run(a: int, b: int) -> int:
-        number = compute(a, b)
+    def run(*numbers: int) -> int:
+        number = compute(*numbers)
         if low <= number <= high:
             return number
         raise out_of_range(message)
@@ -88,9 +88,9 @@ def _register_integers() -> None:
         register(f"{name}shl({name},int4)", _shift(name, operator.lshift))
         register(f"{name}shr({name},int4)", _shift(name, operator.rshift))
         register(f"{name}up({name})", operator.pos)
-        register(f"{name}um({name})", _resulting(name, operator.neg))
-        register(f"{name}abs({name})", _resulting(name, abs))
-        register(f"abs({name})", _resulting(name, abs))
+        register(f"{name}um({name})", _checked(name, operator.neg))
+        register(f"{name}abs({name})", _checked(name, abs))
+        register(f"abs({name})", _checked(name, abs))
     for name in ("int4", "int8"):
         register(f"gcd({name},{name})", _checked(name, math.gcd))
         register(f"lcm({name},{name})", _checked(name, math.lcm))
@@ -107,10 +107,6 @@ def _shift(name: str, shift: Callable[[int, int], int]) -> Callable[[int, int], 
         return bits - size if bits >= size // 2 else bits
 
     return run
-
-
-def _resulting(name: str, compute: Callable[[int], int]) -> Callable[[int], int]:
-    return lambda a: integer(name, compute(a))
 
 
 Rounding = Callable[[float], float]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from functools import partial
 from typing import Final
 
 from pgsluice.row_filter.kernels.arithmetic import division_by_zero, integer, out_of_range, rounded
@@ -225,10 +226,6 @@ def _float8_to_float4(number: float) -> float:
     return result
 
 
-def _resized(name: str) -> Callable[[int], int]:
-    return lambda number: integer(name, number)
-
-
 @kernel("oid(int8)")
 def _integer_to_oid(number: int) -> int:
     if not 0 <= number < 2**32:
@@ -246,7 +243,7 @@ def _register_casts() -> None:
             register(f"{name}({source})", _float_to_integer(name))
         for source in _INTEGER_NAMES:
             if source != name:
-                register(f"{name}({source})", _resized(name))
+                register(f"{name}({source})", partial(integer, name))
     register_all(
         {
             "float8(float4)": float,

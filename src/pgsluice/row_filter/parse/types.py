@@ -5,9 +5,11 @@ Source: src/backend/parser/gram.y (Typename, ConstTypename).
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.parse.syntax import Syntax
-from pgsluice.sql import SqlRefused, TokenCursor, TokenKind
+from pgsluice.sql import SqlRefused, Token, TokenCursor, TokenKind
 
 _SIMPLE = {
     "int": "int4", "integer": "int4", "smallint": "int2", "bigint": "int8", "real": "float4",
@@ -24,6 +26,9 @@ _RANGES = {
     ("year", "month"), ("day", "hour"), ("day", "minute"), ("day", "second"),
     ("hour", "minute"), ("hour", "second"), ("minute", "second"),
 }  # fmt: skip
+
+
+Modifiers: TypeAlias = "tuple[s.Syntax, ...] | None"
 
 
 class TypeParser(TokenCursor):
@@ -124,44 +129,42 @@ class TypeParser(TokenCursor):
 
     interval_end = -1
 
-    def _simple_type(
-        self, *, is_constant: bool = False
-    ) -> tuple[str, str | None, tuple[s.Syntax, ...] | None]:
-        token = self.token
-        word = token.value if token.keyword else ""
-        if word in _SIMPLE:
-            self.take()
-            return _SIMPLE[word], "pg_catalog", None
-        if word in _NUMERIC:
-            self.take()
-            return "numeric", "pg_catalog", self._modifiers()
-        if word == "double" and self.ahead().is_keyword("precision"):
-            self.take()
-            self.take()
-            return "float8", "pg_catalog", None
-        if word == "float":
-            return self._float(), "pg_catalog", None
-        if word == "bit":
-            return self._bit(is_constant)
-        if word in _CHARACTER:
-            return self._character(is_constant)
-        if word in _TEMPORAL:
-            return self._temporal()
-        if word == "interval":
-            self.take()
-            if self.token.is_punctuation("("):
-                return "interval", "pg_catalog", self._interval_precision()
-            return "interval", "pg_catalog", self._interval_fields()
-        return self._generic_type()
-
-    def _generic_type(self) -> tuple[str, str | None, tuple[s.Syntax, ...] | None]:
+    def _simple_type(self, *, is_constant: bool = False) -> tuple[str, str | None, Modifiers]:
+        """A type's name, schema and modifiers."""
+        if (built_in := self._type_with_syntax(is_constant)) is not None:
+            name, modifiers = built_in
+            return name, "pg_catalog", modifiers
         names = [self.name("UT")]
         while self.accept("."):
             names.append(self.name("UCTR"))
         schema = ".".join(names[:-1]) if len(names) > 1 else None
         return names[-1], schema, self._modifiers()
 
-    def _modifiers(self) -> tuple[s.Syntax, ...] | None:
+    def _type_with_syntax(self, is_constant: bool) -> tuple[str, Modifiers] | None:
+        if not self.is_constant_type():
+            return None
+        token = self.take()
+        word = token.value
+        if word in _SIMPLE:
+            return _SIMPLE[word], None
+        if word in _NUMERIC:
+            return "numeric", self._modifiers()
+        if word == "double":
+            self.take()
+            return "float8", None
+        if word == "float":
+            return self._float(), None
+        if word == "bit":
+            return self._bit(is_constant, token.start)
+        if word in _CHARACTER:
+            return self._character(is_constant, token)
+        if word in _TEMPORAL:
+            return self._temporal(token)
+        if self.token.is_punctuation("("):
+            return "interval", self._interval_precision()
+        return "interval", self._interval_fields()
+
+    def _modifiers(self) -> Modifiers:
         if not self.accept("("):
             return None
         modifiers = self.expressions()
@@ -169,7 +172,6 @@ class TypeParser(TokenCursor):
         return modifiers
 
     def _float(self) -> str:
-        self.take()
         if not self.accept("("):
             return "float8"
         bits = self._count()
@@ -185,17 +187,15 @@ class TypeParser(TokenCursor):
             raise self.error()
         return int(self.take().value[:10])  # more digits are as far out of range
 
-    def _bit(self, is_constant: bool) -> tuple[str, str | None, tuple[s.Syntax, ...] | None]:
-        location = self.take().start
+    def _bit(self, is_constant: bool, location: int) -> tuple[str, Modifiers]:
         name = "varbit" if self.accept_keyword("varying") else "bit"
         modifiers = self._modifiers()
         if modifiers is None and name == "bit":
             # a constant may have any length
             modifiers = (_integer(-1 if is_constant else 1, location),)
-        return name, "pg_catalog", modifiers
+        return name, modifiers
 
-    def _character(self, is_constant: bool) -> tuple[str, str, tuple[s.Syntax, ...] | None]:
-        token = self.take()
+    def _character(self, is_constant: bool, token: Token) -> tuple[str, Modifiers]:
         name = "varchar" if token.value == "varchar" else "bpchar"
         if token.value == "national":
             self.expect_keyword("character", "char")
@@ -204,14 +204,13 @@ class TypeParser(TokenCursor):
         if self.accept("("):
             length = _integer(self._count(), token.start)
             self.expect(")")
-            return name, "pg_catalog", (length,)
+            return name, (length,)
         if name == "bpchar" and not is_constant:
-            return name, "pg_catalog", (_integer(1, token.start),)
-        return name, "pg_catalog", None
+            return name, (_integer(1, token.start),)
+        return name, None
 
-    def _temporal(self) -> tuple[str, str, tuple[s.Syntax, ...] | None]:
-        token = self.take()
-        modifiers: tuple[s.Syntax, ...] | None = None
+    def _temporal(self, token: Token) -> tuple[str, Modifiers]:
+        modifiers: Modifiers = None
         if self.accept("("):
             modifiers = (_integer(self._count(), token.start),)
             self.expect(")")
@@ -220,7 +219,7 @@ class TypeParser(TokenCursor):
             has_zone = self.take().value == "with"
             self.take()
             self.expect_keyword("zone")
-        return token.value + ("tz" if has_zone else ""), "pg_catalog", modifiers
+        return token.value + ("tz" if has_zone else ""), modifiers
 
     def _interval_precision(self) -> tuple[s.Syntax, ...]:
         location = self.expect("(").start
@@ -228,7 +227,7 @@ class TypeParser(TokenCursor):
         self.expect(")")
         return (_integer(_FULL_RANGE, location), _integer(precision, location))
 
-    def _interval_fields(self) -> tuple[s.Syntax, ...] | None:
+    def _interval_fields(self) -> Modifiers:
         """Parse ``day to second(3)``; None if no field is named."""
         if not self.token.is_keyword(*_FIELDS):
             return None

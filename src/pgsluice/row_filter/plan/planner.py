@@ -128,10 +128,6 @@ class Planner:
                 return self._case(node)
             case n.Coalesce():
                 return coalesce(map(self.plan, node.arguments))
-        return self._plan_other(node)
-
-    def _plan_other(self, node: n.Node) -> Plan:
-        match node:
             case n.DistinctFrom():
                 return self._distinct(node)
             case n.NullIf():

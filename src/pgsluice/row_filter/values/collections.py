@@ -120,86 +120,72 @@ _CONSTANT_TOKEN = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\
 
 
 def read_array(text: str, element: Callable[[str], str]) -> str:
-    """Parses ``{1,2}`` and nested arrays; explicit bounds are not supported.
+    """The output of an array constant, such as ``{1,2}``; explicit bounds are not supported.
 
     Args:
-        element: gives the canonical form of an element.
+        element: gives the output of an element's constant.
     """
+
+    def bad(detail: str) -> BadLiteral:
+        return BadLiteral(f'malformed array literal: "{text}"', detail=detail)
+
     stripped = text.strip()
     if stripped.startswith("["):
         raise not_exact("an array constant with explicit bounds", "Its bounds are not kept.")
     if not stripped.startswith("{"):
-        detail = 'Array value must start with "{" or dimension information.'
-        raise BadLiteral(f'malformed array literal: "{text}"', detail=detail)
-    return _Reader(text, stripped, element).whole()
+        raise bad('Array value must start with "{" or dimension information.')
+    tokens = list(_CONSTANT_TOKEN.finditer(stripped))
+    if "".join(token[0] for token in tokens) != stripped:
+        raise bad("Unexpected end of input.")
+    waiting = iter(tokens[1:])
 
+    def take() -> re.Match[str]:
+        if (token := next(waiting, None)) is None:
+            raise bad("Unexpected end of input.")
+        return token
 
-class _Reader:
-    def __init__(self, text: str, stripped: str, element: Callable[[str], str]) -> None:
-        self.text = text
-        self.element = element
-        tokens = list(_CONSTANT_TOKEN.finditer(stripped))
-        if "".join(token[0] for token in tokens) != stripped:
-            raise self._bad("Unexpected end of input.")
-        self.tokens = [token.groups() for token in tokens]
-        self.at = 0
-
-    def _bad(self, detail: str) -> BadLiteral:
-        return BadLiteral(f'malformed array literal: "{self.text}"', detail=detail)
-
-    def whole(self) -> str:
-        array, _ = self._level()
-        if self.at != len(self.tokens):
-            raise self._bad("Junk after closing right brace.")
-        return array
-
-    def _mark(self) -> str | None:
-        if self.at >= len(self.tokens):
-            raise self._bad("Unexpected end of input.")
-        return self.tokens[self.at][0]
-
-    def _level(self) -> tuple[str, int]:
-        """Parse one pair of braces: its canonical text, and its number of levels."""
-        self.at += 1
+    def level() -> tuple[str, int]:
+        """The elements up to the closing brace as text, and the number of levels."""
+        token = take()
+        if token[1] == "}":
+            return "{}", 1
         parts: list[str] = []
         depths: set[int] = set()
         lengths: set[int] = set()
-        if self._mark() == "}":
-            self.at += 1
-            return "{}", 1
         while True:
-            mark = self._mark()
-            if mark == "{":
-                inner, depth = self._level()
+            if token[1] == "{":
+                inner, depth = level()
                 parts.append(inner)
                 depths.add(depth + 1)
                 lengths.add(inner.count(","))
-            elif mark is not None:
-                raise self._bad(f'Unexpected "{mark}" character.')
+            elif token[1] is not None:
+                raise bad(f'Unexpected "{token[1]}" character.')
             else:
-                parts.append(self._element())
+                parts.append(_printed_element(token, element))
                 depths.add(1)
-            mark = self._mark()
-            self.at += 1
+            mark = take()[1]
             if mark == "}":
                 break
             if mark != ",":
-                raise self._bad("Unexpected array element.")
-        if len(depths) != 1 or (len(lengths) > 1 and '"' not in self.text):
-            raise self._bad(
-                "Multidimensional arrays must have sub-arrays with matching dimensions."
-            )
+                raise bad("Unexpected array element.")
+            token = take()
+        if len(depths) != 1 or (len(lengths) > 1 and '"' not in text):
+            raise bad("Multidimensional arrays must have sub-arrays with matching dimensions.")
         return "{" + ",".join(parts) + "}", depths.pop()
 
-    def _element(self) -> str:
-        _, quoted, plain = self.tokens[self.at]
-        self.at += 1
-        if quoted is None:
-            word = (plain or "").strip()
-            if word.upper() == "NULL":
-                return "NULL"
-            quoted = word
-        value = self.element(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
-        if value == "" or value.upper() == "NULL" or re.search(r'[{},"\\\s]', value):
-            return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
-        return value
+    array, _ = level()
+    if next(waiting, None) is not None:
+        raise bad("Junk after closing right brace.")
+    return array
+
+
+def _printed_element(token: re.Match[str], element: Callable[[str], str]) -> str:
+    text = token[2]
+    if text is None:
+        text = token[3].strip()
+        if text.upper() == "NULL":
+            return "NULL"
+    value = element(re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL))
+    if value == "" or value.upper() == "NULL" or re.search(r'[{},"\\\s]', value):
+        return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+    return value

@@ -134,95 +134,91 @@ class _Reader:
     """
 
     def __init__(self, text: str, *, is_checked: bool) -> None:
-        self.tokens = self._cut(text)
-        self.is_checked = is_checked
-        self.at = 0
-
-    def _cut(self, text: str) -> list[tuple[str, str]]:
-        tokens, index = [], 0
-        while index < len(text):
-            token = _TOKEN.match(text, index)
-            if token is None:
-                detail = f'Token "{text[index:]}" is invalid.'
-                raise _bad(detail)
-            index = token.end()
-            if token.lastgroup == "word" and token[0] not in _WORDS:
-                raise _bad(f'Token "{token[0]}" is invalid.')
-            if token.lastgroup != "space":
-                tokens.append((str(token.lastgroup), token[0]))
-        return tokens
+        self._tokens = iter(_tokens(text))
+        self._is_checked = is_checked
 
     def whole(self) -> Json:
-        value = self.value()
-        if self.at < len(self.tokens):
-            raise _bad(f'Expected end of input, but found "{self.tokens[self.at][1]}".')
+        value = self._value(self._next())
+        if (rest := next(self._tokens, None)) is not None:
+            raise _bad(f'Expected end of input, but found "{rest[1]}".')
         return value
 
     def _next(self) -> tuple[str, str]:
-        if self.at >= len(self.tokens):
+        if (token := next(self._tokens, None)) is None:
             raise _bad("The input string ended unexpectedly.")
-        self.at += 1
-        return self.tokens[self.at - 1]
+        return token
 
-    def value(self) -> Json:
-        kind, text = self._next()
-        if kind == "string":
-            return self._string(text)
-        if kind == "number":
-            return parse_numeric(read_numeric(text)) if self.is_checked else Decimal()
-        if kind == "word":
-            return _WORDS[text]
-        if text == "[":
-            return self._array()
-        if text == "{":
-            return self._object()
-        raise _bad(f'Expected JSON value, but found "{text}".')
-
-    def _is_next(self, mark: str) -> bool:
-        return self.at < len(self.tokens) and self.tokens[self.at] == ("mark", mark)
+    def _value(self, token: tuple[str, str]) -> Json:
+        match token:
+            case "string", text:
+                return self._string(text)
+            case "number", text:
+                return parse_numeric(read_numeric(text)) if self._is_checked else Decimal()
+            case "word", text:
+                return _WORDS[text]
+            case _, "[":
+                return self._array()
+            case _, "{":
+                return self._object()
+        raise _bad(f'Expected JSON value, but found "{token[1]}".')
 
     def _array(self) -> Json:
         elements: list[Json] = []
-        if self._is_next("]"):
-            self.at += 1
+        token = self._next()
+        if token == ("mark", "]"):
             return elements
         while True:
-            elements.append(self.value())
-            text = self._next()[1]
-            if text == "]":
+            elements.append(self._value(token))
+            if not self._goes_on("]"):
                 return elements
-            if text != ",":
-                raise _bad(f'Expected "," or "]", but found "{text}".')
+            token = self._next()
 
     def _object(self) -> Json:
         members: dict[str, Json] = {}
-        if self._is_next("}"):
-            self.at += 1
+        kind, key = self._next()
+        if (kind, key) == ("mark", "}"):
             return members
         while True:
-            kind, key = self._next()
             if kind != "string":
                 wanted = "string" if members else 'string or "}"'
                 raise _bad(f'Expected {wanted}, but found "{key}".')
             if (colon := self._next()[1]) != ":":
                 raise _bad(f'Expected ":", but found "{colon}".')
-            members[self._string(key)] = self.value()
-            text = self._next()[1]
-            if text == "}":
+            members[self._string(key)] = self._value(self._next())
+            if not self._goes_on("}"):
                 return members
-            if text != ",":
-                raise _bad(f'Expected "," or "}}", but found "{text}".')
+            kind, key = self._next()
+
+    def _goes_on(self, end: str) -> bool:
+        """Whether a comma follows, and not the end of the array or object."""
+        if (text := self._next()[1]) not in (",", end):
+            raise _bad(f'Expected "," or "{end}", but found "{text}".')
+        return text == ","
 
     def _string(self, token: str) -> str:
         try:
             value = str(json.loads(token))
         except ValueError:
             raise _bad("Escape sequence is invalid.") from None
-        if self.is_checked and "\0" in value:
+        if self._is_checked and "\0" in value:
             raise BadLiteral(
                 "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text."
             )
         return value
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens, index = [], 0
+    while index < len(text):
+        token = _TOKEN.match(text, index)
+        if token is None:
+            raise _bad(f'Token "{text[index:]}" is invalid.')
+        index = token.end()
+        if token.lastgroup == "word" and token[0] not in _WORDS:
+            raise _bad(f'Token "{token[0]}" is invalid.')
+        if token.lastgroup != "space":
+            tokens.append((str(token.lastgroup), token[0]))
+    return tokens
 
 
 def _bad(detail: str) -> BadLiteral:
