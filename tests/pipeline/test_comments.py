@@ -7,7 +7,7 @@ from tests.support.databases import MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
-from pgsluice.subscription.running.comments import TargetComments
+from pgsluice.subscription.running.catalog_tables import TargetComments
 
 
 def comments_of(one: Pipeline, table: str) -> tuple[str | None, dict[str, str]]:

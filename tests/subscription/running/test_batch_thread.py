@@ -13,7 +13,7 @@ from tests.support.waiting import HANGS_S
 
 from pgsluice.errors import SinkError, SourceUnreachable
 from pgsluice.events import BatchFailed
-from pgsluice.subscription.running.batch_thread import BatchThread
+from pgsluice.subscription.running.turns import BatchThread
 
 
 def run(thread: BatchThread) -> None:

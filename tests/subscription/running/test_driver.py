@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -197,7 +198,7 @@ def test_a_copied_table_is_ready_when_nothing_in_the_spool_waits_for_it(maker: S
             GONE: ready("later", **copied, applied_through=Lsn(int(end) + 1)),
         },
     )
-    driver.promote_copied()
+    driver.results.promote_copied()
     states = {oid: table.state for oid, table in driver.tables.durable.tables.items()}
     assert states == {OID: "f", QUIET: "r", GONE: "f"}, "orders has changes; later is not received"
     assert driver.tables.durable.tables[QUIET].applied_through == end
@@ -250,7 +251,7 @@ def test_an_error_that_may_pass_is_tried_again_in_its_own_time(maker: SpoolMaker
 def test_deferrals_of_an_earlier_run_are_over(maker: SpoolMaker) -> None:
     """Its clock may have been ahead by an hour."""
     driver = driver_of(maker, {OID: ready("orders", pending=Pending(due=2.0**40))})
-    driver.end_earlier_deferrals()
+    driver.results.end_deferrals(now=math.inf)
     assert driver.tables.record.tables[OID].pending.due is None
 
 
@@ -271,7 +272,7 @@ def test_tables_that_are_left_out_between_batches_have_nothing_to_do(maker: Spoo
         table = ready("orders", **{**level, **fields}).in_state(fields["state"])
         driver = driver_of(maker, {OID: table, QUIET: ready("quiet", **level)})
         driver.tables.advance(end)
-        driver.promote_copied()
+        driver.results.promote_copied()
         driver.results.end_deferrals()
         record = driver.tables.record
         table = record.tables[OID]

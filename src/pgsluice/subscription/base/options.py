@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.secrets import read_secret
 from pgsluice.masks import ColumnMask, MaskKind
-from pgsluice.sinks.identity import CURRENT, TargetMode
+from pgsluice.sinks import make_sink
+from pgsluice.sinks.contract import TargetTable
+from pgsluice.sinks.fence import TableWriter
+from pgsluice.sinks.identity import CURRENT, TargetIdentity, TargetMode
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
-from pgsluice.spool import TargetName
+from pgsluice.spool import TableRecord, TargetName
 from pgsluice.types import TypeOptions
 from pgsluice.types.options import NESTED
 
@@ -65,6 +70,21 @@ def table_options(subscription: SubscriptionConfig) -> TableOptions:
         excluded=frozenset(subscription.exclude),
         names=subscription.names,
     )
+
+
+def target_writer(
+    subscription: SubscriptionConfig, spool_id: str, oid: int, table: TableRecord
+) -> TableWriter:
+    """What writes a table's target without changes: its columns stay as they are.
+
+    Args:
+        spool_id: the id of the spool whose rows the target has.
+        oid: the table at the source.
+    """
+    mode = target_mode(subscription, table.target_name)
+    identity = TargetIdentity(spool_id, oid, table.copy_number, mode)
+    shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
+    return TableWriter(make_sink(sink_options(subscription)), shell, identity)
 
 
 def has_same_options(options: TableOptions, first: TargetName, second: TargetName) -> bool:

@@ -18,16 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.rejects.table import RejectsPlace
-from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord, TableState, UnseenLeaf
 from pgsluice.spool.layout import LEFTOVERS, STAGING, subscription_folder, tasks_path
@@ -38,7 +33,7 @@ from pgsluice.subscription.base.barrier import (
     waiting_barrier,
     write_answer,
 )
-from pgsluice.subscription.base.options import sink_options, table_options, target_mode
+from pgsluice.subscription.base.options import sink_options, table_options, target_writer
 from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
@@ -362,14 +357,8 @@ class Batches:
 
     def _target_version(self, oid: int, table: TableRecord) -> int:
         """The newest version of a table's target; -1: there is none."""
-        identity = TargetIdentity(
-            self._reader.spool.identity.spool_id,
-            oid,
-            table.copy_number,
-            target_mode(self.subscription, table.target_name),
-        )
-        shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
-        return make_sink(sink_options(self.subscription)).open(shell, identity).version
+        spool_id = self._reader.spool.identity.spool_id
+        return target_writer(self.subscription, spool_id, oid, table).version()
 
 
 def _without_replaced_leaves(

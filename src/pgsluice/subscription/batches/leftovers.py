@@ -14,19 +14,12 @@ import logging
 import time
 from pathlib import Path
 
-import pyarrow as pa
-
 from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import PgsluiceError, TargetUnreachable
 from pgsluice.rejects.table import RejectsPlace
-from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE
 from pgsluice.small_files import replace_json_if_possible
-from pgsluice.spool import TableRecord
-from pgsluice.subscription.base.options import sink_options, target_mode
+from pgsluice.subscription.base.options import target_writer
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
@@ -83,7 +76,7 @@ class Leftovers:
         try:
             # A copy may commit files that are older than a day.
             if table is not None and table.is_active:
-                _search(subscription, oid, table, spool_id, before)
+                target_writer(subscription, spool_id, oid, table).delete_leftovers(before)
             if rejects is not None and len(self._waiting) <= 1:
                 rejects.table().delete_leftovers(before)
         except TargetUnreachable:
@@ -96,15 +89,6 @@ class Leftovers:
             self._last = self._began
             replace_json_if_possible(self._path, self._last)
         return bool(self._waiting)
-
-
-def _search(
-    subscription: SubscriptionConfig, oid: int, table: TableRecord, spool_id: str, before: float
-) -> None:
-    mode = target_mode(subscription, table.target_name)
-    identity = TargetIdentity(spool_id, oid, table.copy_number, mode)
-    shell = TargetTable(table.namespace, table.name, pa.schema([]), ())
-    TableWriter(make_sink(sink_options(subscription)), shell, identity).delete_leftovers(before)
 
 
 def _read(path: Path) -> float:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pgsluice.capture import read_health
-from pgsluice.capture.health import CaptureHealth
 from pgsluice.events import CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 
@@ -18,38 +17,31 @@ _POLL_S = 1.0
 @contextmanager
 def capture_states(spool: Path, report: Callable[[MetricsEvent], None]) -> Iterator[None]:
     """Within this context, report each state of capture, except the last one of an earlier run."""
-    ended = threading.Event()
-    before = read_health(spool)
-    thread = threading.Thread(
-        target=lambda: _watch(spool, report, ended, before), name="pgsluice states", daemon=True
-    )
+    ended, previous = threading.Event(), read_health(spool)
+
+    def watch() -> None:
+        nonlocal previous
+        while not ended.wait(_POLL_S):
+            health = read_health(spool)
+            if health is None or health == previous:
+                continue
+            previous = health
+            report(
+                CaptureState(
+                    health.phase,
+                    Lsn.parse(health.position),
+                    Lsn.parse(health.frontier),
+                    health.lag_bytes,
+                    health.spool_bytes,
+                    health.message,
+                    health.times,
+                )
+            )
+
+    thread = threading.Thread(target=watch, name="pgsluice states", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def _watch(
-    spool: Path,
-    report: Callable[[MetricsEvent], None],
-    ended: threading.Event,
-    previous: CaptureHealth | None,
-) -> None:
-    while not ended.wait(_POLL_S):
-        health = read_health(spool)
-        if health is None or health == previous:
-            continue
-        previous = health
-        report(
-            CaptureState(
-                health.phase,
-                Lsn.parse(health.position),
-                Lsn.parse(health.frontier),
-                health.lag_bytes,
-                health.spool_bytes,
-                health.message,
-                health.times,
-            )
-        )

@@ -14,15 +14,20 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+from pgsluice.catalog import fetch_comments
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.target_names import CatalogTable
+from pgsluice.definitions.comments import TableComments
+from pgsluice.errors import Failure, PgsluiceError
+from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
+from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spark.session.catalog import register
 from pgsluice.spark.session.on_demand import ContextOnDemand
-from pgsluice.spool import SubscriptionRecord, TableRecord
+from pgsluice.spool import Spool, SubscriptionRecord, TableRecord
 from pgsluice.spool.notes import write_catalog_problems
+from pgsluice.subscription.base.options import target_writer
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
-from pgsluice.subscription.running.comments import TargetComments
 from pgsluice.system.threads import WorkThread
 
 logger = logging.getLogger(__name__)
@@ -40,6 +45,52 @@ _REFUSED = (
 )
 
 _NOT_A_NAME = "INVALID_SCHEMA_OR_RELATION_NAME"
+
+
+class TargetComments:
+    """Gives targets the comments that their tables have at the source.
+
+    The stream has no message for COMMENT ON. So one query asks for the comments of all tables, and
+    only a target whose comments differ gets a commit, at its position.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._dsn = config.source.conninfo
+        self._spool = config.spool.place
+        self._compared: dict[int, tuple[int, TableComments]] = {}
+        self._logged: dict[int, str] = {}
+
+    def bring(self, subscription: SubscriptionConfig, tables: Mapping[int, TableRecord]) -> None:
+        """Give targets the comments of their tables. What fails is logged, and tried again at the
+        next call.
+
+        Args:
+            tables: by OID; their targets exist.
+        """
+        try:
+            with (
+                connect_sql(self._dsn, application="comments") as connection,
+                source_errors("asking for comments"),
+            ):
+                found = fetch_comments(connection, tables.keys())
+            spool_id = Spool.open(self._spool).identity.spool_id
+        except PgsluiceError as error:
+            logger.debug("comments are asked for later: %s", error)
+            return
+        for oid, comments in found.items():
+            table = tables[oid]
+            compared = (table.copy_number, comments)
+            if not comments or self._compared.get(oid) == compared:
+                continue
+            writer = target_writer(subscription, spool_id, oid, table)
+            result = attempt(writer.comment, comments)
+            if not isinstance(result, Failure):
+                self._compared[oid] = compared
+                if result:
+                    logger.info("%s: its target has the comments of the source", table.title)
+            elif self._logged.get(oid) != result.message:
+                self._logged[oid] = result.message
+                logger.warning("%s: its comments are not written: %s", table.title, result.message)
 
 
 class CatalogTables:

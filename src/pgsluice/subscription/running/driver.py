@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -166,14 +165,6 @@ class SubscriptionDriver:
         self.copies.take_over(subscription)
 
     # Between batches
-
-    def end_earlier_deferrals(self) -> None:
-        """Allow merges of all tables that an earlier run deferred, perhaps by another clock."""
-        self.results.end_deferrals(now=math.inf)
-
-    def promote_copied(self) -> None:
-        """Set copied tables without pending changes to state ``r``, even if the source is idle."""
-        self.results.promote_copied()
 
     def copy_released(self) -> None:
         """Request copies of tables whose changes the spool no longer has.

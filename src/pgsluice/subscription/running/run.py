@@ -31,7 +31,7 @@ from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.base.waits import WAITS, Waits
-from pgsluice.subscription.running.session import RunSession
+from pgsluice.subscription.running.session import RunSession, restarting
 
 if TYPE_CHECKING:
     from pgsluice.spool import RecordStore, SubscriptionRecord
@@ -188,7 +188,12 @@ def _run(
         finally:
             asked.config = reloading.config
 
-    session.work(work, look, lambda: [_reached(store.record) for store in stores])
+    restarting(
+        lambda: session.session(look),
+        work,
+        lambda: [_reached(store.record) for store in stores],
+        is_ours=session.is_ours,
+    )
     if target is not None and not stop.is_set():
         raise_unfinished(config, [subscription.name for subscription in chosen], target)
 

@@ -58,28 +58,12 @@ class RunSession:
         if self.is_ours:
             self._starting.begin()
 
-    def work(
-        self,
-        work: Callable[[ContextOnDemand], None],
-        look: Callable[[], None],
-        reached: Callable[[], object],
-    ) -> None:
-        """Call ``work`` with the session, and again with a new session when one fails: no data is
-        lost.
+    @contextmanager
+    def session(self, look: Callable[[], None]) -> Iterator[ContextOnDemand]:
+        """A session that is valid within the context; after a failed one, a new one.
 
         Args:
-            work: the function; ends with an error, or when everything is done.
-            look: called a few times per second while a session starts; it may raise.
-            reached: returns the progress; a session that made progress counts as working.
-
-        Raises:
-            SparkFailed: several sessions in a row made no progress, or the session is the user's.
-        """
-        restarting(lambda: self._session(look), work, reached, is_ours=self.is_ours)
-
-    @contextmanager
-    def _session(self, look: Callable[[], None]) -> Iterator[ContextOnDemand]:
-        """A session for the context.
+            look: called a few times per second while the session starts; it may raise.
 
         Raises:
             SparkFailed: it failed.

@@ -1,14 +1,17 @@
-"""The main thread of one active subscription: first a catalog refresh, then turns until the end.
+"""The threads of one active subscription: one for its batches, and the main thread: first a catalog
+refresh, then turns until the end.
 
-Slow work (a batch, a server that does not answer) delays only this subscription. Batches and copies
-run in other threads. A batch holds the tables' lock, so only these threads wait for it.
+Slow work (a batch, a server that does not answer) delays only this subscription. Copies run in
+other threads. A batch holds the tables' lock, so only the subscription's threads wait for it.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pgsluice.errors import (
     ConfigError,
@@ -18,20 +21,79 @@ from pgsluice.errors import (
     TableError,
     TargetUnreachable,
 )
-from pgsluice.events import RunStep
+from pgsluice.events import BatchFailed, RunStep
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.requests import pending_requests
 from pgsluice.subscription.lifecycle.table_events import LOOKS
-from pgsluice.subscription.running.batch_thread import LONG_POLL_S, BatchThread
 from pgsluice.subscription.running.driver import SubscriptionDriver
 from pgsluice.subscription.running.reloading import Reloading
+from pgsluice.system.threads import Backoff, WorkThread
+
+logger = logging.getLogger(__name__)
 
 TURN_S = 0.25
 """The pause between two turns, in seconds. Batches do not wait for it, and an idle run costs as
 much CPU as its turns."""
+LONG_POLL_S = 1.0
+"""How long a call waits for changes, in seconds: an idle run wakes up this rarely, and stops this
+soon."""
+_RETRIES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class BatchThread(WorkThread):
+    """Runs batches until the run ends, or until another attempt would be useless.
+
+    A batch that fails for another reason is run again, with growing pauses: nothing of it was
+    recorded, and targets store their own position.
+
+    Args:
+        driver: the subscription's driver.
+        ending: set when the run ends; the thread ends within :data:`LONG_POLL_S`, or when its Spark
+            job is interrupted.
+        retries_s: the pauses after consecutive failed batches; the last one repeats.
+    """
+
+    def __init__(
+        self,
+        driver: SubscriptionDriver,
+        ending: threading.Event,
+        retries_s: Sequence[float] = _RETRIES_S,
+    ) -> None:
+        super().__init__(f"pgsluice batches of {driver.subscription.name}", self._run_batches)
+        self._driver = driver
+        self._ending = ending
+        self._retries_s = retries_s
+
+    def _run_batches(self) -> None:
+        backoff, logged = Backoff(self._retries_s), ""
+        while not self._ending.is_set():
+            try:
+                if self._driver.batches.run_next(LONG_POLL_S):
+                    backoff.succeeded()
+                    logged = ""
+            except BaseException as error:
+                if self._ending.is_set():
+                    return
+                self._refuse_useless(error)
+                why = str(error) if isinstance(error, PgsluiceError) else summarize_error(error)
+                self._driver.report(BatchFailed(self._driver.subscription.name, why))
+                if why != logged:
+                    name, logged = self._driver.subscription.name, why
+                    logger.warning("%s: a batch failed; pgsluice keeps retrying: %s", name, why)
+                self._ending.wait(backoff.failed())
+
+    def _refuse_useless(self, error: BaseException) -> None:
+        """Raise an error after which another attempt would be useless.
+
+        Raises:
+            BaseException: the target cannot be used, the spool has a hole, Spark's JVM is gone.
+        """
+        self._driver.raise_failure()
+        if not isinstance(error, Exception) or is_without_jvm(error):
+            raise error
 
 
 class RunningSubscription:
@@ -88,7 +150,8 @@ class RunningSubscription:
             SinkError, SourceRefused, ConfigError: the run cannot start.
         """
         self.driver.copy_released()
-        self.driver.end_earlier_deferrals()
+        # Those of an earlier run, perhaps by another clock.
+        self.driver.results.end_deferrals(now=math.inf)
         self.driver.tables.report_parked()
         if follows:
             self._with_source(self.driver.looks.look)
@@ -147,7 +210,7 @@ class RunningSubscription:
                 break
         self._with_source(lambda: driver.copies.run(stop=self._ending))
         driver.batches.drain()
-        driver.promote_copied()  # no batch may have followed the copies
+        driver.results.promote_copied()  # no batch may have followed the copies
         driver.batches.answer_barrier()
         while driver.batches.delete_leftovers() and not self._ending.is_set():
             pass
@@ -189,7 +252,7 @@ class RunningSubscription:
         if time.monotonic() >= self._retry_at and driver.batches.is_behind():
             self._try(driver.batches.catch_up)
         self._try(driver.batches.answer_barrier)
-        self._try_store(driver.promote_copied)
+        self._try_store(driver.results.promote_copied)
         self._try_store(driver.suspicious.tend)
         self._try_store(driver.catalog.tend)
 
