@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules import KnownColumns
+
+if TYPE_CHECKING:
+    from pgsluice.sinks.contract import Applied
 
 _NOWHERE = Lsn(0)
 
@@ -109,6 +113,35 @@ class TaskResult:
     has_rejects: bool = False
     rejects: int | None = None
     has_key: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        applied: Applied,
+        last: Lsn,
+        changes: int,
+        decode_s: float = 0.0,
+        *,
+        has_rejects: bool = False,
+    ) -> TaskResult:
+        """The result of a task after its commit.
+
+        Args:
+            last: the position of the last change.
+        """
+        return cls(
+            committed=last,
+            version=applied.version,
+            changes=changes,
+            rows_skipped=applied.rows_skipped,
+            skipped=applied.skipped,
+            decode_s=decode_s,
+            rows_inserted=applied.rows_inserted,
+            rows_updated=applied.rows_updated,
+            rows_deleted=applied.rows_deleted,
+            bytes_written=applied.bytes_written,
+            has_rejects=has_rejects,
+        )
 
     def after(self, before: TaskResult) -> TaskResult:
         """Combine the results of two pieces of one table's work."""

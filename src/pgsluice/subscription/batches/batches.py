@@ -41,8 +41,7 @@ from pgsluice.subscription.batches.confirmations import Confirmations
 from pgsluice.subscription.batches.ends import BatchEnds
 from pgsluice.subscription.batches.leftovers import Leftovers
 from pgsluice.subscription.batches.planning import plan_alterations, plan_tables, table_work
-from pgsluice.subscription.batches.rejects import BatchRejects
-from pgsluice.subscription.batches.results import BatchResults
+from pgsluice.subscription.batches.results import BatchRejects, BatchResults
 from pgsluice.subscription.batches.tasks import large_batch
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
@@ -165,7 +164,7 @@ class Batches:
         settings = self.subscription  # others may come at any time
         return ApplyTables(
             spool=self._config.spool.place,
-            spool_id=self._reader.spool.identity.spool_id,
+            spool_id=self._spool_id,
             sink=sink_options(settings),
             options=table_options(settings),
             keep_versions=kept_versions(self._tables.record, versions, oids),
@@ -178,9 +177,12 @@ class Batches:
             rejects=self._rejects_place(),
         )
 
+    @property
+    def _spool_id(self) -> str:
+        return self._reader.spool.identity.spool_id
+
     def _rejects_place(self) -> RejectsPlace | None:
-        spool_id = self._reader.spool.identity.spool_id
-        return rejects_place(self._config, self.subscription, spool_id)
+        return rejects_place(self._config, self.subscription, self._spool_id)
 
     def _record(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         """Record the outcome of a batch durably; its rejects first."""
@@ -198,8 +200,7 @@ class Batches:
             whether another table waits.
         """
         with self._tables.lock:
-            spool_id = self._reader.spool.identity.spool_id
-            return self._leftovers.tend(self.subscription, spool_id, self._rejects_place())
+            return self._leftovers.tend(self.subscription, self._spool_id, self._rejects_place())
 
     # Commits of ours that another program has overwritten
 
@@ -357,8 +358,7 @@ class Batches:
 
     def _target_version(self, oid: int, table: TableRecord) -> int:
         """The newest version of a table's target; -1: there is none."""
-        spool_id = self._reader.spool.identity.spool_id
-        return target_writer(self.subscription, spool_id, oid, table).version()
+        return target_writer(self.subscription, self._spool_id, oid, table).version()
 
 
 def _without_replaced_leaves(

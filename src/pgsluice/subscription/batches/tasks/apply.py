@@ -36,10 +36,9 @@ from pgsluice.subscription.batches.tasks.large_batch import (
     LARGE_BYTES,
     PIECE_BYTES,
     Outline,
-    ReadTwice,
     net_pieces,
+    read_twice,
 )
-from pgsluice.subscription.batches.tasks.results import result_of
 from pgsluice.subscription.batches.tasks.table_changes import TableChanges
 from pgsluice.subscription.batches.tasks.target_columns import (
     TargetColumns,
@@ -145,7 +144,15 @@ class ApplyTables:
         reached = writer.position()
         if (reached or 0) < work.committed:
             if reached is not None and self.commits_may_be_lost:
-                raise self._lost_commit(work, reached)
+                raise PgsluiceError(
+                    f"table {work.title}: another program has overwritten the commit of position "
+                    f"{work.committed} in the target's log, so the target is back at position "
+                    f"{reached}",
+                    hint="allow only programs that create the files of a Delta log conditionally "
+                    "to write to this target",
+                    table=work.title,
+                    reached=int(reached),
+                )
             event = "no longer exists" if reached is None else f"was rolled back to {reached}"
             raise TableError(
                 f"the target of table {work.title} {event} after changes up to {work.committed}",
@@ -163,16 +170,6 @@ class ApplyTables:
                 f"changes follow copy {work.copy_number}"
             )
         return writer, after, done_before
-
-    def _lost_commit(self, work: TableWork, reached: Lsn) -> PgsluiceError:
-        return PgsluiceError(
-            f"table {work.title}: another program has overwritten the commit of position "
-            f"{work.committed} in the target's log, so the target is back at position {reached}",
-            hint="allow only programs that create the files of a Delta log conditionally to write "
-            "to this target",
-            table=work.title,
-            reached=int(reached),
-        )
 
     def _writer(self, work: TableWork, table: TargetTable | None = None) -> TableWriter:
         mode = self.options.mode_of(work.namespace, work.name)
@@ -216,7 +213,12 @@ class ApplyTables:
             if applied is None:
                 break
             columns, done = applied
-            done = replace(done, merge_s=time.monotonic() - started - done.decode_s)
+            done = replace(
+                done,
+                merge_s=time.monotonic() - started - done.decode_s,
+                doubt=columns.doubt,
+                has_key=bool(columns.table.key),
+            )
             writer.maintain(self.keep_versions.get(work.relation_oid, ()))
             result = done if result is None else done.after(result)
             if columns.through is None:
@@ -267,11 +269,10 @@ class ApplyTables:
                     remedy=Remedy.COPY,
                 )
             if writer.schema() is None:
-                self.prepare(work, columns, after)
-                writer = self._writer(work)
+                writer = self.prepare(work, columns, after, writer)
             applied = writer.apply_pieces(chain(deletes or (), [net], others), last)
-        done = result_of(applied, last, sum(map(len, runs)), decode_s, columns)
-        return columns, replace(done, has_rejects=has_rejects)
+        count = sum(map(len, runs))
+        return columns, TaskResult.of(applied, last, count, decode_s, has_rejects=has_rejects)
 
     def write_rejects(self, changes: TableChanges, after: Lsn) -> bool:
         """Write the rejects of changes after a position durably, before they are committed; whether
@@ -291,24 +292,18 @@ class ApplyTables:
     ) -> tuple[TargetColumns, TaskResult] | None:
         """Apply changes that are too large for memory piece by piece, also in one commit."""
         started, work = time.monotonic(), changes.work
-        outline = Outline.between(changes, after, work.through)
-        if not outline.runs:
+        if (found := read_twice(changes, writer.schema(), after, is_large=True)) is None:
             return None
-        columns = columns_of(work, outline.runs, writer.schema(), self.options)
-        if columns.through is not None:
-            outline = Outline.between(changes, after, columns.through)
+        outline, columns = found[0].outline, found[1]
         deletes = deletes_of_truncated(work, outline.truncates, writer, columns.table)
         decode_s = time.monotonic() - started
-        if writer.schema() is None:
-            self.prepare(work, columns, after)
-            writer = self._writer(work)
-        writer.alter(columns.added, columns.widened)
+        writer = self.prepare(work, columns, after, writer)
         if deletes is not None:
             deletes = changes.without_rejects(deletes, outline.truncates, outline.runs)
         pieces = chain(deletes or (), net_pieces(changes, outline, columns, after))
         applied = writer.apply_pieces(self._with_rejects(pieces, changes, after), outline.last)
-        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
-        return columns, replace(done, has_rejects=True)
+        done = TaskResult.of(applied, outline.last, outline.changes, decode_s, has_rejects=True)
+        return columns, done
 
     def _write_log(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -318,16 +313,11 @@ class ApplyTables:
         assert isinstance(writer, LogWriter)
         assert log is not None
         is_large = work.size_bytes > self.large_bytes
-        read = ReadTwice.between(changes, after, work.through, is_large=is_large)
-        if not read.outline.runs:
+        if (found := read_twice(changes, writer.schema(), after, is_large=is_large)) is None:
             return None
-        existing = writer.schema()
-        columns = columns_of(work, read.outline.runs, existing, self.options)
-        if columns.through is not None:
-            read = ReadTwice.between(changes, after, columns.through, is_large=is_large)
-        outline = read.outline
+        (read, columns), outline = found, found[0].outline
         refuse_truncated_leaves(work, outline.truncates)
-        if existing is None:
+        if writer.schema() is None:
             schema = log.of_table(columns.table.schema, work.title)
             columns = replace(columns, table=replace(columns.table, schema=schema))
         writer.alter(columns.added, columns.widened)
@@ -337,8 +327,8 @@ class ApplyTables:
         rows = (batch for table in tables for batch in table.to_batches())
         schema = columns.table.schema
         applied = writer.append(self._with_rejects(rows, changes, after), schema, outline.last)
-        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
-        return columns, replace(done, has_rejects=True)
+        done = TaskResult.of(applied, outline.last, outline.changes, decode_s, has_rejects=True)
+        return columns, done
 
     def _write_history(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
@@ -347,18 +337,11 @@ class ApplyTables:
         started, work, history = time.monotonic(), changes.work, self.options.mode.history
         assert history is not None
         is_large = work.size_bytes > self.large_bytes
-        read = ReadTwice.between(changes, after, work.through, is_large=is_large)
-        if not read.outline.runs:
+        if (found := read_twice(changes, writer.schema(), after, is_large=is_large)) is None:
             return None
-        columns = columns_of(work, read.outline.runs, writer.schema(), self.options)
-        if columns.through is not None:
-            read = ReadTwice.between(changes, after, columns.through, is_large=is_large)
-        outline = read.outline
+        (read, columns), outline = found, found[0].outline
         refuse_truncated_leaves(work, outline.truncates)
-        if writer.schema() is None:
-            self.prepare(work, columns, after)
-            writer = self._writer(work)
-        writer.alter(columns.added, columns.widened)
+        writer = self.prepare(work, columns, after, writer)
         begins = first_places(outline.runs, columns.missing)
         pieces = chain.from_iterable(
             changes.versions(runs, columns, history, outline.truncates, begins)
@@ -373,8 +356,9 @@ class ApplyTables:
         else:
             parts = self._with_rejects(chain(first, pieces), changes, after)
             applied = writer.apply_pieces(parts, outline.last)
-        done = result_of(applied, outline.last, outline.changes, decode_s, columns)
-        return columns, replace(done, has_rejects=has_rejects)
+        return columns, TaskResult.of(
+            applied, outline.last, outline.changes, decode_s, has_rejects=has_rejects
+        )
 
     def changes(
         self, work: TableWork, reader: SpoolReader | None = None, after: int = 0
@@ -392,14 +376,27 @@ class ApplyTables:
             rejected_values(self.rejects, oid, work.rejects, is_ahead=is_ahead),
         )
 
-    def prepare(self, work: TableWork, columns: TargetColumns, after: Lsn) -> None:
-        """Add the columns to the target that changes after ``after`` need, or create it with
-        them."""
-        writer = self._writer(work)
+    def prepare(
+        self,
+        work: TableWork,
+        columns: TargetColumns,
+        after: Lsn,
+        writer: TableWriter | None = None,
+    ) -> TableWriter:
+        """Add the columns to the target that changes after ``after`` need, or create it with them.
+
+        Args:
+            writer: the target's writer; None: make a new one.
+
+        Returns:
+            the writer for these changes.
+        """
+        writer = writer or self._writer(work)
         if writer.schema() is None:
             self._writer(work, columns.table).load([], after)
-        else:
-            writer.alter(columns.added, columns.widened)
+            return self._writer(work)
+        writer.alter(columns.added, columns.widened)
+        return writer
 
     def commit(
         self,
@@ -416,7 +413,7 @@ class ApplyTables:
         writer = self._writer(work)
         applied = writer.commit_or_discard(staged, outline.last, may_discard)
         writer.maintain(self.keep_versions.get(work.relation_oid, ()))
-        return result_of(applied, outline.last, outline.changes)
+        return TaskResult.of(applied, outline.last, outline.changes)
 
 
 def shares_of(

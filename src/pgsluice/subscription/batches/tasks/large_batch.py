@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
@@ -20,7 +21,7 @@ from pgsluice.changes.whole_rows import has_old_rows
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
 from pgsluice.subscription.batches.tasks.table_changes import Chunk, TableChanges
-from pgsluice.subscription.batches.tasks.target_columns import TargetColumns
+from pgsluice.subscription.batches.tasks.target_columns import TargetColumns, columns_of
 from pgsluice.system.freed_memory import give_back_freed_memory
 
 LARGE_BYTES = 32 * 2**20
@@ -121,6 +122,26 @@ class ReadTwice:
         if self.kept is not None:
             return iter([self.kept])
         return self.changes.pieces(Chunk(self.after, self.outline.last))
+
+
+def read_twice(
+    changes: TableChanges, existing: pa.Schema | None, after: Lsn, *, is_large: bool
+) -> tuple[ReadTwice, TargetColumns] | None:
+    """The changes after a position up to the point where the target needs other columns, and the
+    columns that they need; None: there are no changes.
+
+    Args:
+        existing: the target's columns; None: it does not exist yet.
+        is_large: do not keep the changes in memory.
+    """
+    work = changes.work
+    read = ReadTwice.between(changes, after, work.through, is_large=is_large)
+    if not read.outline.runs:
+        return None
+    columns = columns_of(work, read.outline.runs, existing, changes.options)
+    if columns.through is not None:
+        read = ReadTwice.between(changes, after, columns.through, is_large=is_large)
+    return read, columns
 
 
 def net_pieces(
