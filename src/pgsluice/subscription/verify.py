@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from pgsluice.config import Config, SubscriptionConfig
@@ -20,11 +20,9 @@ from pgsluice.config.values.table_names import nearest_table
 from pgsluice.errors import ConfigError, PgsluiceError, SpoolBusy, TablesUnfinished
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.published.discovery import ReplicatedTable, source_tables
+from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
-from pgsluice.rejects.table import RejectsPlace
 from pgsluice.replication import source_errors
-from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Spool, find_record
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
@@ -146,20 +144,35 @@ def verify(
             published = source_tables(
                 stand.sessions[0], spool.identity.publications, rules, only=stand.answer.tables
             )
-        comparer = _Comparer(
-            subscription.name,
-            stand.position,
-            {table.facts.oid: table for table in published},
-            table_options(subscription),
-            subscription.sink.reading_options(),
-            options,
-            rejects_place(config, subscription, spool.identity.spool_id),
-        )
+        by_oid = {table.facts.oid: table for table in published}
+        targets, reading = table_options(subscription), subscription.sink.reading_options()
+        rejects = rejects_place(config, subscription, spool.identity.spool_id)
         idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
 
         def one(item: tuple[int, StandingTable]) -> VerifiedTable:
+            """Compare one table; a failure becomes its result."""
+            oid, table = item
+            comparison, reason, is_published = None, table.reason, table.is_published
+            source = by_oid.get(oid)
             with idle.share() as sessions:
-                return comparer.verify(sessions, *item)
+                if reason is None and source is None:
+                    reason, is_published = "not published; its target stays as it is", False
+                elif reason is None and source is not None:
+                    try:
+                        comparison = compare_standing(
+                            sessions[0],
+                            source,
+                            standing_rows(table, source, targets, reading),
+                            targets,
+                            max_keys=options.max_keys,
+                            helpers=sessions[1:],
+                            rejects=rejects.table().open_at(oid, stand.position) if rejects else (),
+                            extent=options.extent,
+                        )
+                    except Exception as error:  # one table's failure is no other's
+                        reason = failure_reason(error)
+            name, at = subscription.name, stand.position
+            return VerifiedTable(name, table.title, at, comparison, reason, is_published, oid)
 
         with ThreadPoolExecutor(len(stand.sessions)) as threads:
             results = list(threads.map(one, stand.answer.tables.items()))
@@ -271,45 +284,3 @@ class _IdleSessions:
                 self._left -= 1
             for session in sessions:
                 self._idle.put(session)
-
-
-# One table
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparer:
-    """Compares tables at one position."""
-
-    subscription: str
-    position: Lsn
-    published: Mapping[int, ReplicatedTable]
-    options: TableOptions
-    reading: Mapping[str, str] = field(repr=False)
-    asked: Verification
-    rejects: RejectsPlace | None
-
-    def verify(self, sessions: Sequence[Session], oid: int, table: StandingTable) -> VerifiedTable:
-        """Compare one table; a failure becomes its result."""
-        comparison, reason, is_published = None, table.reason, table.is_published
-        source = self.published.get(oid)
-        if reason is None and source is None:
-            reason, is_published = "not published; its target stays as it is", False
-        elif reason is None and source is not None:
-            try:
-                comparison = compare_standing(
-                    sessions[0],
-                    source,
-                    standing_rows(table, source, self.options, self.reading),
-                    self.options,
-                    max_keys=self.asked.max_keys,
-                    helpers=sessions[1:],
-                    rejects=()
-                    if self.rejects is None
-                    else self.rejects.table().open_at(oid, self.position),
-                    extent=self.asked.extent,
-                )
-            except Exception as error:  # one table's failure is no other's
-                reason = failure_reason(error)
-        return VerifiedTable(
-            self.subscription, table.title, self.position, comparison, reason, is_published, oid
-        )

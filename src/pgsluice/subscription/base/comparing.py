@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
 from pgsluice.config import SubscriptionConfig
-from pgsluice.errors import Failure, SourceRefused
+from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.rejects.fold import Reject
 from pgsluice.rejects.keys import key_values
@@ -39,6 +40,22 @@ from pgsluice.verification.target import Rejected
 LOCK_TIMEOUT_S = 30
 
 Session = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptibleRows:
+    """The rows of a target; reading them ends with an error soon after ``is_stopping`` is true."""
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+    is_stopping: Callable[[], bool]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows' values in these columns."""
+        for batch in self.read(columns):
+            if self.is_stopping():
+                raise PgsluiceError("asked to stop")
+            yield batch
 
 
 def standing_rows(

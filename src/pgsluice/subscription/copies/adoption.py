@@ -32,7 +32,12 @@ from pgsluice.sinks.contract import Overtaken, StagedChanges
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.snapshots import import_snapshot
 from pgsluice.spark.jobs.tasks import attempt
-from pgsluice.subscription.base.comparing import Session, compare_standing, failure_reason
+from pgsluice.subscription.base.comparing import (
+    InterruptibleRows,
+    Session,
+    compare_standing,
+    failure_reason,
+)
 from pgsluice.subscription.base.options import table_options
 from pgsluice.subscription.copies.plan import adopts
 from pgsluice.subscription.copies.portion_queue import TableCopy
@@ -188,13 +193,17 @@ class Adoption:
             if writer.version() >= 0:
                 logger.info("%s is copied: no copy would make its target as it is", title)
             return None
+
+        def rows_of(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            return (batch.select(list(columns)) for batch in writer.content().rows)
+
         # The sessions are inside: one may break before it has the snapshot.
         with table_errors(f"comparing {title}", title), self._sessions() as (session, *helpers):
             failpoint("copy.comparing")
             comparison = compare_standing(
                 session,
                 source,
-                _Rows(writer, content.schema, self._is_stopping),
+                InterruptibleRows(content.schema, rows_of, self._is_stopping),
                 table_options(self._settings),
                 max_keys=0,
                 most_in_ranges=_MOST_DIFFERING if writer.can_stage_changes() else 0.0,
@@ -243,18 +252,3 @@ class Adoption:
             stack.callback(ended.set)
             watcher.start()
             yield sessions
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A target's rows at the version that is open; a stop ends reading them."""
-
-    writer: TableWriter
-    schema: pa.Schema
-    is_stopping: Callable[[], bool]
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in self.writer.content().rows:
-            if self.is_stopping():
-                raise PgsluiceError("asked to stop")
-            yield batch.select(list(columns))

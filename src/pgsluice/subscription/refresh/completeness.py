@@ -8,9 +8,9 @@ and in the live view. Each catalog refresh records it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pgsluice.config import SourceConfig, SubscriptionConfig
+from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import INSERTS_ONLY
 from pgsluice.hints import copy_again
 from pgsluice.published.discovery import ReplicatedTable
@@ -33,63 +33,52 @@ def names_to_find(
     return frozenset({*known, *record.former} - sent)
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """The completeness of targets at one catalog refresh.
+def record_completeness(
+    tables: SubscriptionTables,
+    source: Sequence[ReplicatedTable],
+    found: Collection[TargetName],
+    publications: Sequence[str],
+    config: Config,
+    subscription: SubscriptionConfig,
+) -> None:
+    """Record durably which targets do not get all changes.
 
-    Attributes:
+    Args:
         source: the published tables.
         found: the names of :func:`names_to_find` that exist as tables at the source.
         publications: the server's publications that the stream requests.
     """
+    sent = {table.facts.oid: table for table in source}
+    with tables.changing():
+        record = tables.record
 
-    source: Sequence[ReplicatedTable]
-    found: Collection[TargetName]
-    publications: Sequence[str]
+        def standing(name: TargetName) -> str:
+            left = record.former.get(name)
+            renamed = None if left is None else record.tables.get(left.oids[0])
+            return why_standing(
+                name,
+                is_there=name in found,
+                publication=next(iter(publications), "…"),
+                has_rules=subscription.publications is not None,
+                new_name="" if renamed is None else renamed.title,
+            )
 
-    def record(
-        self,
-        tables: SubscriptionTables,
-        source_config: SourceConfig,
-        subscription: SubscriptionConfig,
-    ) -> None:
-        """Record it durably."""
-        sent = {table.facts.oid: table for table in self.source}
-        has_rules = subscription.publications is not None
-        with tables.changing():
-            record = tables.record
-            for oid, known in record.tables.items():
-                if oid in sent:
-                    reasons = why_incomplete(
-                        sent[oid],
-                        known,
-                        origin=source_config.origin,
-                        has_key=known.title in subscription.key or subscription.mode == "changelog",
-                        needs_key=subscription.deleted_column is not None,
-                    )
-                else:
-                    reasons = (self._why_standing(known.target_name, record, has_rules=has_rules),)
-                if reasons != known.incomplete:
-                    tables.apply(oid, Assessed(reasons))
-            former = {
-                name: replace(left, why=self._why_standing(name, record, has_rules=has_rules))
-                for name, left in record.former.items()
-            }
-            if former != record.former:
-                tables.keep_former(former)
-
-    def _why_standing(
-        self, name: TargetName, record: SubscriptionRecord, *, has_rules: bool
-    ) -> str:
-        left = record.former.get(name)
-        renamed = None if left is None else record.tables.get(left.oids[0])
-        return why_standing(
-            name,
-            is_there=name in self.found,
-            publication=next(iter(self.publications), "…"),
-            has_rules=has_rules,
-            new_name="" if renamed is None else renamed.title,
-        )
+        for oid, known in record.tables.items():
+            if oid in sent:
+                reasons = why_incomplete(
+                    sent[oid],
+                    known,
+                    origin=config.source.origin,
+                    has_key=known.title in subscription.key or subscription.mode == "changelog",
+                    needs_key=subscription.deleted_column is not None,
+                )
+            else:
+                reasons = (standing(known.target_name),)
+            if reasons != known.incomplete:
+                tables.apply(oid, Assessed(reasons))
+        former = {name: replace(left, why=standing(name)) for name, left in record.former.items()}
+        if former != record.former:
+            tables.keep_former(former)
 
 
 def why_incomplete(

@@ -46,7 +46,7 @@ from pgsluice.spool import (
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
-from pgsluice.subscription.refresh.completeness import Assessment, names_to_find
+from pgsluice.subscription.refresh.completeness import names_to_find, record_completeness
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +176,14 @@ class CatalogLooks:
             found = tables_named(connection, names)
         with self._tables.changing():
             look.record(self._tables, self._new_record, copy_data=self.subscription.copy_data)
-            assessment = Assessment(source, found, identity.publications)
-            assessment.record(self._tables, self._config.source, self.subscription)
+            record_completeness(
+                self._tables,
+                source,
+                found,
+                identity.publications,
+                self._config,
+                self.subscription,
+            )
             if look.is_whole:
                 self._tables.keep_look(begun_at)
             for table in source:

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import psycopg
-import pyarrow as pa
 
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SourceRefused, SourceUnreachable
@@ -42,6 +41,7 @@ from pgsluice.spool import Spool, TableRecord
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner, StandingTable
 from pgsluice.subscription.base.comparing import (
+    InterruptibleRows,
     Session,
     can_replace_rows,
     compare_standing,
@@ -58,7 +58,7 @@ from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.verifying.schedule import VerificationSchedule
 from pgsluice.subscription.verifying.standing import Standing, standing
 from pgsluice.system.threads import WorkThread
-from pgsluice.verification import Comparison, Extent, TargetRows
+from pgsluice.verification import Comparison, Extent
 
 logger = logging.getLogger(__name__)
 
@@ -273,11 +273,11 @@ class SuspiciousTables:
         try:
             reading = self.subscription.sink.reading_options()
             options = table_options(self.subscription)
-            rows = _InterruptibleRows(standing_rows(table, source, options, reading), round_)
+            rows = standing_rows(table, source, options, reading)
             return compare_standing(
                 session,
                 source,
-                rows,
+                InterruptibleRows(rows.schema, rows.batches, round_.is_stopped),
                 options,
                 max_keys=0,
                 rejects=self._rejects(oid, position),
@@ -379,21 +379,3 @@ class _Round:
         finally:
             with self._lock:
                 self._session = None
-
-
-@dataclass(frozen=True, slots=True)
-class _InterruptibleRows:
-    """A target's rows; a stop ends the reading."""
-
-    rows: TargetRows
-    round_: _Round
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.rows.schema
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in self.rows.batches(columns):
-            if self.round_.is_stopped():
-                raise PgsluiceError("asked to stop")
-            yield batch
