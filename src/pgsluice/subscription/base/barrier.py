@@ -81,7 +81,6 @@ class BarrierAnswer:
     """The driver's answer to a barrier.
 
     Attributes:
-        position: the subscription's position.
         is_passed: batches had already passed the barrier; then there are no tables.
     """
 
@@ -166,7 +165,6 @@ def standing_tables(
     """The tables of a subscription that has applied everything up to a barrier.
 
     Args:
-        barrier: a barrier with a position.
         version_of: returns the newest version of a table's target, including commits of other
             writers; -1: none.
     """
@@ -218,7 +216,6 @@ class BarrierOwner:
         titles: the tables to verify; empty: all.
         wait_s: how long to wait while another process verifies the subscription.
         is_stopping: polled while waiting; true: give up.
-        hold_s: how long batches wait at the barrier, in all.
     """
 
     def __init__(
@@ -295,7 +292,6 @@ class BarrierOwner:
 
         Args:
             late: the error to raise if there is no answer in time.
-            is_stopping: polled while waiting; true: give up.
             meanwhile: called before each pause; it may wait or raise.
 
         Raises:
@@ -325,11 +321,7 @@ class BarrierOwner:
 
 
 class BarrierWait:
-    """The limit that a barrier sets to batches; used by planning.
-
-    Args:
-        hold_s: how long batches wait at one barrier, in all.
-    """
+    """The limit that a barrier sets to batches; used by planning."""
 
     def __init__(self, folder: Path, hold_s: float = _HOLD_S) -> None:
         self._hold_s = hold_s
@@ -341,7 +333,6 @@ class BarrierWait:
         """The end of a batch that starts at ``start``; ``start`` itself while batches have to wait.
 
         Args:
-            start: where the batch would start.
             end: where the batch would end without a barrier, past ``start``; determined before this
                 call.
             wait_s: how long to wait here until batches can continue.

@@ -93,7 +93,6 @@ def compare_standing(
         session: a session that uses the snapshot of the source.
         source: the table, as the snapshot sees it.
         rows: the rows of the target, with the source's names; of a change log, all of them.
-        options: the subscription's options for tables.
         max_keys, most_in_ranges, has_small_ranges: see :func:`pgsluice.verification.compare`.
         helpers: further sessions with the same snapshot, which share the reading.
         rejects: those of the table that are open at the position.

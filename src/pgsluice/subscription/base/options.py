@@ -79,7 +79,6 @@ def target_writer(
 
     Args:
         spool_id: the id of the spool whose rows the target has.
-        oid: the table at the source.
     """
     mode = target_mode(subscription, table.target_name)
     identity = TargetIdentity(spool_id, oid, table.copy_number, mode)

@@ -24,7 +24,6 @@ class CopyRequest:
     """A request to copy a table again.
 
     Attributes:
-        path: the command file.
         has_other_settings: the run has to read its configuration again before the copy.
         repairs: only what differs from the source has to be read again.
     """

@@ -77,10 +77,7 @@ class Batches:
 
     Args:
         spark: gives Spark's context; called only if a table has changes.
-        config: the whole configuration.
-        tables: the subscription's.
         rules: the rules of pgsluice's own publications; None: there are none.
-        results: records the results of tasks.
     """
 
     def __init__(

@@ -42,7 +42,6 @@ def next_cut(
     not all at this position.
 
     Args:
-        record: the subscription's.
         position: the record's, or a later one up to which the server sends no more changes.
         now: seconds since 1970.
         retention_s: how long to keep older checkpoints.

@@ -51,7 +51,6 @@ class BatchEnds:
         yet.
 
         Args:
-            start: the subscription's position.
             wait_s: how long to wait for a segment, and then at a barrier.
 
         Raises:

@@ -56,7 +56,6 @@ class LackingChanges:
         most_segments: how many headers to read in one call, at most.
 
     Attributes:
-        reader: a reader of the spool.
         unknown: the tables for which nothing was found within this limit, although there are more
             segments.
     """

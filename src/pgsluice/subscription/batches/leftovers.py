@@ -56,8 +56,6 @@ class Leftovers:
         """Search one table, if a search is due; the rejects table with the last one.
 
         Args:
-            subscription: its settings in force.
-            spool_id: the spool whose rows the targets have.
             now: in seconds since 1970; None: the clock's time.
 
         Returns:

@@ -67,13 +67,7 @@ def owners_of(record: SubscriptionRecord) -> Mapping[int, int]:
 def changed_tables(
     header: ChainHeader, among: Mapping[int, TableRecord], owners: Mapping[int, int]
 ) -> dict[int, dict[int, int]]:
-    """The tables with changes in a segment, each with the bytes of its relations.
-
-    Args:
-        header: the segment's.
-        among: the tables to look for.
-        owners: see :func:`owners_of`.
-    """
+    """The tables with changes in a segment, each with the bytes of its relations."""
     changed: dict[int, dict[int, int]] = {}
     counts = header.counts.relations
     for oid, root in header.roots.items():
@@ -134,7 +128,6 @@ def table_work(
 
     Args:
         changed: bytes of changes, by relation.
-        since: see :class:`TableWork`.
     """
     table = record.tables[oid]
     return TableWork(

@@ -59,9 +59,6 @@ class BatchRejects:
 
         If the rejects table cannot be written, the outcomes of tables with rejects are failures:
         their next attempt finds the changes applied, and folds the same files.
-
-        Args:
-            tables: the record's.
         """
         done = {
             work.relation_oid: (work, result)
@@ -121,15 +118,7 @@ def _committed(work: TableWork, result: TaskResult) -> CommittedTable:
 
 
 class BatchResults:
-    """Records the results of batches, and keeps the merge schedule and the consistent checkpoints.
-
-    Args:
-        subscription: the subscription's configuration.
-        tables: the subscription's tables.
-        reader: reads the spool.
-        report: receives events.
-        waits: how long to wait.
-    """
+    """Records the results of batches, and keeps the merge schedule and the consistent checkpoints."""
 
     def __init__(
         self,
@@ -153,8 +142,6 @@ class BatchResults:
         """Record a batch durably, and report it.
 
         Args:
-            end: the batch's end.
-            outcomes: the work of each table with its outcome.
             started: when the batch started, by the monotonic clock.
 
         Raises:

@@ -31,11 +31,6 @@ def find_bounds(
 ) -> tuple[list[TableWork], list[Outcome]]:
     """Read the bounds that this work lacks from the source.
 
-    Args:
-        dsn: the source's connection string.
-        tables: the tables of the work.
-        lacking: see :func:`lacks_bounds`.
-
     Returns:
         the work with its bounds, and the failures of tables whose bounds cannot be read.
     """

@@ -40,8 +40,6 @@ def unseen_leaves(
 
     Args:
         reader: reads the spool, which has the changes from the table's position on.
-        oid: the table's OID.
-        relations: the OIDs of relations with changes.
         through: the position up to which changes are applied.
 
     Returns:

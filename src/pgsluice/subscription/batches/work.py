@@ -35,7 +35,6 @@ def run_works(
 
     Args:
         context: gives Spark's context; not called without work.
-        task: applies the work.
 
     Returns:
         each table's work with its outcome, in no particular order.

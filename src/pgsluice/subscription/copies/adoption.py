@@ -94,7 +94,6 @@ class Adoption:
     """Compares tables with the targets that they may take over.
 
     Args:
-        site: what all copy runs of the subscription share.
         settings: the subscription's settings for this copy run.
         task: the copies under a snapshot that somebody holds.
         is_stopping: a comparison ends soon after it is true.

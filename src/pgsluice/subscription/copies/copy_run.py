@@ -65,14 +65,10 @@ class CopyRun:
     """Copies some of a subscription's tables under one snapshot.
 
     Args:
-        site: what all copy runs of the subscription share.
         number: a number that no other active copy run of the subscription has; part of the names of
             the journal and of the snapshot holder's file.
         stop: the copy run ends soon after it is set.
         is_alone: the run applies no changes until the copies are done.
-
-    Attributes:
-        number: see above.
     """
 
     def __init__(

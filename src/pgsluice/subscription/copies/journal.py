@@ -32,7 +32,6 @@ class CopyJournal:
     """The journal of the copies under one snapshot.
 
     Args:
-        path: the journal's file.
         snapshot: the snapshot of the copies; a journal of another snapshot is ignored.
     """
 

@@ -48,9 +48,7 @@ class KeptCopies:
     """The held snapshot and the journal of one copy run.
 
     Args:
-        folder: the subscription's folder.
         number: the copy run's number, part of the files' names.
-        need_renewed_s: how often to renew the need for the snapshot.
     """
 
     def __init__(self, folder: Path, number: int, need_renewed_s: float = _NEED_RENEWED_S) -> None:
@@ -164,15 +162,12 @@ class ReadSnapshot:
     """The snapshot under which a copy run's tasks read.
 
     Args:
-        files: the copy run's files.
         task: what its tasks do, under the name that the snapshot has first.
-        copies: the copies of the copy run.
         journal: the journal of an earlier run that has kept the snapshot; None: nobody keeps it
             yet.
 
     Attributes:
         task: what its tasks do, under the name that the snapshot has now.
-        copies: the copies of the copy run.
     """
 
     def __init__(
@@ -294,9 +289,7 @@ class SnapshotAge:
     """Logs a warning for each hour that a snapshot of copies is held, including earlier runs.
 
     Args:
-        subscription: the subscription's name.
         taken_at: when the snapshot was first imported, in seconds since 1970; 0: not yet.
-        warn_every_s: how often to warn.
     """
 
     def __init__(

@@ -106,7 +106,6 @@ def portions_of_partitions(
     """The chunks to read of a table of which only some partitions are replaced.
 
     Args:
-        work: the table's copy.
         portions: the chunks of the whole table.
         known: the fingerprint of the catalog refresh that found the partitions.
         in_snapshot: the fingerprint in the copy's snapshot.

@@ -79,7 +79,6 @@ class PendingCopies:
     """The tables of a subscription that wait for copies; all methods are thread-safe.
 
     Args:
-        tables: the subscription's tables.
         lock_poll_s: how often to ask the server whether a table is still locked.
     """
 
@@ -179,9 +178,6 @@ class PendingCopies:
 
     def ask_for_locks(self, dsn: str) -> None:
         """Ask the server which of the tables that wait for a lock can be read now.
-
-        Args:
-            dsn: the source's connection string.
 
         Raises:
             SourceUnreachable: no connection.

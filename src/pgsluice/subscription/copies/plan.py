@@ -116,11 +116,6 @@ def plan_copies(
     """Give copy numbers to tables whose copies were started.
 
     Tables that are no longer published, or that are locked, are skipped.
-
-    Args:
-        source: what the copies' snapshot contains.
-        task: the task function that reads it.
-        oids: the tables.
     """
     tables, settings, works = site.tables, site.share.settings, []
     with tables.changing():
@@ -162,14 +157,7 @@ def restored_copies(
     journal: CopyJournal,
     oids: Collection[int],
 ) -> list[TableCopy]:
-    """The copies that an earlier run has started, with their staged chunks.
-
-    Args:
-        source: what the copies' snapshot contains.
-        task: the task function that reads it.
-        journal: the earlier run's journal.
-        oids: the tables.
-    """
+    """The copies that an earlier run has started, with their staged chunks."""
     copies = []
     with site.tables.changing():
         for table, record in waiting_tables(site, source, oids):

@@ -72,11 +72,7 @@ class StagingTask:
         return sum(size_bytes(copy.portions[number]) for copy, number in self.portions)
 
     def needed(self, is_wanted: Callable[[TableCopy], bool]) -> StagingTask:
-        """The part of the task that is still needed.
-
-        Args:
-            is_wanted: whether a table still needs its copy.
-        """
+        """The part of the task that is still needed."""
         portions = self.portions
         kept = [(copy, n) for copy, n in portions if copy.failure is None and is_wanted(copy)]
         return StagingTask(tuple(kept))

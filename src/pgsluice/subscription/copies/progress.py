@@ -93,9 +93,6 @@ class CopyCounts:
     """Counts the copies of one subscription; thread-safe.
 
     Args:
-        folder: the subscription's folder.
-        report: receives events.
-        clock: returns monotonic seconds.
         most_bytes_per_s: the rate limit of the copies, although each chunk is read faster.
     """
 

@@ -123,8 +123,6 @@ def copy_event(
     """The event that follows from a copy's result.
 
     Args:
-        copy_number: the copy's number.
-        snapshot: the snapshot of the copy.
         of_leaves: only the rows of partitions were replaced.
     """
     if isinstance(result, Failure):

@@ -52,7 +52,6 @@ class CopyScheduler:
         spark: Spark's context, which is asked for when a copy run has something to read.
 
     Attributes:
-        spark: gives Spark's context.
         slots: the slots of all copy runs.
         changed: a condition that protects the slots and is notified when they change.
     """
@@ -66,12 +65,7 @@ class CopyScheduler:
     def share(
         self, settings: SubscriptionConfig, tables: SubscriptionTables, waits: Waits = WAITS
     ) -> CopyShare:
-        """The share of a subscription.
-
-        Args:
-            tables: the subscription's.
-            waits: how long its copies wait.
-        """
+        """The share of a subscription."""
         self._tables.append(tables)
         return CopyShare(self, settings, waits)
 
@@ -139,7 +133,6 @@ class CopyShare:
 
         Args:
             connections: how many connections the subscription allows.
-            is_alone: the run applies no changes until the copies are done.
         """
         slots = CopySlots(self, self._scheduler, connections, is_alone)
         slots.refresh()
@@ -153,7 +146,6 @@ class CopySlots:
     """One copy run in the scheduler: each of its tasks needs a lease.
 
     Attributes:
-        share: the share of its subscription.
         connections: how many connections its subscription allows.
         most: how many cores the subscription's copies may use, at the last refresh.
         running: its number of running tasks.
@@ -201,7 +193,6 @@ class CopySlots:
 
         Args:
             left_bytes: how many bytes the copy run has not started to read.
-            timeout_s: how long to wait at most, in seconds.
 
         Returns:
             the lease for the task; None: the time is over, or a task of the copy run has ended.
@@ -261,7 +252,6 @@ class CopyRate:
 
     Args:
         bytes_per_s: the limit; None: no limit.
-        clock: returns monotonic seconds.
     """
 
     def __init__(

@@ -67,9 +67,6 @@ def new_snapshot(
 ) -> Iterator[Snapshot]:
     """Take a snapshot, valid within the context; meanwhile the progress shows what tables wait for.
 
-    Args:
-        oids: the tables that need it.
-
     Raises:
         SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
     """
@@ -100,10 +97,6 @@ def behind_changes(
     """Take a snapshot after which the stream follows all changes of partitions and publications.
 
     Args:
-        dsn: the source's connection string.
-        counts: receives the reason for waiting.
-        oids: the tables that need it.
-        received: the run's capture.
         is_stopping: polled; true: give up soon, without a new connection.
 
     Returns:

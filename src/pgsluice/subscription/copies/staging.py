@@ -53,11 +53,9 @@ class Staging:
     """The tasks of a copy run: queued, running, and set aside.
 
     Args:
-        read: the snapshot under which the tasks read.
         copies: the tables; chunks that an earlier run has staged are not read again.
         slots: decides when a task may start; :meth:`close` leaves them.
         locked: where to set chunks aside whose tables are locked; None: a new place.
-        poll_s: how often to poll while it waits for tasks or for a lease.
 
     Attributes:
         queue: the tasks that are still to run.
@@ -93,11 +91,7 @@ class Staging:
         self._locked.take_all()
 
     def begin(self, is_wanted: Callable[[TableCopy], bool]) -> None:
-        """Start a task. Wait a moment, until one may start or another has ended.
-
-        Args:
-            is_wanted: whether a table still needs its copy.
-        """
+        """Start a task. Wait a moment, until one may start or another has ended."""
         self._slots.refresh()
         self.queue.append(*self._locked.take_due())
         if not self.queue:

@@ -42,11 +42,7 @@ _MOST_RUNS = 8
 
 
 class TableCopies:
-    """Copies the tables that wait for a copy.
-
-    Args:
-        site: what all copy runs share.
-    """
+    """Copies the tables that wait for a copy."""
 
     def __init__(self, site: CopySite) -> None:
         self._site = site
@@ -121,7 +117,6 @@ class TableCopies:
 
         Args:
             first: the snapshot of the new slot, for the very first copies.
-            stop: give up soon after it is set.
 
         Raises:
             SinkError: the target as a whole cannot be used.
@@ -154,11 +149,7 @@ class TableCopies:
         self._copy_all(runs[0], None if first is None else HeldSnapshot(first))
 
     def _free_runs(self, stop: threading.Event, *, is_alone: bool = False) -> list[CopyRun]:
-        """The copy runs that may start: first those that resume copies of an earlier run.
-
-        Args:
-            is_alone: the run applies no changes until the copies are done.
-        """
+        """The copy runs that may start: first those that resume copies of an earlier run."""
         runs = [
             CopyRun(self._site, number, stop, is_alone=is_alone)
             for number in range(_MOST_RUNS)

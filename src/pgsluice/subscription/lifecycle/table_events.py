@@ -174,7 +174,6 @@ class CopyFinished(SimpleEvent):
 
     Attributes:
         position, timeline: the snapshot's position and timeline.
-        version: the target's version.
         rows: the number of rows that were copied.
         rejects: how many rejects are open; None: as many as before.
     """

@@ -180,11 +180,7 @@ class SubscriptionTables:
             return self._apply(oid, table.state, table, event)
 
     def apply_to_all(self, oids: Iterable[int], event: TableEvent) -> None:
-        """Apply an event to published tables.
-
-        Raises:
-            KeyError, ImpossibleEventError: see :meth:`apply`.
-        """
+        """Apply an event to published tables."""
         with self.changing():
             for oid in oids:
                 table = self._tables[oid]

@@ -248,7 +248,6 @@ def next_state(
     Args:
         state: the table's state; None: the subscription does not know the table yet.
         table: its record; for an unknown table, its initial record.
-        attempts: its consecutive failures so far.
 
     Raises:
         ImpossibleEventError: the event is impossible in this state.

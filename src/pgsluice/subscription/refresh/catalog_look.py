@@ -105,9 +105,6 @@ class CatalogLook:
     Args:
         connection: a connection with the snapshot in which ``source`` was read.
         identity: the spool's identity, with the timelines that it followed.
-        source: what the publications send.
-        known: the subscription's tables.
-        options: the options of its tables.
         settled: tables that were parked because of rewrites during their copies, and that were not
             rewritten since the last refresh.
 
@@ -148,12 +145,7 @@ class CatalogLook:
         *,
         copy_data: bool,
     ) -> None:
-        """Record the outcome for a subscription's tables, durably.
-
-        Args:
-            new_record: makes the initial record of an unknown table.
-            copy_data: the subscription's setting: whether it copies new tables.
-        """
+        """Record the outcome for a subscription's tables, durably."""
         with tables.changing():
             before = tables.record
             older = [oid for oid, table in before.tables.items() if self._is_older(oid, table)]

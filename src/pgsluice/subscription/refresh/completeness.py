@@ -92,8 +92,6 @@ def why_incomplete(
     """Which changes the target of a published table does not get, as sentences; empty: it gets all.
 
     Args:
-        table: the table as it is published now.
-        record: the subscription's record of it.
         origin: the source's option ``origin``.
         has_key: the configuration of the subscription has a key for the table, or its mode needs
             none.
@@ -191,7 +189,6 @@ def why_standing(
     """Why a target is no longer updated, as a sentence.
 
     Args:
-        name: the target's name.
         is_there: a table with this name exists at the source.
         publication: one of the server's publications that the stream requests.
         has_rules: pgsluice's own publications select from what the server sends.

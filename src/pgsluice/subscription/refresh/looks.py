@@ -58,9 +58,6 @@ class CatalogLooks:
     """The catalog refreshes of one subscription; thread-safe.
 
     Args:
-        config: the whole configuration.
-        subscription: which subscription of it.
-        tables: its tables.
         rules: the rules of pgsluice's own publications; None: everything that the server sends is
             applied.
 
@@ -132,14 +129,7 @@ class CatalogLooks:
     def source_tables(
         self, connection: psycopg.Connection[Any], only: Collection[int] | None = None
     ) -> list[ReplicatedTable]:
-        """The published tables, in the connection's snapshot.
-
-        Args:
-            only: see :func:`source_tables`.
-
-        Raises:
-            ConfigError, TableError: see :func:`source_tables`.
-        """
+        """The published tables, in the connection's snapshot."""
         # The publications that the stream is asked for now: those of pgsluice may have a second
         # one, and a new one joins only when the spool has passed its creation.
         publications = Spool.open(self._config.spool.place).identity.publications

@@ -98,7 +98,6 @@ class CatalogTables:
 
     Args:
         spark: gives Spark's context; called when there is a table to register.
-        config: the whole configuration.
     """
 
     def __init__(

@@ -37,11 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProblemLog:
-    """Logs a kind of problem once while it lasts.
-
-    Args:
-        name: the subscription.
-    """
+    """Logs a kind of problem once while it lasts."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,21 +60,13 @@ class SubscriptionDriver:
     """Runs one subscription as jobs of a Spark context.
 
     Args:
-        config: the whole configuration.
         store: has the durable record of one of its subscriptions; from now on nothing else may
             write it.
-        report: takes events.
         scheduler: schedules the copies of all subscriptions of the run; gives Spark's context when
             it is needed.
-        received: the run's capture.
-        waits: how long the subscription's work waits.
 
     Attributes:
-        waits: see above.
-        report: takes events.
         is_look_due: set from any thread to let the next turn read the whole catalog.
-        tables: its tables.
-        reader: reads the spool.
         looks: refreshes the catalog: finds new tables, and those that need a copy or a
             verification.
         copies: copies the tables that wait for it.

@@ -40,8 +40,6 @@ class SideBySide:
     """Lets the subscriptions of a run work at the same time.
 
     Args:
-        session: Spark's context.
-        subscriptions: all subscriptions of the run.
         stop: set when the user asks the run to stop.
         ending: set here when the run ends; all work then ends soon.
     """
@@ -140,10 +138,6 @@ class RunLoop:
     """Runs all subscriptions at the same time, from the first copies to the end.
 
     Args:
-        reloading: the settings in force.
-        session: Spark's context.
-        drivers: the subscriptions' drivers.
-        stop: set when the user asks the run to stop.
         received: with ``--once``: the run's capture.
     """
 

@@ -25,8 +25,6 @@ class Reloading:
     """The settings of a run that are in force; thread-safe.
 
     Args:
-        config: the configuration at the run's start.
-        drivers: the drivers of its subscriptions.
         reread: returns a configuration whose settings are to be taken over, if there is one.
         began_at: when the run read ``config``, in seconds since 1970; None: now.
 

@@ -30,7 +30,6 @@ class RunSession:
     """The session of a run; a context manager that ends the run's own session.
 
     Args:
-        report: takes events.
         owns_process: nothing else uses Spark in this process, which makes the start faster.
 
     Attributes:
@@ -117,7 +116,6 @@ def restarting(
 
     Args:
         session: gives a session, which starts when it is needed.
-        work: the function; ends with an error, or when everything is done.
         reached: returns the progress; a session that made progress counts as working.
         is_ours: the session is this run's own, and not the user's.
 

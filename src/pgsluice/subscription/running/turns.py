@@ -50,7 +50,6 @@ class BatchThread(WorkThread):
     recorded, and targets store their own position.
 
     Args:
-        driver: the subscription's driver.
         ending: set when the run ends; the thread ends within :data:`LONG_POLL_S`, or when its Spark
             job is interrupted.
         retries_s: the pauses after consecutive failed batches; the last one repeats.
@@ -97,13 +96,7 @@ class BatchThread(WorkThread):
 
 
 class RunningSubscription:
-    """Runs one subscription.
-
-    Args:
-        reloading: takes over changes of the configuration file.
-        driver: the subscription's driver.
-        ending: set when the run ends.
-    """
+    """Runs one subscription."""
 
     def __init__(
         self, reloading: Reloading, driver: SubscriptionDriver, ending: threading.Event

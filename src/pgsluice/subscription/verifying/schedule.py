@@ -23,7 +23,6 @@ class VerificationSchedule:
 
     Args:
         spool_path: the folder of this machine.
-        name: the subscription.
     """
 
     def __init__(self, spool_path: Path, name: str) -> None:

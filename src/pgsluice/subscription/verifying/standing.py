@@ -56,11 +56,8 @@ def standing(
     """Choose a position that the subscription's run reaches and does not pass.
 
     Args:
-        dsn: the source's connection string.
-        barrier: the caller's barrier.
         answer_at: waits for the barrier's answer at a position, or applies changes up to it.
         sessions: how many connections read the snapshot.
-        is_stopping: polled while waiting; true: give up.
 
     Raises:
         SourceRefused: no free slot, or transactions at the source stay open.

@@ -78,7 +78,6 @@ class SuspiciousTables:
     Args:
         rules: the rules of pgsluice's own publications; None: the subscription applies everything
             that the server sends.
-        received: the run's capture.
         log: called with the reason why tables cannot be compared at the moment, and with None as
             soon as they can; logs each reason once.
         retry_s: the pause after a round that left tables marked.

@@ -147,11 +147,7 @@ def read_twice(
 def net_pieces(
     changes: TableChanges, outline: Outline, columns: TargetColumns, after: Lsn
 ) -> Iterator[NetChanges]:
-    """The net changes of each piece, for a target with these columns.
-
-    Args:
-        outline: the outline of all pieces.
-    """
+    """The net changes of each piece, for a target with these columns."""
     begins = first_places(outline.runs, columns.missing)
     for runs in changes.pieces(Chunk(after, outline.last)):
         yield from changes.nets(runs, columns, outline.truncates, begins)

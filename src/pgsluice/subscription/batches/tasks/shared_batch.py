@@ -85,7 +85,6 @@ class SlicedPiece:
 
         Args:
             folder: an existing folder.
-            key: the table's key.
         """
         by_bucket: dict[int, list[RelationChanges]] = {}
         links: set[tuple[int, int]] = set()
@@ -130,7 +129,6 @@ class _Begun:
         after: the position after which the target lacks changes.
         done_before: the result, if the target lacks nothing.
         schema: its columns; None: it does not exist yet.
-        can_stage: see :meth:`pgsluice.sinks.fence.TableWriter.can_stage_changes`.
     """
 
     after: Lsn
@@ -179,8 +177,6 @@ class SharedBatch:
     """One table's large batch that several tasks apply; picklable.
 
     Attributes:
-        task: applies tables in tasks.
-        work: the table's work.
         key: the table's key as of the last catalog refresh; empty: it has none.
         folder: the folder for this batch's files, which no other subscription uses.
     """

@@ -54,7 +54,6 @@ def deletes_of_truncated(
     Args:
         truncates: the TRUNCATEs among the changes of one commit.
         writer: the target's writer, which has to stage the result.
-        table: the target.
 
     Returns:
         None if nothing has to be deleted.
