@@ -35,8 +35,7 @@ from pgsluice.subscription.base.comparing import (
     failure_reason,
     standing_rows,
 )
-from pgsluice.subscription.base.options import table_options
-from pgsluice.subscription.base.rejects import rejects_place
+from pgsluice.subscription.base.options import rejects_place, table_options
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import EVERYTHING, Comparison, Extent

@@ -38,7 +38,7 @@ def rejects(
     """List the values that a target column cannot hold."""
     loaded = load_config(config)
     found: list[dict[str, Any]] = []
-    from pgsluice.subscription.base.rejects import stored_rejects
+    from pgsluice.subscription.base.options import stored_rejects
 
     for chosen, own in chosen_tables(loaded, subscription, tables or []):
         rows = stored_rejects(loaded, chosen).sort_by([(name, "ascending") for name in _ORDER])

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pgsluice.errors import PgsluiceError, SpoolBusy
@@ -136,18 +136,7 @@ def waiting_barrier(folder: Path) -> Barrier | None:
 
 def write_answer(folder: Path, answer: BarrierAnswer) -> None:
     """Answer a barrier; batches continue."""
-    replace_json(
-        folder / BARRIER_ANSWER,
-        {
-            "barrier_id": answer.barrier_id,
-            "position": int(answer.position),
-            "is_passed": answer.is_passed,
-            "tables": {
-                oid: {name: getattr(table, name) for name in table.__slots__}
-                for oid, table in answer.tables.items()
-            },
-        },
-    )
+    replace_json(folder / BARRIER_ANSWER, asdict(answer))
 
 
 def barrier_versions(folder: Path) -> dict[int, int]:
@@ -309,15 +298,7 @@ class BarrierOwner:
 
     def _set(self, barrier: Barrier) -> None:
         self._barrier = barrier
-        position = None if barrier.position is None else int(barrier.position)
-        replace_json(
-            self._folder / BARRIER,
-            {
-                "barrier_id": barrier.barrier_id,
-                "position": position,
-                "titles": barrier.titles,
-            },
-        )
+        replace_json(self._folder / BARRIER, asdict(barrier))
 
 
 class BarrierWait:

@@ -33,8 +33,12 @@ from pgsluice.subscription.base.barrier import (
     waiting_barrier,
     write_answer,
 )
-from pgsluice.subscription.base.options import sink_options, table_options, target_writer
-from pgsluice.subscription.base.rejects import rejects_place
+from pgsluice.subscription.base.options import (
+    rejects_place,
+    sink_options,
+    table_options,
+    target_writer,
+)
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.cadence import kept_versions
 from pgsluice.subscription.batches.confirmations import Confirmations

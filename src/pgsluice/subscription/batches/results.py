@@ -118,7 +118,7 @@ def _committed(work: TableWork, result: TaskResult) -> CommittedTable:
 
 
 class BatchResults:
-    """Records the results of batches, and keeps the merge schedule and the consistent checkpoints."""
+    """Records results of batches, and keeps the merge schedule and the consistent checkpoints."""
 
     def __init__(
         self,

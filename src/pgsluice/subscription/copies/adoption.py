@@ -90,26 +90,20 @@ class _ComparedTarget:
             attempt(self.writer.discard_changes, self.staged)
 
 
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """Compares tables with the targets that they may take over.
 
-    Args:
+    Attributes:
         settings: the subscription's settings for this copy run.
         task: the copies under a snapshot that somebody holds.
         is_stopping: a comparison ends soon after it is true.
     """
 
-    def __init__(
-        self,
-        site: CopySite,
-        settings: SubscriptionConfig,
-        task: CopyTables,
-        is_stopping: Callable[[], bool],
-    ) -> None:
-        self._site = site
-        self._settings = settings
-        self._task = task
-        self._is_stopping = is_stopping
+    site: CopySite
+    settings: SubscriptionConfig
+    task: CopyTables
+    is_stopping: Callable[[], bool]
 
     def take_over(
         self, copies: Sequence[TableCopy], published: Mapping[int, ReplicatedTable]
@@ -125,26 +119,26 @@ class Adoption:
         left = []
         for copy in copies:
             oid = copy.work.facts.oid
-            record = self._site.tables.get(oid)
+            record = self.site.tables.get(oid)
             may_adopt = record is not None and (
-                adopts(record, self._settings) or record.claim.repairs
+                adopts(record, self.settings) or record.claim.repairs
             )
             if not may_adopt or not self._takes_over(copy, published[oid]):
                 if copy.failure is None:
                     left.append(copy)
                 else:
-                    finish_copy(self._site, self._task, copy)
+                    finish_copy(self.site, self.task, copy)
         return left
 
     def _takes_over(self, copy: TableCopy, source: ReplicatedTable) -> bool:
         """Take over the table's target, if it needs no copy."""
-        title, snapshot = copy.work.title, self._task.snapshot
+        title, snapshot = copy.work.title, self.task.snapshot
         for _ in range(_ATTEMPTS):
             target = self._matching(copy, source)
             if target is None:
                 return False
-            with self._site.tables.lock:  # nobody else changes the table's record meanwhile
-                if not is_wanted(self._site, copy.work, snapshot):
+            with self.site.tables.lock:  # nobody else changes the table's record meanwhile
+                if not is_wanted(self.site, copy.work, snapshot):
                     target.discard()
                     return False
                 try:
@@ -156,7 +150,7 @@ class Adoption:
                     logger.warning("%s is copied: its target is not taken over: %s", title, error)
                     return False
                 logger.info("%s: its target %s", title, target.outcome)
-                finish_copy(self._site, self._task, copy, result)
+                finish_copy(self.site, self.task, copy, result)
                 return True
         logger.warning("%s is copied: other programs keep writing into its target", title)
         return False
@@ -164,12 +158,12 @@ class Adoption:
     def _matching(self, copy: TableCopy, source: ReplicatedTable) -> _ComparedTarget | None:
         """The table's target, with what makes it equal to the snapshot; None: it is copied."""
         oids = [copy.work.facts.oid]
-        self._site.counts.wait(oids, "the comparison with the target that is there")
+        self.site.counts.wait(oids, "the comparison with the target that is there")
         try:
             return self._compared(copy, source)
         except Exception as error:
             failure = Failure.of(error)
-            if self._is_stopping():
+            if self.is_stopping():
                 return None
             if failure.remedy is Remedy.WAIT:
                 copy.failure = failure
@@ -180,11 +174,11 @@ class Adoption:
                 )
             return None
         finally:
-            self._site.counts.wait(oids, "")
+            self.site.counts.wait(oids, "")
 
     def _compared(self, copy: TableCopy, source: ReplicatedTable) -> _ComparedTarget | None:
-        title, position = copy.work.title, self._task.snapshot.position
-        writer = self._task.writer(copy.work)
+        title, position = copy.work.title, self.task.snapshot.position
+        writer = self.task.writer(copy.work)
         if not copy.work.may_replace_foreign_target:  # a repair
             writer.refuse_foreign_target()
         content = writer.adoptable()
@@ -202,8 +196,8 @@ class Adoption:
             comparison = compare_standing(
                 session,
                 source,
-                InterruptibleRows(content.schema, rows_of, self._is_stopping),
-                table_options(self._settings),
+                InterruptibleRows(content.schema, rows_of, self.is_stopping),
+                table_options(self.settings),
                 max_keys=0,
                 most_in_ranges=_MOST_DIFFERING if writer.can_stage_changes() else 0.0,
                 has_small_ranges=content.rewrites_files,
@@ -216,10 +210,8 @@ class Adoption:
         if ranges is None:
             logger.info("%s is copied: its target differs: %s", title, comparison.differences)
             return None
-        self._site.counts.wait([copy.work.facts.oid], "the rows of its target that differ")
-        staged = self._task.stage_ranges(
-            copy.work, writer, ranges, copy.portions, self._is_stopping
-        )
+        self.site.counts.wait([copy.work.facts.oid], "the rows of its target that differ")
+        staged = self.task.stage_ranges(copy.work, writer, ranges, copy.portions, self.is_stopping)
         failpoint("copy.ranges_staged")
         outcome = (
             f"is taken over at {position}: {ranges} differed, and {staged.rows_inserted} of"
@@ -230,18 +222,18 @@ class Adoption:
     @contextmanager
     def _sessions(self) -> Iterator[Sequence[Session]]:
         """Sessions in the snapshot; a stop cancels what they do."""
-        ended, dsn = threading.Event(), self._site.config.source.conninfo
+        ended, dsn = threading.Event(), self.site.config.source.conninfo
         with ExitStack() as stack:
             sessions = []
-            for _ in range(self._settings.copy_workers):
+            for _ in range(self.settings.copy_workers):
                 session = stack.enter_context(connect_sql(dsn, application="adopt", silence_s=None))
-                import_snapshot(session, self._task.snapshot)
+                import_snapshot(session, self.task.snapshot)
                 sessions.append(session)
 
             def watch() -> None:
                 while not ended.wait(_POLL_S):
-                    self._site.counts.tend()  # or what is said would be taken for old
-                    if self._is_stopping():
+                    self.site.counts.tend()  # or what is said would be taken for old
+                    if self.is_stopping():
                         for session in sessions:
                             with suppress(psycopg.Error):
                                 session.cancel_safe()

@@ -26,8 +26,7 @@ from pgsluice.snapshots import Snapshot, SnapshotGone
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool
 from pgsluice.spool.layout import subscription_folder
-from pgsluice.subscription.base.options import sink_options, table_options
-from pgsluice.subscription.base.rejects import rejects_place
+from pgsluice.subscription.base.options import rejects_place, sink_options, table_options
 from pgsluice.subscription.copies.adoption import Adoption
 from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.kept import (

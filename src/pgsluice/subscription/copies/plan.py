@@ -23,10 +23,9 @@ from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.partitions import portions_of_partitions
 from pgsluice.subscription.copies.pending import awaits_copy
 from pgsluice.subscription.copies.portion_queue import TableCopy
-from pgsluice.subscription.copies.results import failed_event
 from pgsluice.subscription.copies.site import CopySite
-from pgsluice.subscription.lifecycle.look_events import NotSent
-from pgsluice.subscription.lifecycle.table_events import CopyAbandoned, CopyPlanned
+from pgsluice.subscription.lifecycle.look_events import LeavesFailed, NotSent
+from pgsluice.subscription.lifecycle.table_events import CopyAbandoned, CopyFailed, CopyPlanned
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 logger = logging.getLogger(__name__)
@@ -126,8 +125,8 @@ def plan_copies(
         for table, record in list(waiting_tables(site, source, source.locked)):
             locked = Failure.of(TableLocked.by(source.locked[table.facts.oid]))
             site.pending.wait_for_lock(table.facts.oid)
-            event = failed_event(locked, of_leaves=record.replaces_partitions)
-            tables.apply(table.facts.oid, event)
+            failed = LeavesFailed if record.replaces_partitions else CopyFailed
+            tables.apply(table.facts.oid, failed(locked))
         for table, record in list(waiting_tables(site, source, oids - source.locked.keys())):
             work = copy_work(table, record, settings)
             if record.replaces_partitions:
@@ -138,8 +137,7 @@ def plan_copies(
                 try:
                     fingerprint = fingerprint.with_kept(task.kept_columns(work))
                 except Exception as error:
-                    event = failed_event(Failure.of(error), of_leaves=False)
-                    tables.apply(table.facts.oid, event)
+                    tables.apply(table.facts.oid, CopyFailed(Failure.of(error)))
                     continue
                 planned = CopyPlanned(fingerprint.to_text(), table.relations)
                 record = tables.apply(table.facts.oid, planned).table

@@ -126,18 +126,9 @@ def copy_event(
         of_leaves: only the rows of partitions were replaced.
     """
     if isinstance(result, Failure):
-        return failed_event(result, of_leaves=of_leaves)
+        return LeavesFailed(result) if of_leaves else CopyFailed(result)
     if result.copy_number > copy_number and not of_leaves:
         return CopySuperseded(result.copy_number)
     return CopyFinished(
         snapshot.position, snapshot.timeline, result.version, result.rows, result.rejects
     )
-
-
-def failed_event(failure: Failure, *, of_leaves: bool) -> TableEvent:
-    """The event of a failed copy.
-
-    Args:
-        of_leaves: only the rows of partitions should have been replaced.
-    """
-    return LeavesFailed(failure) if of_leaves else CopyFailed(failure)

@@ -96,6 +96,7 @@ class CopyShare:
     Attributes:
         settings: the subscription's settings. Running copy runs keep theirs, except ``copy_cores``.
         rate: the rate limit of all its copies.
+        scheduler: shares cores and connections among the copies of the run.
         waits: how long its copies wait.
     """
 
@@ -105,17 +106,7 @@ class CopyShare:
         self.settings = settings
         self.waits = waits
         self.rate = CopyRate(settings.copy_rate)
-        self._scheduler = scheduler
-
-    @property
-    def spark(self) -> ContextOnDemand:
-        """Spark's context; the first call starts Spark."""
-        return self._scheduler.spark
-
-    @property
-    def is_beside_stream(self) -> bool:
-        """Whether tables of the run get changes meanwhile."""
-        return self._scheduler.is_beside_stream
+        self.scheduler = scheduler
 
     def cores(self, *, is_alone: bool) -> int:
         """How many of Spark's cores the subscription's copies may use now.
@@ -123,8 +114,8 @@ class CopyShare:
         Args:
             is_alone: the run applies no changes until the copies are done.
         """
-        cores = tasks_at_once(self.spark())
-        if is_alone or not self.is_beside_stream:
+        cores = tasks_at_once(self.scheduler.spark())
+        if is_alone or not self.scheduler.is_beside_stream:
             return cores
         return copy_tasks_beside_stream(self.settings, cores)
 
@@ -134,10 +125,10 @@ class CopyShare:
         Args:
             connections: how many connections the subscription allows.
         """
-        slots = CopySlots(self, self._scheduler, connections, is_alone)
+        slots = CopySlots(self, connections, is_alone)
         slots.refresh()
-        with self._scheduler.changed:
-            self._scheduler.slots.append(slots)
+        with self.scheduler.changed:
+            self.scheduler.slots.append(slots)
         return slots
 
 
@@ -155,18 +146,12 @@ class CopySlots:
     """
 
     share: CopyShare
-    _scheduler: CopyScheduler
     connections: int
     _is_alone: bool
     most: int = 1
     running: int = 0
     wanted_bytes: int | None = None
     has_ended_task: bool = False
-
-    @property
-    def is_beside_stream(self) -> bool:
-        """Whether other tables get changes meanwhile."""
-        return self.share.is_beside_stream
 
     @property
     def at_once(self) -> int:
@@ -197,12 +182,12 @@ class CopySlots:
         Returns:
             the lease for the task; None: the time is over, or a task of the copy run has ended.
         """
-        ends_at, changed = time.monotonic() + timeout_s, self._scheduler.changed
+        ends_at, changed = time.monotonic() + timeout_s, self.share.scheduler.changed
         with changed:
             while not self.has_ended_task:  # its results come first
                 rate_s = self.share.rate.wait_s()
                 self.wanted_bytes = None if rate_s else left_bytes
-                if not rate_s and self._scheduler.is_next(self):
+                if not rate_s and self.share.scheduler.is_next(self):
                     self.wanted_bytes = None
                     self.running += 1
                     return CopyLease(self)
@@ -215,22 +200,22 @@ class CopySlots:
 
     def release(self) -> None:
         """Note that a task of the copy run has ended."""
-        with self._scheduler.changed:
+        with self.share.scheduler.changed:
             self.running -= 1
             self.has_ended_task = True
-            self._scheduler.changed.notify_all()
+            self.share.scheduler.changed.notify_all()
 
     def rest(self) -> None:
         """Withdraw from scheduling for now: the copy run neither waits nor makes others wait."""
-        with self._scheduler.changed:
+        with self.share.scheduler.changed:
             self.wanted_bytes = None
-            self._scheduler.changed.notify_all()
+            self.share.scheduler.changed.notify_all()
 
     def leave(self) -> None:
         """Remove the copy run after the end of all its tasks."""
-        with self._scheduler.changed:
-            self._scheduler.slots.remove(self)
-            self._scheduler.changed.notify_all()
+        with self.share.scheduler.changed:
+            self.share.scheduler.slots.remove(self)
+            self.share.scheduler.changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)

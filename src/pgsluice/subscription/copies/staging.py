@@ -114,20 +114,20 @@ class Staging:
 
         It leaves as many for each of the other tasks, because the copy waits for the last ones.
         """
-        slots = self._slots
-        if slots.is_beside_stream or slots.share.rate.is_limited or self._read.is_kept:
+        share = self._slots.share
+        if share.scheduler.is_beside_stream or share.rate.is_limited or self._read.is_kept:
             return 1
-        return min(PORTIONS_ALONE, -(-len(self.queue) // slots.at_once))
+        return min(PORTIONS_ALONE, -(-len(self.queue) // self._slots.at_once))
 
     def _run(self, task: StagingTask) -> Results:
         works = [(copy.work, copy.portions[number]) for copy, number in task.portions]
-        spark = self._slots.share.spark()
+        spark = self._slots.share.scheduler.spark()
         titles = [work.title for work, _ in works]
         with (
             described(spark, f"pgsluice: copy {names_of(titles)}"),
             self._read.reading() as stage,
         ):
-            stands_back = self._slots.is_beside_stream
+            stands_back = self._slots.share.scheduler.is_beside_stream
             ((_, results),) = run_tasks(spark, lambda works: stage(works, stands_back), [works])
         if isinstance(results, Failure):
             return [results, *[None] * (len(works) - 1)]

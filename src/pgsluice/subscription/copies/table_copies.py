@@ -206,7 +206,7 @@ class TableCopies:
                 sink_options(settings),
                 table_options(settings),
             )
-            spark, workers = self._site.share.spark(), settings.copy_workers
+            spark, workers = self._site.share.scheduler.spark(), settings.copy_workers
             outcomes = run_tasks(spark, task.run, works, most_tasks=workers)
             failpoint("copy.after_renamed")
             with tables.changing():

@@ -35,14 +35,7 @@ from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.shown import shown
 from pgsluice.sinks import make_sink
-from pgsluice.spool import (
-    SourceView,
-    Spool,
-    SpoolIdentity,
-    SpoolReader,
-    SubscriptionRecord,
-    TableRecord,
-)
+from pgsluice.spool import SourceView, Spool, SpoolIdentity, SpoolReader, TableRecord
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 from pgsluice.subscription.refresh.catalog_look import CatalogLook, SourceState
@@ -267,7 +260,17 @@ class CatalogLooks:
     def _subject(self, identity: SpoolIdentity) -> object:
         """What a refresh depends on in addition to the catalog."""
         record = self._tables.durable
-        return identity.publications, identity.timeline, _standing_of(record)
+        standing = {
+            oid: (
+                table.is_active,
+                table.is_parked,
+                table.is_published,
+                table.copy_number,
+                table.title,
+            )
+            for oid, table in {**record.unpublished, **record.tables}.items()
+        }
+        return identity.publications, identity.timeline, standing
 
     def _new_record(self, table: ReplicatedTable) -> TableRecord:
         namespace, name = table.facts.namespace, table.facts.name
@@ -290,11 +293,4 @@ def files_of_rewritten(
         if (record := known.get(table.facts.oid)) is not None
         and record.is_parked
         and record.parked_for == ParkReason.REWRITTEN
-    }
-
-
-def _standing_of(record: SubscriptionRecord) -> Mapping[int, tuple[object, ...]]:
-    return {
-        oid: (table.is_active, table.is_parked, table.is_published, table.copy_number, table.title)
-        for oid, table in {**record.unpublished, **record.tables}.items()
     }

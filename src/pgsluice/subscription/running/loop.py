@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource
@@ -36,27 +37,20 @@ _END_S = 1.0
 """How long a subscription may take to end before it is interrupted again, in seconds."""
 
 
+@dataclass(frozen=True, slots=True)
 class SideBySide:
     """Lets the subscriptions of a run work at the same time.
 
-    Args:
+    Attributes:
         stop: set when the user asks the run to stop.
         ending: set here when the run ends; all work then ends soon.
     """
 
-    def __init__(
-        self,
-        session: ContextOnDemand,
-        capture: CaptureProcess | CaptureElsewhere,
-        subscriptions: Sequence[RunningSubscription],
-        stop: threading.Event,
-        ending: threading.Event,
-    ) -> None:
-        self._session = session
-        self._capture = capture
-        self._subscriptions = subscriptions
-        self._stop = stop
-        self._ending = ending
+    session: ContextOnDemand
+    capture: CaptureProcess | CaptureElsewhere
+    subscriptions: Sequence[RunningSubscription]
+    stop: threading.Event
+    ending: threading.Event
 
     def run(
         self,
@@ -74,11 +68,11 @@ class SideBySide:
         Raises:
             BaseException: the first error of capture, of Spark or of the work.
         """
-        if self._stop.is_set():
+        if self.stop.is_set():
             return
         threads = [
             WorkThread(f"pgsluice {running.driver.subscription.name}", partial(work, running))
-            for running in subscriptions or self._subscriptions
+            for running in subscriptions or self.subscriptions
         ]
         for thread in threads:
             thread.start()
@@ -89,39 +83,39 @@ class SideBySide:
                 watch()
                 # The end of short work is seen soon; long work is not asked often.
                 pause_s = (time.monotonic() - began) / 10
-                if self._stop.wait(min(TURN_S, max(0.01, pause_s))):
+                if self.stop.wait(min(TURN_S, max(0.01, pause_s))):
                     return
             self._look_after(threads)
         except BaseException:
-            self._ending.set()
+            self.ending.set()
             raise
         finally:
             self._end(threads)
 
     def _look_after(self, threads: Sequence[WorkThread]) -> None:
         raise_if_ended()
-        self._session.look_after()
-        self._capture.check()
+        self.session.look_after()
+        self.capture.check()
         for thread in threads:
             thread.raise_error()
 
     def _end(self, threads: Sequence[WorkThread]) -> None:
         """Interrupt what still runs, and wait for its end."""
-        running = self._subscriptions
+        running = self.subscriptions
 
         def is_working() -> bool:
             return any(one.is_alive() for one in threads) or any(one.is_working for one in running)
 
         if is_working():
-            self._ending.set()
-        if not self._ending.is_set():
+            self.ending.set()
+        if not self.ending.is_set():
             return
         for subscription in running:
             subscription.driver.catalog.stop()
         while True:
             # Only jobs of this run's threads: afterwards, the session is its owner's again.
             with suppress(Exception):  # Spark has ended, or cannot be reached any more
-                context = self._session.running
+                context = self.session.running
                 if context is not None and is_working():
                     interrupt_tasks(context)
             deadline = time.monotonic() + _END_S

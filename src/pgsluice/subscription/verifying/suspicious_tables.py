@@ -48,9 +48,8 @@ from pgsluice.subscription.base.comparing import (
     failure_reason,
     standing_rows,
 )
-from pgsluice.subscription.base.options import table_options
+from pgsluice.subscription.base.options import rejects_place, table_options
 from pgsluice.subscription.base.received import Received, connect_behind_publications
-from pgsluice.subscription.base.rejects import rejects_place
 from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.lifecycle.look_events import VerifiedEqual
 from pgsluice.subscription.lifecycle.table_events import CopyNeeded, RepairNeeded

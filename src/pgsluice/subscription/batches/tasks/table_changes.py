@@ -27,6 +27,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.rejects.events import RejectedValues
 from pgsluice.rejects.keys import log_key
+from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.target import TableOptions
 from pgsluice.sinks.writers import deletes_not_kept, refuse_deleted_column, refuse_history
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
@@ -141,10 +142,7 @@ class TableChanges:
         schema = columns.table.schema
         if deleted_column is not None:
             times = []
-            sent = [field for run in runs for field in run.schema]
-            is_proved = self.work.is_key_proved
-            source = replace(columns.table, schema=pa.schema(sent), is_key_proved=is_proved)
-            refuse_deleted_column(source, deleted_column)
+            refuse_deleted_column(self._sent(runs, columns), deleted_column)
             schema = pa.schema([field for field in schema if field.name != deleted_column])
         net = net_changes(
             runs,
@@ -175,10 +173,7 @@ class TableChanges:
         """The versions that these changes make, for a history with these columns; arguments as of
         :meth:`net`."""
         runs = [run.without(columns.left_out) for run in runs]
-        sent = [field for run in runs for field in run.schema]
-        is_proved = self.work.is_key_proved
-        table = replace(columns.table, schema=pa.schema(sent), is_key_proved=is_proved)
-        refuse_history(table, history)
+        refuse_history(self._sent(runs, columns), history)
         runs = self.rejected.taken(runs, columns.table.key, truncates.whole)
         return versions_of(
             runs,
@@ -190,6 +185,11 @@ class TableChanges:
             begins=begins,
             truncates=truncates.whole,
         )
+
+    def _sent(self, runs: Sequence[RelationChanges], columns: TargetColumns) -> TargetTable:
+        """The target as these changes have it."""
+        sent = pa.schema([field for run in runs for field in run.schema])
+        return replace(columns.table, schema=sent, is_key_proved=self.work.is_key_proved)
 
     def log_rows(
         self,
