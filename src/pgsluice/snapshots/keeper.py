@@ -10,7 +10,7 @@ ends its session, and
 
 - for a copy: when its file is deleted or replaced by another keeper's, or when nothing has reported
   for :data:`KEPT_S` that the snapshot is still needed. A restarted run resumes under it
-  (:mod:`pgsluice.subscription.copies.journal`).
+  (:mod:`pgsluice.subscription.copies.kept`).
 - for a Spark read: when no task has read for :data:`IDLE_S`, or when Spark has ended. Spark does
   not report the end of a job.
 """

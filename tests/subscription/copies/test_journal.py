@@ -13,7 +13,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, StagedRows
 from pgsluice.sinks.target import TableOptions
 from pgsluice.snapshots import Snapshot
-from pgsluice.subscription.copies.journal import CopyJournal
+from pgsluice.subscription.copies.kept import CopyJournal
 from pgsluice.subscription.copies.portion_queue import TableCopy
 
 SNAPSHOT = Snapshot("00000003-1", Lsn(100))

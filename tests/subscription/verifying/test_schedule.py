@@ -13,7 +13,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import Copied, Owner, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.notes import Verified, keep_verified
-from pgsluice.subscription.verifying.schedule import VerificationSchedule
+from pgsluice.subscription.verifying.suspicious_tables import VerificationSchedule
 
 HOURLY = VerifyConfig.model_validate({"every": "1h"})
 COPIED = Lsn(100)

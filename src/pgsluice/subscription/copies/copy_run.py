@@ -28,8 +28,8 @@ from pgsluice.spool import Spool
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.options import rejects_place, sink_options, table_options
 from pgsluice.subscription.copies.adoption import Adoption
-from pgsluice.subscription.copies.journal import CopyJournal
 from pgsluice.subscription.copies.kept import (
+    CopyJournal,
     HeldSnapshot,
     KeptCopies,
     ReadSnapshot,

@@ -19,7 +19,7 @@ from pgsluice.snapshots import Snapshot, TableLocked, import_snapshot, plan_port
 from pgsluice.snapshots.ranges import WHOLE, Portion
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import TableRecord, TableState, TargetName
-from pgsluice.subscription.copies.journal import CopyJournal
+from pgsluice.subscription.copies.kept import CopyJournal
 from pgsluice.subscription.copies.partitions import portions_of_partitions
 from pgsluice.subscription.copies.pending import awaits_copy
 from pgsluice.subscription.copies.portion_queue import TableCopy

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource
+from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource, read_health
 from pgsluice.errors import SourceRefused, SourceUnreachable, SpoolFull
+from pgsluice.events import CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _CAPTURE_END_S = 30.0
+_STATES_S = 1.0
 _END_S = 1.0
 """How long a subscription may take to end before it is interrupted again, in seconds."""
 
@@ -234,3 +237,36 @@ class RunLoop:
             before = reader.frontier()
             apply()
         apply()
+
+
+@contextmanager
+def capture_states(spool: Path, report: Callable[[MetricsEvent], None]) -> Iterator[None]:
+    """Within this context, report each state of capture, except the last one of an earlier run."""
+    ended, previous = threading.Event(), read_health(spool)
+
+    def watch() -> None:
+        nonlocal previous
+        while not ended.wait(_STATES_S):
+            health = read_health(spool)
+            if health is None or health == previous:
+                continue
+            previous = health
+            report(
+                CaptureState(
+                    health.phase,
+                    Lsn.parse(health.position),
+                    Lsn.parse(health.frontier),
+                    health.lag_bytes,
+                    health.spool_bytes,
+                    health.message,
+                    health.times,
+                )
+            )
+
+    thread = threading.Thread(target=watch, name="pgsluice states", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -139,9 +139,8 @@ def _run(
     from pgsluice.subscription.base.options import sink_options
     from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
     from pgsluice.subscription.copies.scheduler import CopyScheduler
-    from pgsluice.subscription.running.capture_states import capture_states
     from pgsluice.subscription.running.driver import SubscriptionDriver
-    from pgsluice.subscription.running.loop import RunLoop
+    from pgsluice.subscription.running.loop import RunLoop, capture_states
     from pgsluice.subscription.running.reloading import Reloading
 
     for subscription in chosen:
