@@ -56,7 +56,7 @@ ALLOWED = {
     "subscription/running/reloading.py": "when a run read its configuration, for people",
     "subscription/copies/table_copies.py": "when a copy is begun again, for people",
     "subscription/verify.py": "when tables were verified, for people",
-    "subscription/verifying/suspicious_tables.py": "the age of a verification, perhaps of another process",
+    "subscription/verifying/suspicious_tables.py": "the age of a verification",
 }
 
 
