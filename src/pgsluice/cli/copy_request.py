@@ -103,8 +103,7 @@ def _foreign_target(config: Config, name: str, oid: int) -> ForeignTarget | None
 
 
 def _report_other_settings(config: Config, name: str) -> bool:
-    """Report the settings in the file that the active run does not use yet; returns whether it can
-    take over some."""
+    """Report settings in the file that the run does not use yet; True if it can take over some."""
     running = read_run_settings(config.spool.folder, name)
     if running is None or config.path is None or running.path != str(config.path):
         return False

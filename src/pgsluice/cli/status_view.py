@@ -71,24 +71,23 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             waits = "" if since is None else f"waiting since {utc(since)}: "
             error = without_table(with_config(table.error, config), table.title)
             yield _reason(table.title, waits + error, "red")
-        if table.copy_words:
-            yield _reason(table.title, with_config(table.copy_words, config), "cyan")
-        if table.rejects:
-            yield _reason(table.title, with_config(_rejects_words(table), config), "yellow")
-        for why in table.incomplete:
-            yield _reason(table.title, with_config(why, config), "yellow")
-        copy = subscription.copies.tables.get(table.target_name)
-        if copy is not None and (words := _copy_words(copy)):
-            yield _reason(table.title, words, "cyan")
-        if problem := subscription.unregistered.get(table.title):
-            yield _reason(table.title, with_config(problem, config), "yellow")
-        if advice := subscription.advice.get(table.title):
-            yield _reason(table.title, with_config(advice, config), "cyan")
+        for words, style in (
+            (table.copy_words, "cyan"),
+            (_rejects_words(table), "yellow"),
+            *((why, "yellow") for why in table.incomplete),
+            (_copy_words(subscription.copies.tables.get(table.target_name)), "cyan"),
+            (subscription.unregistered.get(table.title), "yellow"),
+            (subscription.advice.get(table.title), "cyan"),
+        ):
+            if words:
+                yield _reason(table.title, with_config(words, config), style)
     for name, left in sorted(subscription.former.items()):
         yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
 
 
 def _rejects_words(table: TableRecord) -> str:
+    if not table.rejects:
+        return ""
     count = "1 value is" if table.rejects == 1 else f"{format_count(table.rejects)} values are"
     command = f"`pgsluice rejects CONFIG {shlex.quote(table.title)}`"
     return f"{count} NULL, since the column cannot hold them: {command} lists them"
@@ -234,8 +233,10 @@ def _copies_line(copies: CopiesStatus) -> Text | None:
     return Text(f"  copies: {tables}, {format_amount(copies.amount)}")
 
 
-def _copy_words(copy: TableCopyStatus) -> str:
+def _copy_words(copy: TableCopyStatus | None) -> str:
     """The progress of a table's copy, why it waits, and what the spool keeps for it."""
+    if copy is None:
+        return ""
     parts = [] if copy.amount is None else [format_amount(copy.amount)]
     parts += [f"waits for {copy.waits_for}"] if copy.waits_for else []
     if copy.held_bytes:

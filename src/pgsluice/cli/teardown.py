@@ -202,12 +202,7 @@ def drop_all(config: Config, *, yes: bool, before: Callable[[], None] = lambda: 
 
 
 def _left(slot: SlotInfo | None, publications: Sequence[PublicationInfo]) -> list[str]:
-    """The statements for what our role lacks the privileges to drop.
-
-    Args:
-        slot: our slot, if our role may not drop it.
-        publications: the publications that our role may not drop.
-    """
+    """The statements that drop what our role may not drop: this slot, and these publications."""
     statements = []
     if slot is not None:
         statements.append(f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});")

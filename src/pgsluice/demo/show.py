@@ -138,11 +138,7 @@ class Show(Display):
         return Lsn.parse(row[0])
 
     def _wait(self, condition: Callable[[Status], bool], problem: str) -> None:
-        """Read the status until the condition holds.
-
-        Raises:
-            PgsluiceError: ``pgsluice run`` ended, or the timeout has passed.
-        """
+        """Read the status until the condition holds; an error if it does not in time."""
         while not condition(self._poll()):
             self._stage.check_run()
             if time.monotonic() - self._step_begun > _TIMEOUT_S:

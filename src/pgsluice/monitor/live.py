@@ -180,10 +180,9 @@ class LiveView(Display):
                 row.is_behind = tuple(name) in event.behind
         if event.subscription in self._failing:
             self._failing.discard(event.subscription)
-            text = f"{shown(event.subscription)}: batches are applied again"
-            self._line(
-                LogLine(Level.INFO, "batches", text, "recovered", subscription=event.subscription)
-            )
+            name = event.subscription
+            text = f"{shown(name)}: batches are applied again"
+            self._line(LogLine(Level.INFO, "batches", text, "recovered", subscription=name))
         if self.is_drawn or not event.rows:
             return
         pending = self._pending.setdefault(event.subscription, _Pending())
@@ -215,15 +214,16 @@ class LiveView(Display):
             "lag_bytes": pending.latest.lag_bytes,
             "lag_s": round(pending.latest.lag_s, 3),
         }
-        line = LogLine(self._batch_level, "batches", text, "batches", subscription=name)
-        self._line(replace(line, lsn=str(pending.latest.position), facts=facts))
+        lsn = str(pending.latest.position)
+        self._line(
+            LogLine(self._batch_level, "batches", text, "batches", name, lsn=lsn, facts=facts)
+        )
         self._pending[name] = _Pending(last_line=self._clock())
 
     def _on_applied(self, event: TableApplied) -> None:
         row = self._row(event)
         row.rows += event.rows
-        row.position = event.applied_through
-        row.seconds = event.seconds
+        row.position, row.seconds = event.applied_through, event.seconds
         if event.rows_skipped:
             text = (
                 f"{_title(event)} skipped updates and deletes "

@@ -151,11 +151,7 @@ def _copies(view: RunView, width: int) -> Iterator[RenderableType]:
 
 
 def _bar(title: str, amount: CopyAmount, width: int) -> Table:
-    """A bar in one line, with as many figures as fit.
-
-    Args:
-        width: the width of the terminal, in characters.
-    """
+    """A bar in one line, with as many figures as fit into the width of the terminal."""
     text = Text(shown(title), overflow="ellipsis", no_wrap=True)
     text.truncate(max(width - _BAR_AND_TIME_WIDTH, width // 3), overflow="ellipsis")
     room = width - text.cell_len - len("  ")
@@ -210,9 +206,10 @@ def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limi
     if len(mine) > limit:
         chosen = sorted(mine, key=_interest)[: max(limit - 1, 0)]
     for key, row in sorted(chosen, key=lambda entry: entry[0]):
+        style = "red" if row.state == "p" else "yellow" if row.incomplete else ""
         add(
             f"  {key[1]}.{key[2]}",
-            state=Text(_words(row), style=_style(row)),
+            state=Text(_words(row), style=style),
             rows=format_count(row.rows),
             position="-" if row.position is None else str(row.position),
             batch=format_seconds(row.seconds),
@@ -227,8 +224,7 @@ def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limi
 
 
 def _interest(entry: tuple[TableName, TableView]) -> tuple[bool, bool, int]:
-    """A sort key: parked tables first, then those that are not ready, then the last changed
-    ones."""
+    """A sort key: parked tables, then those that are not ready, then the last changed ones."""
     row = entry[1]
     return row.state != "p", _state(row) == "r" and not row.incomplete, -row.changed
 
@@ -238,19 +234,10 @@ def _words(row: TableView) -> str:
 
 
 def _state(row: TableView) -> str:
-    """The state of a table. A run does not report that a table is being copied; its progress shows
-    it.
-
-    A ready table that lacks changes does not count as ready: see
-    :meth:`pgsluice.monitor.status.SubscriptionStatus.state_of`.
-    """
-    if row.copy is not None:
+    """A table's state, as :meth:`~pgsluice.monitor.status.SubscriptionStatus.state_of` has it."""
+    if row.copy is not None:  # which a run does not report as a state
         return "d"
     return "f" if row.state == "r" and (row.is_behind or row.error) else row.state
-
-
-def _style(row: TableView) -> str:
-    return "red" if row.state == "p" else "yellow" if row.incomplete else ""
 
 
 def _capture_line(state: CaptureState, at: datetime) -> Text:

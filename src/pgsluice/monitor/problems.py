@@ -14,7 +14,7 @@ from typing import Any
 
 from pgsluice.config import Config, MonitorConfig
 from pgsluice.events import CapturePhase
-from pgsluice.monitor.source_status import CaptureStatus, SourceStatus
+from pgsluice.monitor.source_status import SourceStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
 from pgsluice.monitor.wording import counted, first_names, format_bytes, format_seconds
 
@@ -118,15 +118,11 @@ def _of_capture(status: Status) -> Iterator[Problem]:
     if status.spool.error is not None:
         yield Problem(ProblemKind.SPOOL, f"spool: {status.spool.error}")
     if not capture.is_streaming and not capture.is_elsewhere:
-        yield Problem(ProblemKind.CAPTURE, f"capture {_words_of(capture)}")
-
-
-def _words_of(capture: CaptureStatus) -> str:
-    reason = f": {capture.message}" if capture.message else ""
-    if not capture.is_running:
-        return f"does not run{reason}"
-    phase = "is silent" if capture.phase == CapturePhase.STREAMING else f"is {capture.phase}"
-    return f"{phase}{reason}"
+        is_silent = capture.phase == CapturePhase.STREAMING
+        phase = f"is {'silent' if is_silent else capture.phase}"
+        reason = f": {capture.message}" if capture.message else ""
+        what = f"capture {phase if capture.is_running else 'does not run'}{reason}"
+        yield Problem(ProblemKind.CAPTURE, what)
 
 
 def _of_subscription(subscription: SubscriptionStatus, limits: MonitorConfig) -> Iterator[Problem]:

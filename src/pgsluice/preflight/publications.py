@@ -339,8 +339,7 @@ def _about_generated(table: SourceTable, name: str) -> str:
 
 
 def _server_filter_conflicts(publisher: Publisher, relation: PublishedRelation) -> bool:
-    """Whether a row filter on the server turns an UPDATE into actions that ours treat
-    differently."""
+    """Whether the server's row filter turns an UPDATE into actions that ours treat differently."""
     resolution = publisher.resolution
     is_filtered = bool(relation.by) and all(by.row_filter is not None for by in relation.by)
     if not is_filtered or "update" not in resolution.published:

@@ -73,8 +73,7 @@ def check_slots_and_walsenders(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _capacity(setting: str, limit: int, free: int, needed: int, noun: str) -> Finding:
-    """A finding about a limit of which ``needed`` are used by the stream, and one more by a
-    copy."""
+    """A finding about a limit of which the stream needs ``needed``, and a copy one more."""
     if free > needed:
         return ok(setting, f"{limit}, {free} of them free")
     sql = f"ALTER SYSTEM SET {setting} = {limit + needed + 1 - free};  -- then restart the server"

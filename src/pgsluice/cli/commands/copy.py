@@ -54,11 +54,7 @@ def copy(
 
 
 def _copy_alone(config: Config, oids: dict[str, int], config_path: str) -> int:
-    """Act as the run of the subscriptions that have these tables, and return the exit code.
-
-    Raises:
-        PgsluiceError: as :func:`replicate`; other parked tables are reported, but are no error.
-    """
+    """Act as the run of the subscriptions with these tables; other parked tables are no error."""
     try:
         return replicate(config, once=True, names=list(oids), config_path=config_path)
     except TablesUnfinished as error:

@@ -84,11 +84,7 @@ def verify(
 
 
 def _rate(text: str | None) -> int | None:
-    """The bytes per second that an option gives.
-
-    Raises:
-        ConfigError: it is not a size, or too small.
-    """
+    """The bytes per second that the option gives."""
     if text is None:
         return None
     try:

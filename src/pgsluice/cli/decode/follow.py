@@ -13,29 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pgsluice import wire
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool.segments.block import FACTS_TAG
-from pgsluice.wire import (
-    Begin,
-    BeginPrepare,
-    Commit,
-    CommitPrepared,
-    LogicalMessage,
-    Message,
-    Prepare,
-    Relation,
-    RollbackPrepared,
-    StreamAbort,
-    StreamCommit,
-    StreamPrepare,
-    StreamStart,
-    StreamStop,
-    TransactionMachine,
-    Type,
-    decode_first_message,
-    decode_message,
-)
 
 _ABORT = ord("A")
 _WITH_XID = b"RYIUDTM" + bytes([FACTS_TAG])
@@ -117,7 +98,7 @@ class Seen:
     """
 
     raw: Raw
-    message: Message | Facts
+    message: wire.Message | Facts
     xid: int | None
 
     @property
@@ -139,22 +120,22 @@ class Follower:
         self, *, is_fragment: bool = False, in_stream: bool = False, is_parallel: bool = False
     ) -> None:
         self._is_parallel = is_parallel
-        self._machine = None if is_fragment else TransactionMachine()
+        self._machine = None if is_fragment else wire.TransactionMachine()
         self._in_stream = in_stream
         self._xid: int | None = None
-        self._relations: dict[int, Relation] = {}
-        self._types: dict[int, Type] = {}
+        self._relations: dict[int, wire.Relation] = {}
+        self._types: dict[int, wire.Type] = {}
 
-    def relation(self, oid: int) -> Relation | None:
+    def relation(self, oid: int) -> wire.Relation | None:
         """The current definition of a relation; None if it was not announced."""
         return self._machine.relation(oid) if self._machine else self._relations.get(oid)
 
-    def type_name(self, oid: int) -> Type | None:
+    def type_name(self, oid: int) -> wire.Type | None:
         """The current name of a type; None if it was not announced."""
         return self._machine.type_name(oid) if self._machine else self._types.get(oid)
 
     def begin_piece(
-        self, relations: Iterable[Relation], *, in_stream: bool, xid: int | None
+        self, relations: Iterable[wire.Relation], *, in_stream: bool, xid: int | None
     ) -> None:
         """Start a file of the spool, which has the definitions of its relations.
 
@@ -181,7 +162,7 @@ class Follower:
         return size
 
     def _size(self, data: bytes, parallel: bool) -> int:
-        return decode_first_message(data, in_stream=self._is_in_stream, parallel=parallel)[1]
+        return wire.decode_first_message(data, in_stream=self._is_in_stream, parallel=parallel)[1]
 
     @property
     def _is_in_stream(self) -> bool:
@@ -203,32 +184,32 @@ class Follower:
         except ProtocolError as error:
             raise raw.locate(error) from None
 
-    def _decode(self, data: bytes) -> Message | Facts:
+    def _decode(self, data: bytes) -> wire.Message | Facts:
         tag = data[0] if data else 0
         in_stream = self._is_in_stream and tag in _WITH_XID
         if tag == FACTS_TAG and self._machine is None:
             return _facts(data, in_stream)
         parallel = self._is_parallel or (tag == _ABORT and len(data) > 9)
-        return decode_message(data, in_stream=in_stream, parallel=parallel)
+        return wire.decode_message(data, in_stream=in_stream, parallel=parallel)
 
-    def _follow(self, message: Message | Facts) -> int | None:
+    def _follow(self, message: wire.Message | Facts) -> int | None:
         """The transaction of a message, without the transaction machine."""
         match message:
-            case Relation():
+            case wire.Relation():
                 self._relations[message.oid] = message
-            case Type():
+            case wire.Type():
                 self._types[message.oid] = message
-            case Begin() | BeginPrepare() | StreamStart():
+            case wire.Begin() | wire.BeginPrepare() | wire.StreamStart():
                 self._xid = message.xid
-                self._in_stream = isinstance(message, StreamStart)
-            case Commit() | Prepare() | StreamStop():
+                self._in_stream = isinstance(message, wire.StreamStart)
+            case wire.Commit() | wire.Prepare() | wire.StreamStop():
                 xid, self._xid, self._in_stream = self._xid, None, False
                 return xid
-            case StreamCommit() | StreamPrepare() | StreamAbort():
+            case wire.StreamCommit() | wire.StreamPrepare() | wire.StreamAbort():
                 return message.xid
-            case CommitPrepared() | RollbackPrepared():
+            case wire.CommitPrepared() | wire.RollbackPrepared():
                 return message.xid
-            case LogicalMessage() if not message.is_transactional:
+            case wire.LogicalMessage() if not message.is_transactional:
                 return None
         return self._xid
 

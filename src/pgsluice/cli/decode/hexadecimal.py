@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pgsluice.cli.decode.follow import Follower, Raw, Seen, input_error
 from pgsluice.lsn import Lsn
@@ -24,14 +24,8 @@ _HEADER = re.compile(r"lsn|location|xid|data|RECORD|[0-9]+|[-+*─┼═╪┌�
 _AROUND = re.compile(r"\(\d+ \w+\)|Time: .*|Timing is (on|off)\.|[A-Z]+( [A-Z]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A line with a message.
-
-    Attributes:
-        digits: the message in hexadecimal.
-        offset: where the first digit is in the line.
-    """
+class _Row(NamedTuple):
+    """A line with a message: its hexadecimal digits, and where they begin in the line."""
 
     digits: bytes
     offset: int
@@ -101,11 +95,7 @@ def _is_decoration(columns: list[bytes]) -> bool:
 
 
 def _unhex(digits: bytes, where: str, starts: int, line: int) -> bytes:
-    """The bytes of hexadecimal digits.
-
-    Raises:
-        ProtocolError: a digit is invalid or missing; names its place.
-    """
+    """The bytes of hexadecimal digits; an error names the place of an invalid or missing one."""
     other = _NOT_HEX.search(digits)
     if other is None and len(digits) % 2 == 0:
         return bytes.fromhex(digits.decode())

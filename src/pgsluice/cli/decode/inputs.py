@@ -120,11 +120,7 @@ def _first_size(where: str, window: _Window, follower: Follower) -> int:
 
 
 class _Window:
-    """The bytes of a stream that were read but not yet consumed.
-
-    Attributes:
-        offset: the offset of the first of them in the stream.
-    """
+    """The bytes of a stream that were read but not yet consumed, from an offset on."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream

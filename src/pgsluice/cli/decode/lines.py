@@ -13,36 +13,11 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
+from pgsluice import wire
 from pgsluice.cli.decode.follow import Facts, Follower, Seen
 from pgsluice.cli.decode.objects import column_names, is_sent, timestamp
 from pgsluice.shown import shown
 from pgsluice.types.registry import resolve_type
-from pgsluice.wire import (
-    Begin,
-    BeginPrepare,
-    Commit,
-    CommitPrepared,
-    Delete,
-    Insert,
-    LogicalMessage,
-    OldKey,
-    OldRow,
-    Origin,
-    Prepare,
-    Relation,
-    RelationColumn,
-    ReplicaIdentity,
-    RollbackPrepared,
-    StreamAbort,
-    StreamCommit,
-    StreamPrepare,
-    StreamStart,
-    StreamStop,
-    Truncate,
-    TupleData,
-    Type,
-    Update,
-)
 
 _BARE = re.compile(r"[\w.,:+\-/@]+\Z")
 _BARE_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z|\$[0-9]+\Z")
@@ -59,10 +34,10 @@ _STYLES = {
     "M": "blue",
 }
 _IDENTITIES = {
-    ReplicaIdentity.DEFAULT: "default",
-    ReplicaIdentity.NOTHING: "nothing",
-    ReplicaIdentity.FULL: "full",
-    ReplicaIdentity.INDEX: "index",
+    wire.ReplicaIdentity.DEFAULT: "default",
+    wire.ReplicaIdentity.NOTHING: "nothing",
+    wire.ReplicaIdentity.FULL: "full",
+    wire.ReplicaIdentity.INDEX: "index",
 }
 
 
@@ -100,12 +75,7 @@ class LinePrinter:
 
 
 class _Formatter:
-    """Formats the fields of messages.
-
-    Args:
-        follower: has the relations and types in force.
-        limit: the most characters of a value; None for no limit.
-    """
+    """Formats the fields of messages; a limit is the most characters of a value."""
 
     def __init__(self, follower: Follower, limit: int | None) -> None:
         self._follower = follower
@@ -115,19 +85,19 @@ class _Formatter:
         """The message's fields as text."""
         message = seen.message
         match message:
-            case Relation():
+            case wire.Relation():
                 return self._relation(message)
-            case Type(oid, _, name):
+            case wire.Type(oid, _, name):
                 schema = quote_name(message.namespace or "pg_catalog")
                 return f"{schema}.{quote_name(name)} oid {oid}"
-            case Insert() | Update() | Delete():
+            case wire.Insert() | wire.Update() | wire.Delete():
                 return self._change(message)
-            case Truncate():
+            case wire.Truncate():
                 return self._truncate(message)
-            case LogicalMessage():
+            case wire.LogicalMessage():
                 alone = "" if message.is_transactional else ", not transactional"
                 return f"{quote(message.prefix)}: {self._content(message.content)}{alone}"
-            case Origin(origin_lsn, name):
+            case wire.Origin(origin_lsn, name):
                 return f"{quote(name)} at {origin_lsn}"
             case Facts(oid, content):
                 return f"{self._name(oid)} {shown(content or 'unknown')}"
@@ -138,31 +108,33 @@ class _Formatter:
         relation = self._follower.relation(oid)
         return f"relation {oid}" if relation is None else qualified(relation)
 
-    def _relation(self, message: Relation) -> str:
+    def _relation(self, message: wire.Relation) -> str:
         columns = ", ".join(self._column(column) for column in message.columns)
         identity = _IDENTITIES[message.replica_identity]
         return f"{qualified(message)} oid {message.oid} ({columns}) identity {identity}"
 
-    def _column(self, column: RelationColumn) -> str:
+    def _column(self, column: wire.RelationColumn) -> str:
         sent = self._follower.type_name(column.type_oid)
         name = resolve_type(column.type_oid, -1, {}).name if sent is None else quote_name(sent.name)
         return f"{quote_name(column.name)} {name}{' key' if column.is_key else ''}"
 
-    def _change(self, message: Insert | Update | Delete) -> str:
+    def _change(self, message: wire.Insert | wire.Update | wire.Delete) -> str:
         relation = self._follower.relation(message.oid)
         words = [self._name(message.oid)]
-        if not isinstance(message, Insert):
+        if not isinstance(message, wire.Insert):
             match message.old:
-                case OldKey(data):
+                case wire.OldKey(data):
                     words += ["key", self._row(data, relation, is_key=True)]
-                case OldRow(data):
+                case wire.OldRow(data):
                     words += ["old", self._row(data, relation)]
-        if not isinstance(message, Delete):
+        if not isinstance(message, wire.Delete):
             words += ["new"] if len(words) > 1 else []
             words.append(self._row(message.new, relation))
         return " ".join(words)
 
-    def _row(self, data: TupleData, relation: Relation | None, *, is_key: bool = False) -> str:
+    def _row(
+        self, data: wire.TupleData, relation: wire.Relation | None, *, is_key: bool = False
+    ) -> str:
         shown = [
             f"{quote_name(name)}={self._value(data, column)}"
             for column, name in enumerate(column_names(data, relation))
@@ -170,7 +142,7 @@ class _Formatter:
         ]
         return f"({', '.join(shown)})"
 
-    def _value(self, data: TupleData, column: int) -> str:
+    def _value(self, data: wire.TupleData, column: int) -> str:
         value = data.values[column]
         if value is None:
             return "<unchanged>" if data.is_unchanged(column) else "NULL"
@@ -190,7 +162,7 @@ class _Formatter:
             return f"\\x{value.hex()}"
         return f"\\x{value[: self._limit // 2].hex()}… ({len(value)} bytes)"
 
-    def _truncate(self, message: Truncate) -> str:
+    def _truncate(self, message: wire.Truncate) -> str:
         names = ", ".join(self._name(oid) for oid in message.oids)
         cascade = " cascade" if message.is_cascade else ""
         return names + cascade + (" restart identity" if message.is_restart_identity else "")
@@ -199,34 +171,34 @@ class _Formatter:
 def _frame(message: object) -> str:
     """Fields of the messages that start and end transactions and streams."""
     match message:
-        case Begin(final_lsn, moment):
+        case wire.Begin(final_lsn, moment):
             return f"commits at {final_lsn}, {timestamp(moment)}"
-        case Commit(_, commit_lsn, end_lsn, moment):
+        case wire.Commit(_, commit_lsn, end_lsn, moment):
             return f"at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
-        case StreamStart(_, is_first):
+        case wire.StreamStart(_, is_first):
             return "first block" if is_first else "next block"
-        case StreamStop():
+        case wire.StreamStop():
             return ""
-        case StreamCommit(_, _, commit_lsn, end_lsn, moment):
+        case wire.StreamCommit(_, _, commit_lsn, end_lsn, moment):
             return f"at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
-        case StreamAbort(xid, subxid, aborted):
+        case wire.StreamAbort(xid, subxid, aborted):
             scope = "the whole transaction" if xid == subxid else f"subtransaction {subxid}"
             if aborted is None:
                 return scope
             return f"{scope} at {aborted.lsn}, {timestamp(aborted.timestamp)}"
-        case BeginPrepare(prepare_lsn, _, moment, _, gid):
+        case wire.BeginPrepare(prepare_lsn, _, moment, _, gid):
             return f"{quote(gid)} prepares at {prepare_lsn}, {timestamp(moment)}"
-        case Prepare() | StreamPrepare():
+        case wire.Prepare() | wire.StreamPrepare():
             when = timestamp(message.prepare_timestamp)
             return f"{quote(message.gid)} at {message.prepare_lsn} to {message.end_lsn}, {when}"
-        case CommitPrepared(_, commit_lsn, end_lsn, moment, _, gid):
+        case wire.CommitPrepared(_, commit_lsn, end_lsn, moment, _, gid):
             return f"{quote(gid)} at {commit_lsn} to {end_lsn}, {timestamp(moment)}"
-        case RollbackPrepared(_, prepared, end_lsn, _, moment, _, gid):
+        case wire.RollbackPrepared(_, prepared, end_lsn, _, moment, _, gid):
             return f"{quote(gid)} to {end_lsn}, prepared to {prepared}, {timestamp(moment)}"
     raise AssertionError(f"no format for {type(message).__name__}")
 
 
-def qualified(relation: Relation) -> str:
+def qualified(relation: wire.Relation) -> str:
     """The relation's qualified name, quoted as in SQL."""
     return f"{quote_name(relation.schema)}.{quote_name(relation.name)}"
 

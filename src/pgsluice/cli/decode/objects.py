@@ -26,26 +26,22 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pgsluice import wire
 from pgsluice.cli.decode.follow import Facts, Follower, Seen
 from pgsluice.lsn import Lsn
 from pgsluice.shown import shown_json
-from pgsluice.wire import (
-    Delete,
-    Insert,
-    LogicalMessage,
-    Message,
-    OldKey,
-    OldRow,
-    Relation,
-    StreamAbort,
-    Truncate,
-    TupleData,
-    Type,
-    Update,
-)
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_IN_STREAM = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage, Facts)
+_IN_STREAM = (
+    wire.Relation,
+    wire.Type,
+    wire.Insert,
+    wire.Update,
+    wire.Delete,
+    wire.Truncate,
+    wire.LogicalMessage,
+    Facts,
+)
 
 
 def print_object(seen: Seen, follower: Follower) -> None:
@@ -75,19 +71,19 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
             content = json.loads(message.content) if message.content else None
             names = _names(follower.relation(message.oid))
             return result | {"oid": message.oid, **names, "facts": content}
-        case Relation():
+        case wire.Relation():
             return result | _relation(message)
-        case Type(oid, namespace, name):
+        case wire.Type(oid, namespace, name):
             return result | {"oid": oid, "schema": namespace or "pg_catalog", "name": name}
-        case Insert() | Update() | Delete():
+        case wire.Insert() | wire.Update() | wire.Delete():
             return result | _change(message, follower)
-        case Truncate():
+        case wire.Truncate():
             tables = [{"oid": oid, **_names(follower.relation(oid))} for oid in message.oids]
             flags = {"cascade": message.is_cascade, "restart_identity": message.is_restart_identity}
             return result | {"tables": tables} | flags
-        case LogicalMessage():
+        case wire.LogicalMessage():
             return result | _logical_message(message)
-        case StreamAbort(_, subxid, aborted):
+        case wire.StreamAbort(_, subxid, aborted):
             result["subxid"] = subxid
             if aborted is not None:
                 result["abort_lsn"] = str(aborted.lsn)
@@ -96,7 +92,7 @@ def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
     return result | _plain(message)
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _plain(message: wire.Message) -> dict[str, Any]:
     """Fields that are numbers, LSNs, timestamps or names."""
     result: dict[str, Any] = {}
     for field in fields(message):
@@ -111,7 +107,7 @@ def _plain(message: Message) -> dict[str, Any]:
     return result
 
 
-def _relation(message: Relation) -> dict[str, Any]:
+def _relation(message: wire.Relation) -> dict[str, Any]:
     return {
         "oid": message.oid,
         "schema": message.schema,
@@ -129,27 +125,27 @@ def _relation(message: Relation) -> dict[str, Any]:
     }
 
 
-def _names(relation: Relation | None) -> dict[str, Any]:
+def _names(relation: wire.Relation | None) -> dict[str, Any]:
     if relation is None:
         return {}
     return {"schema": relation.schema, "table": relation.name}
 
 
-def _change(message: Insert | Update | Delete, follower: Follower) -> dict[str, Any]:
+def _change(message: wire.Insert | wire.Update | wire.Delete, follower: Follower) -> dict[str, Any]:
     relation = follower.relation(message.oid)
     result: dict[str, Any] = {"oid": message.oid, **_names(relation)}
-    if not isinstance(message, Insert):
+    if not isinstance(message, wire.Insert):
         match message.old:
-            case OldKey(data):
+            case wire.OldKey(data):
                 result["key"] = _row(data, relation, is_key=True)
-            case OldRow(data):
+            case wire.OldRow(data):
                 result["old"] = _row(data, relation)
-    if not isinstance(message, Delete):
+    if not isinstance(message, wire.Delete):
         result["new"] = _row(message.new, relation)
     return result
 
 
-def _logical_message(message: LogicalMessage) -> dict[str, Any]:
+def _logical_message(message: wire.LogicalMessage) -> dict[str, Any]:
     content: Any
     try:
         content = message.content.decode()
@@ -163,14 +159,16 @@ def _logical_message(message: LogicalMessage) -> dict[str, Any]:
     }
 
 
-def column_names(data: TupleData, relation: Relation | None) -> list[str]:
+def column_names(data: wire.TupleData, relation: wire.Relation | None) -> list[str]:
     """A row's column names; numbers if the relation is unknown or does not fit the row."""
     if relation is None or len(relation.columns) != len(data):
         return [f"${number}" for number in range(1, len(data) + 1)]
     return [column.name for column in relation.columns]
 
 
-def is_sent(data: TupleData, relation: Relation | None, column: int, *, is_key: bool) -> bool:
+def is_sent(
+    data: wire.TupleData, relation: wire.Relation | None, column: int, *, is_key: bool
+) -> bool:
     """Whether the row has this column. In a key, the other columns are sent as NULL."""
     if not is_key or not data.is_null(column):
         return True
@@ -178,7 +176,9 @@ def is_sent(data: TupleData, relation: Relation | None, column: int, *, is_key: 
     return known and relation is not None and relation.columns[column].is_key
 
 
-def _row(data: TupleData, relation: Relation | None, *, is_key: bool = False) -> dict[str, Any]:
+def _row(
+    data: wire.TupleData, relation: wire.Relation | None, *, is_key: bool = False
+) -> dict[str, Any]:
     return {
         name: _value(data, column)
         for column, name in enumerate(column_names(data, relation))
@@ -186,7 +186,7 @@ def _row(data: TupleData, relation: Relation | None, *, is_key: bool = False) ->
     }
 
 
-def _value(data: TupleData, column: int) -> Any:
+def _value(data: wire.TupleData, column: int) -> Any:
     value = data.values[column]
     if value is None:
         return {"unchanged": True} if data.is_unchanged(column) else None

@@ -150,13 +150,10 @@ class _Server(TCPServer):
 
 
 def _is_address(host: str) -> bool:
-    """Whether a host is given as an address or as ``localhost``, and by no other name.
+    """Whether a host is given as an address or as ``localhost``, or not at all, as by HTTP/1.0.
 
     A website can have its name resolve to loopback, and then its script in a browser on this
     machine would read what is served here.
-
-    Args:
-        host: with or without a port; empty: not given, as by HTTP/1.0.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -249,8 +249,7 @@ def _existing(
 
 
 def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
-    """The relations that publications of the first run will send; for partitioned tables, the leaf
-    partitions."""
+    """The relations that publications of the first run will send: tables and leaf partitions."""
     sent = {}
     for user_table in _publishable(connection):
         actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
@@ -356,12 +355,8 @@ def _rights(
     published: Sequence[UserTable],
     names: Collection[str],
 ) -> tuple[TableRights, ...]:
-    """Our role's privileges on the tables that copies read: roots, or the relations that our own
-    publications publish.
-
-    Args:
-        names: the publications on the server; empty: the first run will create them.
-    """
+    """Our role's privileges on the tables that copies read: roots, or what our own publications
+    publish. Without names of publications on the server, the first run will create them."""
     read = set[int]()
     if any(subscription.publications is None for subscription in config.subscriptions):
         read |= {table.root_oid for table in published}
