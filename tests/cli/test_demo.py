@@ -17,8 +17,8 @@ from rich.console import Console
 from tests.support.commands import Command
 from tests.support.waiting import await_that
 
-from pgsluice.demo.proof import show_proof
 from pgsluice.demo.shop import TABLES
+from pgsluice.demo.show import show_proof
 from pgsluice.demo.stage import Stage
 from pgsluice.lsn import Lsn
 from pgsluice.verification import Comparison

@@ -14,8 +14,8 @@ from tests.support.children import Child
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.demo.proof import prove
 from pgsluice.demo.shop import TABLES
+from pgsluice.demo.show import prove
 from pgsluice.demo.stage import Stage
 from pgsluice.embedded.object_store import EmbeddedStore, answers
 from pgsluice.errors import ConfigError

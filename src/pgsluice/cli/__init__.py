@@ -1,8 +1,4 @@
-"""The command line: one module for each command.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage, configuration or Java, 3 refused by the source,
-130 SIGINT, 143 SIGTERM. An error is one message on stderr; ``--debug`` adds the traceback.
-"""
+"""The command line: one module for each command."""
 
 from pgsluice.cli.app import main
 

@@ -109,12 +109,7 @@ def aligned(
     """A table aligned like psql's, with title, footers and a final empty line."""
     title, headers, footers = shown(title), tuple(map(shown, headers)), list(map(shown, footers))
     rows = [tuple(map(shown, row)) for row in rows]
-    widths = [
-        max(cell_len(header), *(cell_len(row[column]) for row in rows))
-        if rows
-        else cell_len(header)
-        for column, header in enumerate(headers)
-    ]
+    widths = [max(map(cell_len, column)) for column in zip(headers, *rows, strict=True)]
     total = sum(widths) + 3 * len(widths) - 1
     space = (total - cell_len(title)) // 2 if cell_len(title) < total else 0
     lines = [" " * space + title]

@@ -1,4 +1,4 @@
-"""Runs the steps of the demo, and displays their progress.
+"""Runs the steps of the demo, displays their progress, and compares the tables at the end.
 
 On a terminal one table is redrawn: the shop's changes so far, and the state, changes, position
 and lag of each table, read as ``pgsluice status`` reads them. Elsewhere plain lines are
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -26,8 +27,12 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.display import Display
 from pgsluice.monitor.status import Status, read_status
 from pgsluice.monitor.wording import STATES, format_bytes, format_count, format_seconds
+from pgsluice.shown import shown, shown_lines
 from pgsluice.spool import TableRecord, TableState
+from pgsluice.verification import Comparison, compare, one_snapshot
 
+_SHOWN_HASH = 8
+"""The table has to fit into 80 columns; the whole hashes are compared."""
 _POLL_S = 0.5
 _LINE_EVERY_S = 3.0
 _TIMEOUT_S = 300.0
@@ -253,3 +258,47 @@ def _tables_of(status: Status | None) -> tuple[TableRecord, ...]:
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {format_count(count)}" for name, count in sorted(counts.items()))
+
+
+def prove(stage: Stage) -> list[Comparison]:
+    """Compare every table with its Delta table; nothing may change the source meanwhile.
+
+    PostgreSQL hashes the source's tables, all in one snapshot. The targets are hashed by code that
+    shares nothing with the code that wrote them (:mod:`pgsluice.verification`).
+    """
+    with psycopg.connect(stage.dsn, autocommit=True) as connection, one_snapshot(connection):
+        return [compare(connection, title, stage.rows(title)) for title in TABLES]
+
+
+def show_proof(
+    comparisons: Sequence[Comparison], position: Lsn, server_version: str, console: Console
+) -> None:
+    """Print the comparisons as a table, and the differences below it."""
+    table = Table(
+        title=f"PostgreSQL {server_version} and Delta at {position}",
+        box=box.SIMPLE,
+        pad_edge=False,
+    )
+    table.add_column("table", no_wrap=True)
+    for title in ("rows", "in Delta"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in ("hash", "of Delta", ""):
+        table.add_column(title, no_wrap=True)
+    for comparison in comparisons:
+        table.add_row(
+            Text(shown(comparison.table)),
+            format_count(comparison.source_rows),
+            format_count(comparison.target_rows),
+            comparison.source.content_hash[:_SHOWN_HASH],
+            comparison.target.content_hash[:_SHOWN_HASH],
+            Text("equal", style="green") if comparison.equal else Text("DIFFERS", style="bold red"),
+        )
+    console.print(table)
+    for comparison in comparisons:
+        if not comparison.equal:
+            console.print(Text(shown_lines(str(comparison)), style="red"), soft_wrap=True)
+    equal = sum(comparison.equal for comparison in comparisons)
+    if equal == len(comparisons):
+        console.print(f"All {equal} tables are equal.", style="green", highlight=False)
+    else:
+        console.print(f"{equal} of {len(comparisons)} tables are equal.", style="bold red")

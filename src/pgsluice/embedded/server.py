@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from psycopg.conninfo import make_conninfo
 
@@ -303,7 +303,15 @@ class EmbeddedServer:
         self._dismiss_watcher()
         self._watcher = watch(self.directory, self.account, is_temporary=self._is_temporary)
         with self.log_path.open("ab") as log:
-            self._process = self._popen(log)
+            self._process = subprocess.Popen(
+                [str(self.program("postgres")), "-D", str(self.data_dir)],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
+                **self.account.run_as(),
+            )
         pid = self._process.pid
         while self._process.poll() is None:
             if self._is_ready(pid):
@@ -315,17 +323,6 @@ class EmbeddedServer:
             time.sleep(0.01)
         self._dismiss_watcher()
         return False
-
-    def _popen(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [str(self.programs.path("postgres")), "-D", str(self.data_dir)],
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C in the terminal must not reach it
-            **self.account.run_as(),
-        )
 
     def _is_ready(self, pid: int) -> bool:
         """Whether the postmaster has written "ready" to the eighth line of postmaster.pid."""

@@ -180,9 +180,8 @@ class LiveView(Display):
                 row.is_behind = tuple(name) in event.behind
         if event.subscription in self._failing:
             self._failing.discard(event.subscription)
-            name = event.subscription
-            text = f"{shown(name)}: batches are applied again"
-            self._line(LogLine(Level.INFO, "batches", text, "recovered", subscription=name))
+            text = f"{shown(event.subscription)}: batches are applied again"
+            self._line(LogLine(Level.INFO, "batches", text, "recovered", event.subscription))
         if self.is_drawn or not event.rows:
             return
         pending = self._pending.setdefault(event.subscription, _Pending())

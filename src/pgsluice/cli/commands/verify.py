@@ -55,7 +55,7 @@ def verify(
     debug: DebugOption = False,
 ) -> None:
     """Compare tables with their targets at one position."""
-    from pgsluice.cli.repairs import repair_tables
+    from pgsluice.cli.copy_request import repair_tables
     from pgsluice.subscription.verify import Verification
     from pgsluice.subscription.verify import verify as verify_subscription
     from pgsluice.verification import Extent

@@ -8,7 +8,7 @@ tables``), or words of pgsluice's own. No label and no value comes from a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -46,6 +46,11 @@ def _gauge(name: str, help_: str, *labels: str) -> Family:
 
 def _counter(name: str, help_: str, *labels: str) -> Family:
     return Family(f"pgsluice_{name}_total", Kind.COUNTER, help_, labels)
+
+
+def _with(labels: tuple[str, ...], *families: Family) -> tuple[Family, ...]:
+    """Families with these labels before their own."""
+    return tuple(replace(each, labels=(*labels, *each.labels)) for each in families)
 
 
 GENERAL = (
@@ -107,89 +112,76 @@ SPOOL = (
     _gauge("spool_disk_free_bytes", "Free bytes on the spool's disk."),
     _gauge("spool_disk_size_bytes", "Bytes of the spool's disk."),
 )
-SUBSCRIPTIONS = (
-    _gauge("subscription_running", "1: a run applies the subscription.", *_SUBSCRIPTION),
+SUBSCRIPTIONS = _with(
+    _SUBSCRIPTION,
+    _gauge("subscription_running", "1: a run applies the subscription."),
     _gauge(
         "subscription_lag_seconds",
         "Age of the oldest change that a target of the subscription lacks.",
-        *_SUBSCRIPTION,
     ),
     _gauge(
         "subscription_lag_bytes",
         "The server's WAL position minus the position that all targets have.",
-        *_SUBSCRIPTION,
     ),
-    _gauge("subscription_tables", "Tables in each state.", *_SUBSCRIPTION, "state"),
+    _gauge("subscription_tables", "Tables in each state.", "state"),
     _gauge(
-        "subscription_failing_tables",
-        "Copied tables whose last batch failed; it is tried again.",
-        *_SUBSCRIPTION,
+        "subscription_failing_tables", "Copied tables whose last batch failed; it is tried again."
     ),
     _gauge(
         "subscription_rejects",
         "Values that their columns cannot hold now; the rejects table has them.",
-        *_SUBSCRIPTION,
     ),
     _counter(
         "subscription_rows",
         "Rows that batches inserted, updated or deleted at the targets.",
-        *_SUBSCRIPTION,
         "action",
     ),
     _counter(
         "subscription_skipped_rows",
         "Rows that changes updated or deleted, and that the target lacked.",
-        *_SUBSCRIPTION,
     ),
-    _counter("subscription_batches", "Batches applied.", *_SUBSCRIPTION),
-    _counter("subscription_batch_failures", "Batches that failed as a whole.", *_SUBSCRIPTION),
-    _counter("subscription_merges", "Commits of batches to targets.", *_SUBSCRIPTION),
-    _counter("subscription_merge_seconds", "Time of these commits.", *_SUBSCRIPTION),
-    _counter("subscription_merge_bytes", "Bytes of new files in these commits.", *_SUBSCRIPTION),
+    _counter("subscription_batches", "Batches applied."),
+    _counter("subscription_batch_failures", "Batches that failed as a whole."),
+    _counter("subscription_merges", "Commits of batches to targets."),
+    _counter("subscription_merge_seconds", "Time of these commits."),
+    _counter("subscription_merge_bytes", "Bytes of new files in these commits."),
     Family(
         "pgsluice_subscription_commit_to_visible_seconds",
         Kind.HISTOGRAM,
         "From the commit at the source of the oldest change of a table in a batch until the batch "
         "is visible at the target.",
-        _SUBSCRIPTION,
     ),
 )
-COPIES = (
-    _gauge("copies_tables", "Tables of the copies that run.", *_SUBSCRIPTION),
-    _gauge("copies_done_tables", "Those of them that are copied.", *_SUBSCRIPTION),
-    _gauge("copies_rows", "Rows copied by the copies that run.", *_SUBSCRIPTION),
-    _gauge("copies_bytes", "Bytes of the source read by the copies that run.", *_SUBSCRIPTION),
-    _gauge("copies_expected_bytes", "Bytes of the source that they read in all.", *_SUBSCRIPTION),
-    _gauge("copies_left_seconds", "Time left at their rate; absent: not known.", *_SUBSCRIPTION),
-    _counter("copied_tables", "Copies of tables that ended.", *_SUBSCRIPTION),
-    _counter("copied_rows", "Rows of these copies.", *_SUBSCRIPTION),
-    _counter("copied_bytes", "Bytes of the source of these copies.", *_SUBSCRIPTION),
+COPIES = _with(
+    _SUBSCRIPTION,
+    _gauge("copies_tables", "Tables of the copies that run."),
+    _gauge("copies_done_tables", "Those of them that are copied."),
+    _gauge("copies_rows", "Rows copied by the copies that run."),
+    _gauge("copies_bytes", "Bytes of the source read by the copies that run."),
+    _gauge("copies_expected_bytes", "Bytes of the source that they read in all."),
+    _gauge("copies_left_seconds", "Time left at their rate; absent: not known."),
+    _counter("copied_tables", "Copies of tables that ended."),
+    _counter("copied_rows", "Rows of these copies."),
+    _counter("copied_bytes", "Bytes of the source of these copies."),
 )
-TABLES = (
-    _gauge("table_state", "1, with the table's state.", *_TABLE, "state"),
-    _gauge("table_lag_seconds", "Age of the oldest change that the target lacks.", *_TABLE),
-    _gauge(
-        "table_lag_bytes",
-        "The server's WAL position minus the position that the target has.",
-        *_TABLE,
-    ),
-    _gauge("table_rejects", "Values that their columns cannot hold now.", *_TABLE),
-    _gauge("table_last_merge_seconds", "Time of the table's last merge.", *_TABLE),
-    _gauge("table_copy_rows", "Rows copied by the copy that runs.", *_TABLE),
-    _gauge("table_copy_bytes", "Bytes of the source read by the copy that runs.", *_TABLE),
-    _gauge("table_copy_expected_bytes", "Bytes of the source that it reads in all.", *_TABLE),
-    _counter("table_changes", "Changes applied to the target since its first copy.", *_TABLE),
+TABLES = _with(
+    _TABLE,
+    _gauge("table_state", "1, with the table's state.", "state"),
+    _gauge("table_lag_seconds", "Age of the oldest change that the target lacks."),
+    _gauge("table_lag_bytes", "The server's WAL position minus the position that the target has."),
+    _gauge("table_rejects", "Values that their columns cannot hold now."),
+    _gauge("table_last_merge_seconds", "Time of the table's last merge."),
+    _gauge("table_copy_rows", "Rows copied by the copy that runs."),
+    _gauge("table_copy_bytes", "Bytes of the source read by the copy that runs."),
+    _gauge("table_copy_expected_bytes", "Bytes of the source that it reads in all."),
+    _counter("table_changes", "Changes applied to the target since its first copy."),
     _gauge(
         "table_verified_timestamp_seconds",
         "When the target was last found equal to its source, in seconds since 1970.",
-        *_TABLE,
     ),
-    _counter("table_skipped_rows", "Rows of changes that the target lacked.", *_TABLE),
+    _counter("table_skipped_rows", "Rows of changes that the target lacked."),
     _counter(
-        "table_rows",
-        "Rows that batches inserted, updated or deleted at the target.",
-        *_TABLE,
-        "action",
+        "table_rows", "Rows that batches inserted, updated or deleted at the target.", "action"
     ),
 )
 SPARK = (
