@@ -215,11 +215,7 @@ def _await_answer(
     barrier: BarrierOwner,
     position: Lsn,
 ) -> BarrierAnswer:
-    """Wait for the answer of an active run; without one, apply the changes here.
-
-    Raises:
-        PgsluiceError: the position was not reached; or an error of the run.
-    """
+    """Wait for the answer of an active run; without one, apply the changes here."""
     name = subscription.name
 
     def be_the_run() -> None:

@@ -183,8 +183,7 @@ def standing_tables(
 
 
 def _reason(table: TableRecord, applied: Lsn, position: Lsn | None) -> str | None:
-    """Why no version of the table's target matches the position exactly; None: the newest one
-    does."""
+    """Why no version of the table's target is at this position; None: the newest one is."""
     if table.state is TableState.UNPUBLISHED or not table.is_published:
         return "not published; its target stays as it is"
     if table.is_parked:

@@ -168,12 +168,7 @@ def failure_reason(error: Exception) -> str:
 
 
 def _lock(session: Session, source: ReplicatedTable) -> None:
-    """Lock the table against rewrites, and check that the snapshot still sees its rows.
-
-    Raises:
-        SourceRefused: the table was rewritten after the snapshot, or another table may have its
-            name now.
-    """
+    """Lock the table against rewrites, and check that the snapshot still sees its rows."""
     facts = source.facts
     session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
     name = sql.Identifier(facts.namespace, facts.name)

@@ -158,8 +158,7 @@ class Batches:
         return run_works(self._spark, self._task(works), works) if works else []
 
     def _task(self, works: Sequence[TableWork]) -> ApplyTables:
-        """The task function for these tables. Spark sends it to each task, so it contains no other
-        tables."""
+        """The task function for these tables only: Spark sends it to each task."""
         oids = [work.relation_oid for work in works]
         versions = barrier_versions(self._folder)
         settings = self.subscription  # others may come at any time
@@ -206,8 +205,7 @@ class Batches:
     # Commits of ours that another program has overwritten
 
     def _confirm_commits(self) -> None:
-        """Check tables' newest commits once more; if another program overwrote one, a task applies
-        its changes again."""
+        """Check tables' newest commits once more; apply again what another program overwrote."""
         due = self._confirmations.due(self._tables.durable)
         lost = [oid for oid in due if self._is_overwritten(oid)]
         if not lost:
@@ -300,10 +298,7 @@ class Batches:
     def _held_work(
         self, work: TableWork, record: SubscriptionRecord, partitions: Collection[int]
     ) -> TableWork:
-        """The work of a table in state ``d`` for which rows of partitions are replaced.
-
-        Remembers the applied leaf partitions that no catalog refresh has found.
-        """
+        """The work of a table in state ``d``; remembers applied leaves that no refresh found."""
         oid, table = work.relation_oid, record.tables[work.relation_oid]
         wanted = _without_replaced_leaves(work, table, partitions)
         applied = frozenset[int]()
@@ -323,8 +318,7 @@ class Batches:
         return replace(wanted, oids=tuple(sorted({*wanted.oids, *begun})))
 
     def _applied_before(self, work: TableWork, record: SubscriptionRecord) -> frozenset[int]:
-        """The relations whose changes were applied by an attempt that crashed before it was
-        recorded."""
+        """The relations whose changes an attempt applied that crashed before it was recorded."""
         begun = attempt(self._task([work]).begin, work)
         reached = work.through if isinstance(begun, Failure) else min(begun[1], work.through)
         held = {work.relation_oid: record.tables[work.relation_oid]}

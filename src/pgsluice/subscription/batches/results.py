@@ -248,8 +248,7 @@ class BatchResults:
         return BatchApplied(work.through, result, next_due, unseen)
 
     def _from_the_spool(self, failure: Failure, reached: Lsn) -> Failure:
-        """How to recover commits that another program has overwritten: apply their changes again if
-        the spool has them, else copy the table."""
+        """How to recover overwritten commits: apply their changes again, or copy the table."""
         is_there = self._reader.start() <= reached
         again = "pgsluice applies the changes since then again"
         copied = (
@@ -298,8 +297,7 @@ class BatchResults:
 
     def _lag(self, record: SubscriptionRecord) -> tuple[int, float, frozenset[tuple[str, str]]]:
         """The lag in bytes and seconds from the oldest change that a target lacks to the last
-        received one, and the tables that lack changes up to the position. The server may be further
-        ahead."""
+        received one, and the tables that lack changes up to the position."""
         lacking = self._lacking.of(record)
         if not lacking:
             return 0, 0.0, frozenset()

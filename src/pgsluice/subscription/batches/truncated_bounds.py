@@ -88,11 +88,7 @@ def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
 def _evaluators(
     dsn: str, wanted: Sequence[tuple[TableWork, Mapping[int, str]]]
 ) -> dict[tuple[int, int], FilterEvaluator]:
-    """Functions that find the rows of leaf partitions, by table and partition.
-
-    Raises:
-        SourceUnreachable, SourceRefused: the server cannot be queried.
-    """
+    """Functions that find the rows of leaf partitions, by table and partition."""
     texts = {
         (work.relation_oid, leaf): (work.relation_oid, (text,))
         for work, bounds in wanted

@@ -57,13 +57,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _ComparedTarget:
-    """A target that was compared, open at that version.
-
-    Attributes:
-        rows: how many the source has.
-        staged: what replaces the rows of ranges that differ.
-        outcome: the result of the comparison, for the log.
-    """
+    """A target at the version that was compared, with staged rows of ranges that differ."""
 
     rows: int
     writer: TableWriter

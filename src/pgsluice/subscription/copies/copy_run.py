@@ -106,8 +106,7 @@ class CopyRun:
         self._site.pending.claim(self.number, self._oids)
 
     def _begin(self) -> None:
-        """Set state ``d`` durably before the snapshot is taken: the spool then keeps the changes
-        after it."""
+        """Set state ``d`` durably before the snapshot: the spool keeps the changes after it."""
         tables = self._site.tables
         with tables.changing():
             for oid, table in tables.record.tables.items():
@@ -199,11 +198,7 @@ class CopyRun:
         self._stage(ReadSnapshot(self._kept, task, copies, journal), source)
 
     def _copy_under(self, held: HeldSnapshot) -> Failure | None:
-        """Copy the claimed tables under a snapshot; commit each one once it is staged.
-
-        Returns:
-            the external cause for which a table waits, if any.
-        """
+        """Copy the claimed tables under a snapshot; returns why a table has to wait, if one has."""
         site = self._site
         self._kept.release()
         source, snapshot = read_source(site, held.snapshot, self._oids, self._settings.copy_workers)
@@ -308,8 +303,7 @@ class CopyRun:
             failpoint("copy.staged")
 
     def _finish(self, task: CopyTables, copy: TableCopy) -> Failure | None:
-        """Commit a table, or record why it has failed; returns the external cause for which it
-        waits, if any."""
+        """Commit a table, or record its failure; returns the external cause if it has to wait."""
         result = finish_copy(self._site, task, copy)
         return result if isinstance(result, Failure) and result.remedy is Remedy.WAIT else None
 

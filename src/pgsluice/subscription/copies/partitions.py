@@ -134,8 +134,7 @@ def _columns(fingerprint: SourceFingerprint) -> dict[int, str]:
 
 
 def _of_leaves(portions: Sequence[Portion], leaves: Collection[int]) -> tuple[Portion, ...] | None:
-    """The chunks that read these leaf partitions, without partitions that are gone by now (the next
-    catalog refresh finds those); None if unknown."""
+    """The chunks that read these leaves, without those that are gone; None if unknown."""
     reads = [read for portion in portions for read in portion]
     if any(read.leaf is None for read in reads):
         return None

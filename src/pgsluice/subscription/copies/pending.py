@@ -64,12 +64,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class _Claim:
-    """The tables that a copy run has claimed.
-
-    Attributes:
-        oids: the tables that it is about to copy.
-        works: the copies that it makes, as long as the records ask for them.
-    """
+    """The tables that a copy run is about to copy, and the copies that it makes."""
 
     oids: frozenset[int] = frozenset()
     works: dict[int, CopyWork] = field(default_factory=dict)

@@ -174,11 +174,7 @@ def restored_copies(
 def _plan_partitions(
     tables: SubscriptionTables, copies: Sequence[TableCopy], source: SourceTables
 ) -> list[TableCopy]:
-    """Limit copies of partitions to these partitions; if that is impossible, copy the whole table.
-
-    Returns:
-        the copies to make now.
-    """
+    """The copies to make now, limited to partitions; else the whole table is copied later."""
     planned = []
     for copy in copies:
         if copy.work.replaces_partitions:

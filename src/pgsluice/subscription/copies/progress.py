@@ -202,8 +202,7 @@ class CopyCounts:
         return count.amount(now, self._most_bytes_per_s)
 
     def _of(self, copy: TableCopy) -> _Count | None:
-        """The count of a table's copy; None: the table is not copied any more, or by a later copy
-        run."""
+        """The count of this very copy; None: it has ended, or a later copy run has the table."""
         count = self._tables.get(copy.work.facts.oid)
         return None if count is None or count.copy is not copy else count
 

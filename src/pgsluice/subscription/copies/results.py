@@ -98,11 +98,7 @@ def _commit(task: CopyTables, copy: TableCopy) -> CopyResult | Failure:
 def _fold_rejects(
     task: CopyTables, work: CopyWork, had_rejects: bool, result: CopyResult
 ) -> CopyResult:
-    """Fold the rejects of a copy that is committed.
-
-    Raises:
-        PgsluiceError: they cannot be folded; another copy does it.
-    """
+    """Fold the rejects of a committed copy; if that fails, another copy does it."""
     if task.rejects is None or result.copy_number > work.copy_number:
         return result
     oid, is_whole = work.facts.oid, not work.replaces_partitions

@@ -313,8 +313,7 @@ class SubscriptionTables:
         return transition
 
     def _undo_looks(self, position: Lsn) -> None:
-        """Limit the validity of the last catalog refresh to a copy's snapshot, until the next
-        one."""
+        """The last catalog refresh counts only up to a copy's snapshot, until the next one."""
         if position < self._base.looked_through:
             self._look_counts_to(position)
             self._attempts = {oid: replace(each, looks=0) for oid, each in self._attempts.items()}
@@ -326,8 +325,7 @@ class SubscriptionTables:
         )
 
     def _carry_out(self) -> None:
-        """Carry out what follows from durable changes: effects first, because a report may
-        raise."""
+        """Carry out what follows from durable changes; effects first: a report may raise."""
         touched, self._touched = self._touched, {}
         left, self._left = self._left, {}
         effects, self._effects = self._effects, []
@@ -365,8 +363,7 @@ class SubscriptionTables:
 
 
 def _is_finished(table: TableRecord, position: Lsn) -> bool:
-    """Whether a table needs nothing until it gets changes, a catalog refresh or a user's
-    request."""
+    """Whether a table needs nothing until changes, a catalog refresh or a request come."""
     if table.is_parked:
         return True
     is_level = table.state is TableState.READY and table.applied_through >= position

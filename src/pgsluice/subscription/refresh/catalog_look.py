@@ -211,8 +211,7 @@ class CatalogLook:
         }
 
     def _is_older(self, oid: int, table: TableRecord) -> bool:
-        """Whether a copy was planned while the catalog was read: its snapshot may be newer, and the
-        next refresh compares with it."""
+        """Whether a copy was planned during the refresh: the next one compares with its rows."""
         return self._copy_numbers.get(oid, table.copy_number) != table.copy_number
 
     def _look_closer(self, known: Mapping[int, TableRecord]) -> _Differences:
@@ -254,9 +253,8 @@ class CatalogLook:
         )
 
     def _compare(self, known: TableRecord, table: ReplicatedTable) -> TableEvent:
-        """Apply what the table's fingerprint means. Before a copy there is no fingerprint to
-        compare with; a harmless difference, such as a new file after VACUUM FULL, becomes the new
-        baseline."""
+        """The event for a table's fingerprint. Before a copy there is none to compare with; a
+        harmless difference, such as a new file after VACUUM FULL, becomes the new baseline."""
         if not known.is_published:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
@@ -358,9 +356,8 @@ class CatalogLook:
             tables.apply(oid, CopyNeeded(why))
 
     def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
-        """Apply that a table is no longer published. Changes that the server's publications sent
-        before are still applied; an exclusion by pgsluice's own publications takes effect at
-        once."""
+        """A table is no longer published. Changes that the server sent before are still applied; an
+        exclusion by pgsluice's own publications takes effect at once."""
         if self._has_rules or known.source.relations:
             logger.info("%s is not published any more", known.title)
             tables.apply(oid, Unpublished())
@@ -371,11 +368,7 @@ class CatalogLook:
 def _rows_of_unseen(
     leaves: Iterable[UnseenLeaf], before: SourceFingerprint, now: SourceFingerprint
 ) -> dict[int, str | None]:
-    """An SQL condition on the only rows that these leaf partitions can have had; None: unknown.
-
-    Args:
-        before, now: the catalog refreshes before and after the partitions were added.
-    """
+    """A condition on the only rows that leaves added between two refreshes had; None: unknown."""
     rows: dict[int, str | None] = {}
     for leaf in leaves:
         has_key = {*leaf.columns} <= {*(now.key or ())}

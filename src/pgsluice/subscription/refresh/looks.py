@@ -206,14 +206,8 @@ class CatalogLooks:
 
     def _refuse_unhidden(self, source: Sequence[ReplicatedTable]) -> None:
         """Refuse masks and exclusions of a table that has another name, or never existed: its
-        values would arrive as they are.
-
-        A table that is not sent any more is none of these. A missing column concerns its table
-        alone (:func:`pgsluice.sinks.target.check_hidden`).
-
-        Raises:
-            ConfigError: there is one.
-        """
+        values would arrive as they are. A missing column concerns its table alone
+        (:func:`pgsluice.sinks.target.check_hidden`)."""
         sent = {f"{one.facts.namespace}.{one.facts.name}": one.facts.oid for one in source}
         names = [*self.subscription.mask, *self.subscription.exclude]
         record = self._tables.durable
@@ -243,15 +237,13 @@ class CatalogLooks:
     def _settled(
         self, source: Sequence[ReplicatedTable], known: Mapping[int, TableRecord]
     ) -> frozenset[int]:
-        """Tables that are parked because of rewrites during their copies, and that have the same
-        relfilenodes as at the last refresh."""
+        """Tables parked because of rewrites, with the same relfilenodes as at the last refresh."""
         before, now = self._rewritten, files_of_rewritten(source, known)
         self._rewritten = now
         return frozenset(oid for oid, files in now.items() if before.get(oid) == files)
 
     def _waits_unseen(self) -> bool:
-        """Whether a table waits for something that changes no row of its catalog entry: privileges,
-        or the end of rewrites."""
+        """Whether a table waits for what changes no catalog row: privileges, an end of rewrites."""
         return any(
             table.is_parked and table.parked_for in _UNSEEN
             for table in self._tables.durable.tables.values()

@@ -190,8 +190,7 @@ class RunLoop:
     # Once
 
     def _run_once(self, received: ReceivedOnce, target: Lsn) -> None:
-        """Apply changes up to the target, and verify the tables that a catalog refresh found
-        suspicious."""
+        """Apply changes up to the target, and verify suspicious tables."""
         self._reach(received, target, lambda: self._beside.run(RunningSubscription.catch_up_once))
         for subscription in self._subscriptions:  # one by one: each needs capture once more
             self._beside.run(partial(self._verify, received), subscriptions=[subscription])
@@ -227,8 +226,7 @@ class RunLoop:
             driver.log_once(f"changes of new tables may be missing: {error}")
 
     def _reach(self, received: ReceivedOnce, target: Lsn, apply: Callable[[], None]) -> None:
-        """Apply changes up to the target, in several rounds if the spool cannot hold them all at
-        once."""
+        """Apply changes up to the target, in rounds if the spool cannot hold them at once."""
         reader = SpoolReader(self._reloading.config.spool.place)
         before: Lsn | None = None
         while not received.reached(target):

@@ -85,11 +85,7 @@ class BatchThread(WorkThread):
                 self._ending.wait(backoff.failed())
 
     def _refuse_useless(self, error: BaseException) -> None:
-        """Raise an error after which another attempt would be useless.
-
-        Raises:
-            BaseException: the target cannot be used, the spool has a hole, Spark's JVM is gone.
-        """
+        """Raise the error after which another attempt would be useless, if there is one."""
         self._driver.raise_failure()
         if not isinstance(error, Exception) or is_without_jvm(error):
             raise error
@@ -164,12 +160,9 @@ class RunningSubscription:
         work: Callable[[], None],
         awaited: tuple[type[PgsluiceError], ...] = (SourceUnreachable,),
     ) -> None:
-        """Call a function that needs the server, and repeat it while the server is unreachable.
+        """Call a function that needs the server, and repeat it after errors that are awaited.
 
         Capture runs by now, and ends with an error if waiting is useless.
-
-        Args:
-            awaited: the errors after which to repeat it.
         """
         while not self._ending.is_set():
             try:

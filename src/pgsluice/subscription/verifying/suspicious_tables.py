@@ -227,11 +227,7 @@ class SuspiciousTables:
         answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer],
         prepare: Callable[[Callable[[], bool]], None] = lambda _: None,
     ) -> None:
-        """Verify; an error that may be temporary is logged.
-
-        Args:
-            prepare: called before marked tables are compared.
-        """
+        """Verify, after ``prepare`` if tables are marked; logs an error that may be temporary."""
         self._is_put_off = False
         try:
             if self.marked():
@@ -308,11 +304,7 @@ class SuspiciousTables:
         table: StandingTable,
         position: Lsn,
     ) -> Comparison | Exception | None:
-        """Compare a table; None: a later round compares again.
-
-        Returns:
-            the error if the table cannot be compared.
-        """
+        """Compare a table; None: a later round does. The error, if it cannot be compared."""
         oid, setting = source.facts.oid, self.subscription.verify
         is_scheduled = oid in round_.due and oid not in self.marked()
         rate = setting.rate if setting is not None and is_scheduled else None
@@ -358,11 +350,7 @@ class SuspiciousTables:
     def _conclude(
         self, oid: int, known: TableRecord, outcome: Comparison | Exception, position: Lsn
     ) -> None:
-        """Record the outcome of a comparison.
-
-        Args:
-            known: the table's record before the position was taken.
-        """
+        """Record a comparison's outcome; ``known`` is the record before its position was taken."""
         is_marked, setting = bool(known.pending.verification), self.subscription.verify
         comparison = outcome if isinstance(outcome, Comparison) else None
         with self._tables.changing():
@@ -399,11 +387,7 @@ class SuspiciousTables:
 
 @dataclass(slots=True)
 class _Round:
-    """One round, which another thread can stop.
-
-    Attributes:
-        due: tables that are due by the schedule.
-    """
+    """One round, which another thread can stop; ``due``: tables that the schedule names."""
 
     due: tuple[int, ...] = ()
     _stopped: threading.Event = field(default_factory=threading.Event)

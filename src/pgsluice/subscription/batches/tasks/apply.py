@@ -178,8 +178,7 @@ class ApplyTables:
         return table_writer(make_sink(self.sink), table or shell, identity)
 
     def _alter(self, work: TableWork, writer: TableWriter, done_before: TaskResult) -> TaskResult:
-        """Add the columns to the target that a catalog refresh has found, before any change has
-        them."""
+        """Add the columns that a catalog refresh has found, before any change has them."""
         started = time.monotonic()
         added = due_columns(work, writer.schema(), self.options)
         applied = writer.alter(added, ())

@@ -27,13 +27,7 @@ from pgsluice.wire import Relation
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """An attribute number of the relation.
-
-    Attributes:
-        number: the attribute number in the target's relation; 0: unknown, for a dropped column of a
-            leaf.
-        slot: what the catalog says of it.
-    """
+    """An attribute number at the target (0: unknown, a leaf's dropped column), and its slot."""
 
     number: int
     slot: Slot
@@ -81,8 +75,7 @@ def identified(
 
 
 def _numbers_at_target(facts: RelationFacts, relation_oid: int) -> tuple[int, ...] | None:
-    """The attribute numbers that the metadata's columns have in the target's relation; None:
-    unknown."""
+    """The target's attribute numbers of the metadata's columns; None: unknown."""
     if facts.oid == relation_oid:
         return tuple(column.attnum for column in facts.columns)
     return dict(facts.above).get(relation_oid)
@@ -129,8 +122,7 @@ def _names_of(
 def _check_known(
     facts: RelationFacts, columns: Sequence[_Column], used: Collection[int], known: KnownColumns
 ) -> None:
-    """Request a catalog refresh if a column may have been added, and not dropped, since the last
-    one."""
+    """Request a catalog refresh if a column may have been added since the last one."""
     for at in used:
         column = columns[at]
         if column.slot.name and column.number > known.attnums:
@@ -142,8 +134,7 @@ def _check_known(
 def _by_name(
     definition: Definition, relation: Relation, known: KnownColumns, *, is_later: bool
 ) -> Definition:
-    """Match columns by name, without numbers: a name that the last catalog refresh did not find was
-    dropped or renamed."""
+    """Match columns by name; a name that the last refresh lacks was dropped or renamed."""
     facts = definition.facts
     assert facts is not None
     names = {*known.names.values(), *known.gone.values()}
@@ -167,12 +158,8 @@ def _renamed(
     kept: Mapping[str, str],
     doubt: str,
 ) -> Definition:
-    """A definition with other names.
-
-    Args:
-        names: the new names of the relation's columns; empty: remove the column.
-        kept: the metadata's columns, by their names in it; the target has no others.
-    """
+    """A definition with other names of the relation's columns (empty: remove the column), and
+    ``kept``: the metadata's columns that the target has, by their names in the metadata."""
     columns = tuple(
         column if column.name == name else replace(column, name=name or _dropped_name(at))
         for at, (column, name) in enumerate(zip(relation.columns, names, strict=True), 1)

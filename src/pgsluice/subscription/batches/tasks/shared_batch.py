@@ -123,13 +123,7 @@ class SlicedPiece:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The state of the target before the batch.
-
-    Attributes:
-        after: the position after which the target lacks changes.
-        done_before: the result, if the target lacks nothing.
-        schema: its columns; None: it does not exist yet.
-    """
+    """The target before the batch: its position, the result if it lacks nothing, its columns."""
 
     after: Lsn
     done_before: TaskResult
@@ -139,8 +133,7 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Sliced:
-    """The changes that one task has sliced, in commit order: their outline and the files of their
-    pieces."""
+    """The changes that one task has sliced: their outline, and files in commit order."""
 
     outline: Outline
     pieces: tuple[SlicedPiece, ...]
@@ -148,15 +141,8 @@ class _Sliced:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The share of one task in staging.
-
-    Attributes:
-        after: the position that the target has to be at.
-        truncates, begins: see
-            :meth:`pgsluice.subscription.batches.tasks.table_changes.TableChanges.net`.
-        pieces: the files of all changes, in commit order.
-        buckets: the buckets of this task.
-    """
+    """The share of one task in staging: its buckets of the files of all changes, in commit order,
+    for a target at the position ``after``."""
 
     after: Lsn
     columns: TargetColumns
@@ -256,8 +242,7 @@ class SharedBatch:
         )
 
     def _staged(self, spark: SparkContext, shares: Sequence[_Share]) -> list[StagedChanges]:
-        """Stage all shares. If a task fails, delete what the others have staged: the next attempt
-        stages it again and needs the same room."""
+        """Stage all shares. If a task fails, delete what others staged: a retry needs the room."""
         results = _attempts(spark, self._stage, shares)
         staged = [result for result in results if isinstance(result, StagedChanges)]
         if len(staged) < len(results):
@@ -265,8 +250,7 @@ class SharedBatch:
         return _all_of(results)
 
     def _has_one_key(self, outline: Outline) -> bool:
-        """Whether the key has the same columns and types in all changes; then equal keys are in the
-        same bucket."""
+        """Whether equal keys are in one bucket: the key has the same types in all changes."""
         kinds = {
             tuple(str(run.schema.field(name).type) for name in self.key if name in run.schema.names)
             for run in outline.runs
@@ -387,11 +371,7 @@ def _divided(pieces: Sequence[SlicedPiece], tasks: int) -> list[list[int]]:
 
 
 def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R]:
-    """The results of tasks, in the order of their work.
-
-    Raises:
-        _TaskFailedError: a task failed.
-    """
+    """The results of tasks, in the order of their work; raises if one failed."""
     return _all_of(_attempts(spark, run, works))
 
 

@@ -250,8 +250,7 @@ class TableChanges:
         return self.reader.views_between(chunk.after, chunk.through, chunk.parts)
 
     def _cut(self, views: Iterable[SegmentView]) -> Iterator[list[SegmentView]]:
-        """Views of segments, cut and joined to pieces of about ``piece_bytes`` of the table's
-        changes."""
+        """Views, cut and joined to pieces of about ``piece_bytes`` of the table's changes."""
         piece: list[SegmentView] = []
         size = 0
         for view in views:
@@ -299,8 +298,7 @@ class TableChanges:
 def _cuts(
     view: SegmentView, oids: Sequence[int], most_bytes: int
 ) -> Iterator[tuple[SegmentView, int]]:
-    """Cut a view into parts of about this size, counting the changes of some relations only; each
-    part with its size."""
+    """Parts of a view of about this size of some relations' changes, each with its size."""
     block = view.block
     is_change = np.isin(block.oids, oids)
     sizes = np.cumsum(np.where(is_change, block.ends - block.starts + _CHANGE_BYTES, 0))

@@ -66,8 +66,6 @@ class _Columns:
     """Collects a target's columns from the relations of the changes.
 
     Attributes:
-        fields: the target's columns with the added ones, in the types that they need.
-        missing: as in :class:`TargetColumns`.
         first: added columns with a value for older rows -> the position of the first change that
             has the column.
     """
@@ -133,11 +131,9 @@ def columns_of(
 def _before_another_name(
     work: TableWork, runs: Sequence[RelationChanges]
 ) -> tuple[Sequence[RelationChanges], list[int]]:
-    """The changes before the first one under another table name, and that change's position, if
-    there is one.
+    """The changes before the first one under another table name, and that change's position.
 
-    Names that are older than the last catalog refresh do not matter: the target already has the
-    name that the refresh found.
+    Names that are older than the last catalog refresh do not matter: the target has the new one.
     """
     unseen: list[tuple[int, LookFirst]] = []
     for run in runs:
@@ -207,8 +203,7 @@ def _add_run(
 
 
 def _find_hidden(work: TableWork, run: RelationChanges, options: TableOptions) -> None:
-    """Wait for a catalog refresh if a masked or excluded column is gone: it may have another name,
-    under which its values must not arrive."""
+    """Wait for a refresh if a hidden column is gone: it may arrive under another name."""
     assert run.facts is not None
     if int(run.positions[-1]) <= work.looked_at:
         return  # the refresh has found it, or the column is newer than these changes
