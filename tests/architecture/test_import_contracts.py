@@ -52,7 +52,7 @@ FORBIDDEN = [
         "subscription/base/options.py",
         "import pgsluice.subscription.refresh.naming",
     ),
-    (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.cadence"),
+    (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.results"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SINKS, "sinks/contract.py", "import pgsluice.sinks.target"),
     (FOLDERS_OF_DELTA, "sinks/delta/log/layout.py", "import pgsluice.sinks.delta.maintenance"),

@@ -9,7 +9,7 @@ import pytest
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Cut, Owner, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.batches.cadence import kept_versions, merge_pause_s, next_cut, steady_now
+from pgsluice.subscription.batches.results import kept_versions, merge_pause_s, next_cut, steady_now
 
 REACHED = Lsn(200)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Owner, SubscriptionRecord, TableRecord, TableState
-from pgsluice.subscription.batches.confirmations import Confirmations
+from pgsluice.subscription.batches.batches import Confirmations
 
 
 def table(**more: Any) -> TableRecord:

@@ -14,7 +14,7 @@ table's own position. In the worst case, a task finds that its work is done.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,10 @@ from pgsluice.subscription.base.options import (
     target_writer,
 )
 from pgsluice.subscription.base.work import Outcome, TableWork
-from pgsluice.subscription.batches.cadence import kept_versions
-from pgsluice.subscription.batches.confirmations import Confirmations
 from pgsluice.subscription.batches.ends import BatchEnds
 from pgsluice.subscription.batches.leftovers import Leftovers
 from pgsluice.subscription.batches.planning import plan_alterations, plan_tables, table_work
-from pgsluice.subscription.batches.results import BatchRejects, BatchResults
+from pgsluice.subscription.batches.results import BatchRejects, BatchResults, kept_versions
 from pgsluice.subscription.batches.tasks import large_batch
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds
@@ -74,6 +72,52 @@ class Batch:
     works: Sequence[TableWork]
     tables: Mapping[int, TableRecord]
     planned_at: float = field(default_factory=time.monotonic)
+
+
+class Confirmations:
+    """The tables whose newest commits need a check, and when: another program may have overwritten
+    them.
+
+    In S3, Delta's jar for Spark checks whether a version's file exists, and then writes it. It
+    silently overwrites a commit that pgsluice makes in between. The table's next batch notices
+    this, because the target is behind the record. If there is no next batch, the target is checked
+    once, some time after its last commit. Until then, the spool keeps the changes.
+
+    The promise: no change is lost, even if other writers ignore the conditional writes of the
+    store.
+
+    Args:
+        after_s: how long after a commit to check it, in seconds; 0: never.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._since: dict[int, float] | None = None
+
+    def committed(self, oids: Iterable[int]) -> None:
+        """Note that these tables have new commits."""
+        if self._after_s and self._since is not None:
+            self._since.update(dict.fromkeys(oids, time.monotonic()))
+
+    def due(self, record: SubscriptionRecord) -> list[int]:
+        """The replicating tables whose newest commits are due for a check; each is returned once.
+
+        A new run does not know when the previous one committed, so all tables are due once.
+        """
+        if not self._after_s:
+            return []
+        now = time.monotonic()
+        if self._since is None:
+            self._since = dict.fromkeys(record.tables, now)
+        due = [oid for oid, since in self._since.items() if now - since >= self._after_s]
+        for oid in due:
+            del self._since[oid]
+        known = ((oid, record.tables.get(oid)) for oid in due)
+        return [
+            oid
+            for oid, table in known
+            if table is not None and table.is_active and table.committed > Lsn(0)
+        ]
 
 
 class Batches:

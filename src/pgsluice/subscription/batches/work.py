@@ -34,15 +34,15 @@ def run_works(
     tasks.
 
     Args:
-        context: gives Spark's context; not called without work.
+        works: the work of at least one table.
 
     Returns:
         each table's work with its outcome, in no particular order.
     """
-    if not works:
-        return []
     spark = context()
-    with described(spark, _description(works)):
+    start, end = min(work.after for work in works), max(work.through for work in works)
+    titles = names_of([work.title for work in works])
+    with described(spark, f"pgsluice: apply {titles} in ({start}, {end}]"):
         is_shared = tasks_at_once(spark) > 1
         batches = [SharedBatch.of(task, work) for work in works] if is_shared else []
         shared = [batch for batch in batches if batch is not None]
@@ -56,11 +56,6 @@ def run_works(
             else:
                 outcomes.append((batch.work, result))
         return outcomes + _run_each(spark, task, left)
-
-
-def _description(works: Sequence[TableWork]) -> str:
-    start, end = min(work.after for work in works), max(work.through for work in works)
-    return f"pgsluice: apply {names_of([work.title for work in works])} in ({start}, {end}]"
 
 
 def _run_each(spark: SparkContext, task: ApplyTables, works: Sequence[TableWork]) -> list[Outcome]:

@@ -140,11 +140,13 @@ class CopyRun:
                     first = None
             with ExitStack() as connection:
                 try:
-                    held = first or self._new_snapshot(connection)
+                    if (held := first) is None:
+                        taking = copy_snapshot(self._site, self._oids, self._stop)
+                        if (snapshot := connection.enter_context(taking)) is None:
+                            return
+                        held = HeldSnapshot(snapshot, connection)
                 except SpoolFull as error:
                     self._give_way(error)
-                    return
-                if held is None:
                     return
                 failure = self._copy_under(held)
                 held.let_go()
@@ -152,11 +154,6 @@ class CopyRun:
             if failure is not None and number == COPY_ATTEMPTS:
                 kind = TargetUnreachable if failure.is_of_target else SourceUnreachable
                 raise kind.of_text(failure.message)
-
-    def _new_snapshot(self, connection: ExitStack) -> HeldSnapshot | None:
-        """A snapshot for the claimed tables; None: the run is stopping."""
-        snapshot = connection.enter_context(copy_snapshot(self._site, self._oids, self._stop))
-        return None if snapshot is None else HeldSnapshot(snapshot, connection)
 
     def _give_way(self, full: SpoolFull) -> None:
         """Unpin the spool for these tables until it has room again."""

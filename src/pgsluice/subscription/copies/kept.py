@@ -186,11 +186,7 @@ class KeptCopies:
         return snapshot, journal
 
     def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
-        """Start a process that holds a snapshot.
-
-        Args:
-            snapshot: a snapshot that another session still holds.
-        """
+        """Start a process that holds a snapshot, which another session still holds."""
         return self._file.start_keeper(dsn, snapshot)
 
     def begin_journal(self, kept: Snapshot) -> CopyJournal:

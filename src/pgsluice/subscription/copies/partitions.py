@@ -28,11 +28,6 @@ from pgsluice.subscription.lifecycle.look_events import LeavesFailed
 logger = logging.getLogger(__name__)
 
 
-def leaves_failed(table: TableRecord, failure: Failure) -> LeavesFailed:
-    """The event of a table in state ``d`` whose partitions' rows cannot be replaced now."""
-    return LeavesFailed(failure, rows_of_partitions(table.source.fingerprint, failure.partitions))
-
-
 def log_full_copy(table: TableRecord, failure: Failure) -> None:
     """Log that the whole table is copied if its partitions cannot be replaced alone."""
     if table.state is TableState.INITIALISE:
@@ -83,7 +78,8 @@ def catch_up_to(
         for copy in copies:
             failure, known = failures.get(copy.work.facts.oid), tables.get(copy.work.facts.oid)
             if failure is not None and known is not None and is_planned(known, copy.work):
-                table = tables.apply(copy.work.facts.oid, leaves_failed(known, failure)).table
+                rows = rows_of_partitions(known.source.fingerprint, failure.partitions)
+                table = tables.apply(copy.work.facts.oid, LeavesFailed(failure, rows)).table
                 log_full_copy(table, failure)
     return [copy for copy in copies if copy.work.facts.oid not in failures]
 

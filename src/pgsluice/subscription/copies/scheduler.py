@@ -242,15 +242,11 @@ class CopyRate:
     def __init__(
         self, bytes_per_s: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.is_limited = bytes_per_s is not None
         self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._lock = Lock()
         self._free_at = clock()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._bytes_per_s is not None
 
     def wait_s(self) -> float:
         """How many seconds to wait before another task may start; 0: none."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
+from operator import is_
 
 from pgsluice.catalog import fetch_comments
 from pgsluice.config import Config, SubscriptionConfig
@@ -149,7 +150,7 @@ class CatalogTables:
         """The tables that this session has not registered yet, by ``schema.table``."""
         now, seen = time.monotonic(), (self._tables.durable, self.subscription)
         is_due = bool(self._problems) and now >= self._retry_at
-        if self._seen is not None and not is_due and _are_same(seen, self._seen):
+        if self._seen is not None and not is_due and all(map(is_, seen, self._seen)):
             return {}
         waiting = {}
         for table in seen[0].tables.values():
@@ -207,10 +208,3 @@ class CatalogTables:
 def _exists(table: TableRecord) -> bool:
     """Whether the table's target is there."""
     return table.is_active and table.version >= 0
-
-
-def _are_same(
-    first: tuple[SubscriptionRecord, SubscriptionConfig],
-    second: tuple[SubscriptionRecord, SubscriptionConfig],
-) -> bool:
-    return first[0] is second[0] and first[1] is second[1]

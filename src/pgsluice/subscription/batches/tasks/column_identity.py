@@ -160,8 +160,10 @@ def _renamed(
 ) -> Definition:
     """A definition with other names of the relation's columns (empty: remove the column), and
     ``kept``: the metadata's columns that the target has, by their names in the metadata."""
-    columns = tuple(
-        column if column.name == name else replace(column, name=name or _dropped_name(at))
+    columns = tuple(  # no live column can have such a name; PostgreSQL names dropped ones like this
+        column
+        if column.name == name
+        else replace(column, name=name or f"........pg.dropped.{at}........")
         for at, (column, name) in enumerate(zip(relation.columns, names, strict=True), 1)
     )
     left_out = frozenset(c.name for c, name in zip(columns, names, strict=True) if not name)
@@ -179,8 +181,3 @@ def _renamed(
     if columns != relation.columns:
         relation = replace(relation, columns=columns)
     return replace(definition, relation=relation, facts=facts, left_out=left_out, doubt=doubt)
-
-
-def _dropped_name(place: int) -> str:
-    """A name that no live column can have, like PostgreSQL's names of dropped columns."""
-    return f"........pg.dropped.{place}........"
