@@ -25,24 +25,20 @@ stream may read it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors
 
 from pgsluice.catalog.publications.publications import PublicationInfo, TableName, publications_of
 from pgsluice.catalog.publications.statements import (
     SENDS_GENERATED,
-    alter_tables,
+    alter,
     create_statements,
     drop_statement,
-    insert_actions,
-    publication_options,
-    qualified_name,
     set_comment,
-    set_options,
     table_name,
 )
 from pgsluice.catalog.rights import grants, table_rights
@@ -54,6 +50,7 @@ from pgsluice.lsn import Lsn
 Connection = psycopg.Connection[Any]
 
 INSERT_SUFFIX = "_insert"
+_INSERTS = "insert, truncate"  # TRUNCATE is published since 11
 _ATTEMPTS = 5  # tables are created and dropped between our queries
 
 
@@ -101,8 +98,8 @@ class _Plan:
     names: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    left: list[sql.Composed] = field(default_factory=list)
-    statements: list[sql.Composed] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)
     sends_generated: bool = False
     new: list[int] = field(default_factory=list)
 
@@ -171,7 +168,7 @@ def statements_for_others(
     """
     plan = _plan(connection, names, requested, generated_columns=())
     theirs = any(not publication.may_alter for publication in our_publications(connection, names))
-    left = _as_text(connection, [*(plan.statements if theirs else ()), *plan.left])
+    left = [*(plan.statements if theirs else ()), *plan.left]
     rights = table_rights(connection, plan.new).values() if left else ()
     lacking = [each for each in rights if not (each.may_read and each.sees_all_rows)]
     return (*left, *(statement.removesuffix(";") for statement in grants(lacking)))
@@ -260,22 +257,25 @@ def _plan_pair(
     for publication, info, members in both:
         if info is None:
             plan.created.append(publication)
-            actions = None if publication == name else insert_actions(version)
-            options = publication_options(actions, sends_generated=plan.sends_generated)
-            plan.statements += create_statements(publication, members, options, only)
+            options = [SENDS_GENERATED] if plan.sends_generated else []
+            if publication != name:
+                options.append(f"publish = '{_INSERTS if version >= 110000 else 'insert'}'")
+            names = [table_name(table.namespace, table.name, table.kind) for table in members]
+            plan.statements += create_statements(publication, names, options, only)
             continue
         if plan.sends_generated and info.generated_columns != "stored":
-            plan.statements.append(set_options(publication, SENDS_GENERATED))
+            plan.statements.append(alter(publication, f"SET ({SENDS_GENERATED})"))
         there = _members(connection, info.oid)
         wanted = {table.oid: table for table in members}
         for oid, member in there.items():
             if oid not in wanted:
-                plan.statements.append(alter_tables(publication, "DROP", [member]))
+                plan.statements.append(alter(publication, f"DROP TABLE {member}"))
         adds.append((publication, [table for oid, table in wanted.items() if oid not in there]))
     for publication, missing in adds:
         plan.new += [table.oid for table in missing]
         for table in missing:
-            statement = alter_tables(publication, "ADD", [table_name(table)])
+            added = table_name(table.namespace, table.name, table.kind)
+            statement = alter(publication, f"ADD TABLE {added}")
             (plan.statements if table.may_publish else plan.left).append(statement)
 
 
@@ -297,9 +297,9 @@ WHERE r.prpubid = %s
 """
 
 
-def _members(connection: Connection, publication_oid: int) -> dict[int, sql.Composed]:
+def _members(connection: Connection, publication_oid: int) -> dict[int, str]:
     rows = connection.execute(_MEMBERS, [publication_oid]).fetchall()
-    return {int(oid): qualified_name(*names) for oid, *names in rows}
+    return {int(oid): table_name(*names) for oid, *names in rows}
 
 
 _STORED_COLUMNS = """
@@ -329,7 +329,7 @@ def _carry_out(connection: Connection, plan: _Plan, lock_timeout_s: float) -> No
         # The commit is flushed at once, so that the flush LSN read afterwards is past it.
         connection.execute("SET LOCAL synchronous_commit = local")
         for statement in plan.statements:
-            connection.execute(statement)
+            connection.execute(statement.encode())
 
 
 def _report(connection: Connection, plan: _Plan) -> PublicationReport:
@@ -337,13 +337,13 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
         names=tuple(plan.names),
         created=tuple(plan.created),
         missing=tuple(plan.missing),
-        left=_as_text(connection, plan.left),
+        left=tuple(plan.left),
         position=flush_lsn(connection),
     )
 
 
 def _refuse(connection: Connection, plan: _Plan, error: psycopg.Error) -> SourceRefused:
-    statements = "\n".join(f"{statement};" for statement in _as_text(connection, plan.statements))
+    statements = "\n".join(f"{statement};" for statement in plan.statements)
     why = error.diag.message_primary or type(error).__name__
     return SourceRefused(
         f"publication {plan.created[0]!r} is missing and this role cannot create it: {why}",
@@ -363,10 +363,6 @@ def _who_can(connection: Connection, error: psycopg.Error) -> str:
         "ask a role with the privileges (the tables' owner with CREATE on the database, or a "
         "superuser) to run these statements"
     )
-
-
-def _as_text(connection: Connection, statements: Iterable[sql.Composed]) -> tuple[str, ...]:
-    return tuple(statement.as_string(connection) for statement in statements)
 
 
 _STREAM_SUFFIX = "_stream"
@@ -401,7 +397,7 @@ def publish_for_stream(connection: Connection, name: str, table: TableName | Non
             with connection.transaction():
                 for each in found.values():
                     if each.is_ours:
-                        connection.execute(set_comment(each.name, only))
+                        connection.execute(set_comment(each.name, only).encode())
     ensure_publications(connection, [name], only=wanted)
 
 
