@@ -87,15 +87,14 @@ class _Collation:
     @classmethod
     def of(cls, row: Mapping[str, Any], encoding: int) -> _Collation:
         prefix = "dat" if "datname" in row else "coll"
-        locale = row.get(f"{prefix}locale") or row.get(
-            "daticulocale" if prefix == "dat" else "colliculocale"
-        )
+        facts = {name.removeprefix(prefix): value for name, value in row.items() if value}
+        collate = facts.get("collate", "")
         return cls(
-            provider=row.get(f"{prefix}locprovider" if prefix == "dat" else "collprovider") or "c",
-            collate=row.get(f"{prefix}collate") or "",
-            ctype=row.get(f"{prefix}ctype") or "",
-            locale=locale or row.get(f"{prefix}collate") or "",
-            version=f"{row.get(f'{prefix}collversion') or row.get('collversion')}/{encoding}",
+            provider=facts.get("locprovider", facts.get("provider", "c")),
+            collate=collate,
+            ctype=facts.get("ctype", ""),
+            locale=facts.get("locale", facts.get("iculocale", collate)),
+            version=f"{facts.get('collversion', facts.get('version'))}/{encoding}",
         )
 
     @property

@@ -208,9 +208,15 @@ class CopyTables:
             is_gone = work.is_gone if any(read.is_of_gone for read in portion) else None
             loaded: StagedRows = stage_partition_rows(writer, table, rows, is_gone, rejects)
         else:
-            counted = _Counter(rows)
-            staged = writer.stage_load(counted, self.snapshot.position)
-            loaded = replace(staged, rows=counted.rows)
+            sizes: list[int] = []
+
+            def counted(batch: pa.RecordBatch) -> pa.RecordBatch:
+                sizes.append(len(batch))
+                return batch
+
+            # A map keeps no batch.
+            staged = writer.stage_load(map(counted, rows), self.snapshot.position)
+            loaded = replace(staged, rows=sum(sizes))
         rejects.write()
         return loaded
 
@@ -369,18 +375,3 @@ def _refuse_without_columns(work: CopyWork, table: TargetTable) -> None:
             table=title,
             reason=ParkReason.COLUMNS,
         )
-
-
-class _Counter:
-    """An iterator that counts the rows."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return map(self._counted, self._batches)  # which keeps no batch
-
-    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self.rows += len(batch)
-        return batch

@@ -79,10 +79,6 @@ class ReplicatedTable:
     publications: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
 
-    def with_key_index(self, name: str) -> ReplicatedTable:
-        """The table with the index that proves its key; an empty name: none does."""
-        return replace(self, fingerprint=replace(self.fingerprint, key_index=name))
-
     @property
     def columns_read(self) -> tuple[str, ...]:
         """The columns on which a copy needs SELECT."""
@@ -178,10 +174,16 @@ def source_tables(
     ]
     used = {table.facts.oid: table.fingerprint.key or () for table in tables}
     proved = prove_keys(connection, used, found.leaves)
-    tables = [table.with_key_index(proved.get(table.facts.oid, "")) for table in tables]
     plain = [oid for oid in keyless if targets[oid].kind == "r"]
     unique = {oid: indexes[0].name for oid, indexes in unique_indexes(connection, plain).items()}
-    tables = [replace(table, unique_index=unique.get(table.facts.oid, "")) for table in tables]
+    tables = [
+        replace(
+            table,
+            fingerprint=replace(table.fingerprint, key_index=proved.get(table.facts.oid, "")),
+            unique_index=unique.get(table.facts.oid, ""),
+        )
+        for table in tables
+    ]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
 
 

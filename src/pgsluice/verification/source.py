@@ -248,7 +248,7 @@ class SourceSide:
         name = sql.Identifier(table.namespace, table.name)
         self._ranges = page_ranges(connections[0], name, len(connections), extent.rate)
         self._extent = extent
-        self._texts = _Texts(table, target_schema)
+        self._table, self._target_schema = table, target_schema
         self._columns = tuple(columns)
         self._key = tuple(key)
 
@@ -275,8 +275,22 @@ class SourceSide:
         """The SQL condition of the rows in some of ``len(chosen)`` buckets of keys."""
         return self._condition(chosen).as_string(self._connections[0])
 
+    def _text(self, name: str) -> sql.Composable:
+        """The text of a column as SQL; NULL where the target has NULL."""
+        (column,) = (column for column in self._table.columns if column.name == name)
+        mask = self._table.masks.get(name)
+        value: sql.Composable = sql.Identifier(name)
+        if mask is None:
+            value = column.expression(_type_of(self._target_schema, name))
+        text: sql.Composable = sql.SQL("concat({})").format(value)
+        return sql.SQL("CASE WHEN num_nulls({}) = 0 {} THEN {} END").format(
+            sql.Identifier(name),
+            _outside(self._table.unlisted.get(name, ())),
+            text if mask is None else masked_text(text, mask),
+        )
+
     def _condition(self, chosen: Mask) -> sql.Composable:
-        return _is_in(_md5_of([self._texts.of(name) for name in self._key]), chosen)
+        return _is_in(_md5_of([self._text(name) for name in self._key]), chosen)
 
     def _read(
         self,
@@ -294,7 +308,7 @@ class SourceSide:
 
     def _hashes(self, pages: sql.Composed, chosen: Mask | None) -> sql.Composable:
         """The subquery (hash, key, key_hash) of the rows of some pages and buckets."""
-        table, condition = self._texts.table, pages
+        table, condition = self._table, pages
         if table.row_filter is not None:
             condition += sql.SQL(f" AND ({table.row_filter})")
         if chosen is None:
@@ -306,11 +320,11 @@ class SourceSide:
         )
 
     def _hashes_where(self, condition: sql.Composable) -> sql.Composable:
-        table, columns = self._texts.table, self._columns
+        table, columns = self._table, self._columns
         # An alias for each column, independent of its name.
         alias = {name: sql.Identifier(f"c{number}") for number, name in enumerate(columns)}
         texts: list[sql.Composable] = [
-            sql.SQL("{} AS {}").format(self._texts.of(name), alias[name]) for name in columns
+            sql.SQL("{} AS {}").format(self._text(name), alias[name]) for name in columns
         ]
         # OFFSET 0 keeps the planner from evaluating each text's expression twice.
         rows = sql.SQL("(SELECT {} FROM {} {} WHERE {} OFFSET 0) AS texts").format(
@@ -329,29 +343,6 @@ class SourceSide:
         names = [alias[name] for name in self._key]
         return sql.SQL("(SELECT {} AS hash, ARRAY[{}] AS key, {} AS key_hash FROM {})").format(
             row_hash, sql.SQL(", ").join(names), _md5_of(names), rows
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """The text forms of a table's columns, as expressions of SQL."""
-
-    table: ComparedTable
-    target_schema: pa.Schema
-
-    def of(self, name: str) -> sql.Composable:
-        """The text of a column; NULL where the target has NULL."""
-        (column,) = (column for column in self.table.columns if column.name == name)
-        mask = self.table.masks.get(name)
-        text: sql.Composable
-        if mask is None:
-            text = sql.SQL("concat({})").format(
-                column.expression(_type_of(self.target_schema, name))
-            )
-        else:
-            text = masked_text(sql.SQL("concat({})").format(sql.Identifier(name)), mask)
-        return sql.SQL("CASE WHEN num_nulls({}) = 0 {} THEN {} END").format(
-            sql.Identifier(name), _outside(self.table.unlisted.get(name, ())), text
         )
 
 

@@ -105,13 +105,13 @@ def partition_bounds(
     for root, oid, *partition in connection.execute(query.encode(), [list(oids)]).fetchall():
         trees[int(root)][int(oid)] = _Partition(*partition)
     parents = {int(part.parent) for tree in trees.values() for part in tree.values()}
-    if not parents:
-        return {}
-    keys = {
-        int(oid): _PartitionKey(strategy, columns)
-        for oid, strategy, columns in connection.execute(_KEYS, [list(parents)]).fetchall()
-    }
+    keys = _partition_keys(connection, parents)
     return {root: _bounds_of(tree, keys) for root, tree in trees.items()}
+
+
+def _partition_keys(connection: Connection, oids: Collection[int]) -> dict[int, _PartitionKey]:
+    rows = connection.execute(_KEYS, [list(oids)]).fetchall() if oids else ()
+    return {int(oid): _PartitionKey(strategy, columns) for oid, strategy, columns in rows}
 
 
 # The row of a system column is written once, with the table. ATTACH and DETACH write those of the
@@ -138,11 +138,7 @@ def fetch_with_bounds(connection: Connection, oids: Collection[int]) -> dict[int
     if not leaves:
         return facts
     rows = connection.execute(_OF_LEAVES, [leaves]).fetchall()
-    parents = {int(parent) for _, parent, _, _ in rows}
-    keys = {
-        int(oid): _PartitionKey(strategy, columns)
-        for oid, strategy, columns in connection.execute(_KEYS, [list(parents)]).fetchall()
-    }
+    keys = _partition_keys(connection, {int(parent) for _, parent, _, _ in rows})
     for oid, parent, text, is_only in rows:
         own = _bounds_below(keys.get(int(parent)), {0: text})[0]
         bound = LeafBound(int(parent), is_only=is_only)

@@ -70,14 +70,7 @@ def partition_trees(connection: Connection, oids: Collection[int]) -> frozenset[
 
 
 _PARTITION_COLUMNS = """
-WITH RECURSIVE below(root, oid) AS (
-    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
-    UNION ALL
-    SELECT b.root, i.inhrelid
-    FROM below b
-    JOIN pg_catalog.pg_inherits i ON i.inhparent = b.oid
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition AND c.relkind = 'p'
-)
+WITH RECURSIVE {below}
 SELECT DISTINCT b.root, a.attname
 FROM below b
 JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = b.oid
@@ -94,7 +87,8 @@ def partition_columns_of(
     if not oids:
         return {}
     columns: dict[int, set[str | None]] = {}
-    for root, column in connection.execute(_PARTITION_COLUMNS, [list(oids)]).fetchall():
+    query = _PARTITION_COLUMNS.format(below=below_cte(connection.info.server_version))
+    for root, column in connection.execute(query, [list(oids)]).fetchall():
         columns.setdefault(int(root), set()).add(column)
     return {root: frozenset(names) for root, names in columns.items()}
 

@@ -22,6 +22,19 @@ FIRST_UNKNOWN_TYPE_OID = 10000
 
 Connection = psycopg.Connection[Any]
 
+_RELATIONS = """
+WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid), {roots}, {keys}
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, r.oid, rn.nspname, r.relname,
+       k.primary_key, k.identity_key, c.relreplident::text,
+       CASE c.relkind WHEN 'p' THEN 0 ELSE c.relfilenode::bigint END -- 10 has one
+FROM roots
+JOIN pg_catalog.pg_class c ON c.oid = roots.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_class r ON r.oid = roots.root
+JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+LEFT JOIN keys k ON k.relid = c.oid
+"""
+
 
 def fetch_relation_facts(connection: Connection, oid: int) -> RelationFacts | None:
     """The metadata of one relation in the connection's snapshot; None if it does not exist."""
@@ -37,7 +50,8 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
     type_oids = {column.type_oid for some in columns.values() for column in some.kept}
     types = fetch_types(connection, type_oids)
     facts = {}
-    for row in connection.execute(_relations_query(connection), [wanted]).fetchall():
+    query = _RELATIONS.format(roots=ROOTS_CTE, keys=keys_cte(connection.info.server_version))
+    for row in connection.execute(query, [wanted]).fetchall():
         oid = int(row[0])
         facts[oid] = RelationFacts(
             oid=oid,
@@ -57,22 +71,6 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
             above=columns[oid].numbers_above(),
         )
     return facts
-
-
-def _relations_query(connection: Connection) -> str:
-    return f"""
-WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid),
-{ROOTS_CTE}, {keys_cte(connection.info.server_version)}
-SELECT c.oid, n.nspname, c.relname, c.relkind::text, r.oid, rn.nspname, r.relname,
-       k.primary_key, k.identity_key, c.relreplident::text,
-       CASE c.relkind WHEN 'p' THEN 0 ELSE c.relfilenode::bigint END -- 10 has one
-FROM roots
-JOIN pg_catalog.pg_class c ON c.oid = roots.oid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_class r ON r.oid = roots.root
-JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
-LEFT JOIN keys k ON k.relid = c.oid
-"""  # noqa: S608 - fragments are constants of ours
 
 
 @dataclass(slots=True)

@@ -92,7 +92,8 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
     query = _COLUMNS.format(generated=generated, default=default)
     for oid, *facts in connection.execute(query.encode()):
         columns.setdefault(int(oid), []).append(SourceColumn(*facts))  # in the order of the fields
-    types = _types(connection)
+    rows = connection.execute(_TYPES).fetchall()
+    types = {int(oid): SourceType(int(oid), *facts) for oid, *facts in rows}
     parents, children = _inheritance(connection)
     relations = connection.execute(_RELATIONS.format(keys=keys_cte(version)).encode()).fetchall()
     tables = {
@@ -117,11 +118,6 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
     collations = {column.collation for table in tables.values() for column in table.columns}
     rules = text_rules(connection, collations, with_characters=for_filters)
     return SourceCatalog(tables, schemas, database, _search_path(connection, schemas), rules)
-
-
-def _types(connection: Connection) -> dict[int, SourceType]:
-    rows = connection.execute(_TYPES).fetchall()
-    return {int(oid): SourceType(int(oid), *facts) for oid, *facts in rows}
 
 
 def _needed(
