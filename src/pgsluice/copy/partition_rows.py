@@ -13,10 +13,10 @@ reads them, since they are few, and holds one piece of them at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -38,17 +38,6 @@ _DELETES = 500_000
 
 _PIECE_BYTES = 64 * 2**20
 """For each piece of ranges of keys, the target's files are searched for its keys."""
-
-
-class KeyCondition(Protocol):
-    """A condition on keys of the target."""
-
-    @property
-    def columns(self) -> Iterable[str]:
-        """The columns that it needs."""
-
-    def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:
-        """Which rows it is true for; shape (rows,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +87,7 @@ def stage_partition_rows(
 
 
 def deletes_of_rows(
-    writer: TableWriter, table: TargetTable, conditions: Sequence[KeyCondition]
+    writer: TableWriter, table: TargetTable, conditions: Sequence[FilterEvaluator | KeyRanges]
 ) -> Iterator[NetChanges]:
     """Net changes that delete the target's rows for which one of some conditions is true.
 
@@ -123,7 +112,7 @@ def deletes_of_rows(
 
 
 def _fulfilling(
-    keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[KeyCondition]
+    keys: pa.RecordBatch, table: TargetTable, conditions: Sequence[FilterEvaluator | KeyRanges]
 ) -> Mask:
     """The keys for which one of the conditions is true."""
     chosen = np.zeros(len(keys), np.bool_)

@@ -20,7 +20,7 @@ import numpy as np
 import psycopg
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.verification.digest import MOST_SHOWN, Digest, Digests, Int64s, Key, Mask, Side
+from pgsluice.verification.digest import MOST_SHOWN, Digest, Digests, Int64s, Key, Mask
 from pgsluice.verification.masked_text import give_secrets
 from pgsluice.verification.page_ranges import EVERYTHING, Extent
 from pgsluice.verification.postgres_text import TextForm
@@ -229,7 +229,7 @@ def _differing_ranges(
 
 
 def _differences(
-    source: Side, target: Side, ours: Digests, theirs: Digests, max_keys: int
+    source: SourceSide, target: TargetSide, ours: Digests, theirs: Digests, max_keys: int
 ) -> tuple[tuple[Key, ...], tuple[Key, ...], tuple[Key, ...], bool]:
     """The missing, extra and differing keys, and whether there are more."""
     differing = ours.differs_from(theirs)

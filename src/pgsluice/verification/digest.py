@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,14 +48,6 @@ class Digest:
     rows: int = 0
     high: int = 0
     low: int = 0
-
-    @classmethod
-    def of(cls, rows: int, high: int, low: int) -> Digest:
-        """A digest of sums of any size and sign."""
-        return cls(rows, high % _MODULUS, low % _MODULUS)
-
-    def __add__(self, other: Digest) -> Digest:
-        return Digest.of(self.rows + other.rows, self.high + other.high, self.low + other.low)
 
     @property
     def content_hash(self) -> str:
@@ -101,20 +93,3 @@ class Digests:
         """The digest of all buckets."""
         high, low = self._sums.sum(axis=1, dtype=np.uint64)  # modulo 2^64
         return Digest(int(self.rows.sum()), int(high), int(low))
-
-
-class Side(Protocol):
-    """The rows of the source or of the target."""
-
-    def buckets(self, count: int, within: Mask | None = None) -> Digests:
-        """The digests of ``count`` buckets.
-
-        Args:
-            within: only rows whose buckets of ``len(within)`` are chosen there; None: all rows.
-        """
-
-    def rows(self, chosen: Mask) -> dict[Key, list[str]]:
-        """The hashes of the rows of those of ``len(chosen)`` buckets that are chosen, by key.
-
-        The key of a row of a table without key is the row's hash.
-        """

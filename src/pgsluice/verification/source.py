@@ -253,14 +253,18 @@ class SourceSide:
         self._key = tuple(key)
 
     def buckets(self, count: int, within: Mask | None = None) -> Digests:
-        """The digests of ``count`` buckets; see :class:`pgsluice.verification.digest.Side`."""
+        """The digests of ``count`` buckets.
+
+        Args:
+            within: only rows whose buckets of ``len(within)`` are chosen there; None: all rows.
+        """
         digests = Digests(count)
         query = sql.SQL("SELECT {}, {} FROM {} AS hashes GROUP BY 1")
         self._read(query, _bucket(_KEY_HASH, count), _SUMS, within, digests.add_sums)
         return digests
 
     def rows(self, chosen: Mask) -> dict[Key, list[str]]:
-        """The hashes of the rows of some buckets, by key."""
+        """The hashes of the rows of those of ``len(chosen)`` buckets that are chosen, by key."""
         rows: dict[Key, list[str]] = {}
 
         def take(some: Iterable[tuple[Any, ...]]) -> None:

@@ -141,7 +141,7 @@ class TargetSide:
         self._rejected = rejected
 
     def buckets(self, count: int, within: Mask | None = None) -> Digests:
-        """The digests of ``count`` buckets; see :class:`pgsluice.verification.digest.Side`."""
+        """The digests of ``count`` buckets; see :meth:`.SourceSide.buckets`."""
         digests = Digests(count)
         for batch in self._batches():
             hashes, key_hashes = batch.hashes, batch.key_hashes
