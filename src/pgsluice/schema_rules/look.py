@@ -83,16 +83,12 @@ def other_attachments(before: SourceFingerprint, now: SourceFingerprint) -> set[
 
 
 def attached_anew(look: Look) -> set[int]:
+    """Partitions that were attached again, and leaf partitions that were first seen in the stream:
+    these may have been detached meanwhile, unless they were attached only once."""
     anew = other_attachments(look.before, look.now)
-    return anew | _perhaps_attached_anew(look, is_sure=not anew)
-
-
-def _perhaps_attached_anew(look: Look, *, is_sure: bool) -> set[int]:
-    """Leaf partitions that were first seen in the stream: they may have been detached meanwhile,
-    unless they were attached only once."""
     unseen = look.unseen.keys() & look.now.filenodes.keys()
     emptied = unseen & look.before.emptied.keys()
-    return emptied | (unseen - (_attached_once(look) if is_sure else set()))
+    return anew | emptied | (unseen - (set() if anew else _attached_once(look)))
 
 
 def _attached_once(look: Look) -> set[int]:

@@ -128,11 +128,6 @@ def _has_reused_name(look: Look) -> bool:
     return bool(added & gone or now & just_gone)
 
 
-def _has_newly_sent_column(look: Look) -> bool:
-    both = look.before.columns.keys() & look.now.columns.keys()
-    return any(look.now.columns[n].is_sent and not look.before.columns[n].is_sent for n in both)
-
-
 def _new_columns(look: Look) -> list[str]:
     return [column.name for column in added_columns(look.before, look.now) if column.is_sent]
 
@@ -157,14 +152,11 @@ def _has_filled_columns(look: Look) -> bool:
 def _has_another_type(look: Look) -> bool:
     """Whether a column has another type in the same file that the target cannot follow by a wider
     column."""
-    both = look.before.columns.keys() & look.now.columns.keys()
-    pairs = ((look.before.columns[number], look.now.columns[number]) for number in both)
     return any(
         0 not in (before.type_oid, now.type_oid)
-        and now.is_sent
         and (before.type_oid, before.typmod) != (now.type_oid, now.typmod)
         and not prints_all(now.type_oid, now.typmod, before.type_oid, before.typmod)
-        for before, now in pairs
+        for before, now in _sent_columns(look)
     )
 
 
@@ -220,7 +212,10 @@ RULES: tuple[tuple[_Condition, str], ...] = (
     # The target's column of this name has the values of the dropped one.
     (_has_reused_name, "has a new column of the name of a dropped one"),
     # Its earlier values were not sent.
-    (_has_newly_sent_column, "has a column that was not sent before"),
+    (
+        lambda look: any(not before.is_sent for before, _ in _sent_columns(look)),
+        "has a column that was not sent before",
+    ),
     # No change has its values for existing rows.
     (_has_filled_columns, "has a new column with several values in existing rows"),
     (_has_another_type, "has a column that is printed differently, or larger than the target's"),

@@ -64,11 +64,11 @@ class LogRows:
         begins = np.flatnonzero(_of_kinds(log[kind_name], "snapshot", "truncate"))
         log = log.slice(int(begins[-1]) + 1 if len(begins) else 0).combine_chunks()
         kinds = log[kind_name]
-        changes = np.flatnonzero(~_of_kinds(kinds, "add_column"))
+        is_added = _of_kinds(kinds, "add_column")
+        changes, added = np.flatnonzero(~is_added), np.flatnonzero(is_added)
         if self.key:
-            lives = _lives(_numbers(log.select(self.key)), kinds, changes)
+            lives = _lives(_numbers(log.select(self.key)), kinds, changes, added)
         else:
-            added = np.flatnonzero(_of_kinds(kinds, "add_column"))
             lives = _Lives(changes, np.arange(len(log)), changes, added)
         absent = _absent(log[absent_name])
         taken = []
@@ -152,12 +152,12 @@ class _Lives:
         return sources
 
 
-def _lives(numbers: Int64s, kinds: pa.ChunkedArray, changes: Int64s) -> _Lives:
+def _lives(numbers: Int64s, kinds: pa.ChunkedArray, changes: Int64s, added: Int64s) -> _Lives:
     """Follow the rows of the table.
 
     Args:
         numbers: the key of each row of the log.
-        changes: the log's rows with a key, ascending.
+        changes, added: see :class:`_Lives`.
     """
     before = np.flatnonzero(_of_kinds(kinds, "update_preimage"))
     moved = before[numbers[before] != numbers[before + 1]]
@@ -176,9 +176,7 @@ def _lives(numbers: Int64s, kinds: pa.ChunkedArray, changes: Int64s) -> _Lives:
     ends = by_key[np.append(is_first[1:], True)[: len(by_key)]]
     is_there = _of_kinds(kinds, "insert", "update_postimage")
     roots = root[life]
-    return _Lives(
-        changes, roots, roots[ends[is_there[ends]]], np.flatnonzero(_of_kinds(kinds, "add_column"))
-    )
+    return _Lives(changes, roots, roots[ends[is_there[ends]]], added)
 
 
 def _numbers(keys: pa.Table) -> Int64s:

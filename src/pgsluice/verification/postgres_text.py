@@ -57,9 +57,7 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
     form = form or TextForm()
     kind = array.type
     is_ = pa.types
-    if is_.is_string(kind) or is_.is_large_string(kind) or kind == pa.string_view():
-        return array.cast(_TEXT)
-    if is_.is_integer(kind):
+    if kind in (pa.string(), _TEXT, pa.string_view()) or is_.is_integer(kind):
         return array.cast(_TEXT)
     if is_.is_boolean(kind):
         return pc.if_else(array, pa.scalar("t", _TEXT), pa.scalar("f", _TEXT))
@@ -67,7 +65,7 @@ def postgres_text(array: pa.Array, form: TextForm | None = None) -> pa.Array:
         return _decimals(array)
     if is_.is_float32(kind) or is_.is_float64(kind):
         return _floats(array, form)
-    if is_.is_binary(kind) or is_.is_large_binary(kind) or kind == pa.binary_view():
+    if kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
         return _bytea(array)
     if is_.is_date32(kind):
         return _dates(array)
