@@ -12,7 +12,7 @@ import psycopg
 
 from bench.report import Line
 from bench.stage import PUBLICATION, Shop, Stage
-from pgsluice.catalog import CatalogChanges
+from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 

@@ -40,7 +40,7 @@ from tests.support.wire_streams import Streams
 from pgsluice.capture.receiving.facts import FactsSource
 from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
 from pgsluice.capture.receiving.store import Store
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.errors import ProtocolError, SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import Spool, SpoolReader, SpoolWriter

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgsluice.capture.source.timeline import History, Received, check_slot_is_there, start_on
-from pgsluice.catalog import ServerInfo, SlotInfo
+from pgsluice.catalog.server import ServerInfo, SlotInfo
 from pgsluice.errors import ForeignSource, SlotLost, SourceRefused, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import TimelineSwitch, takes_failover

@@ -14,12 +14,11 @@ from tests.support.unconfirmed import unconfirmed
 from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import read_health
-from pgsluice.catalog import sees_transaction
-from pgsluice.catalog.visibility import is_named
+from pgsluice.catalog.visibility import is_named, sees_transaction
 from pgsluice.columnar import decode_segment
 from pgsluice.config import Config
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import import_snapshot, temporary_snapshot
+from pgsluice.snapshots.snapshot import import_snapshot, temporary_snapshot
 from pgsluice.spool import SpoolReader
 
 LARGE = "INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 200)"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.catalog import CatalogChanges
-from pgsluice.catalog.changes import is_older_xid
+from pgsluice.catalog.changes import CatalogChanges, is_older_xid
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 

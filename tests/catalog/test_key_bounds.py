@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.databases import MakeDatabase
 
-from pgsluice.catalog import key_ranges
+from pgsluice.catalog.tables.key_bounds import key_ranges
 from pgsluice.replication import connect_sql
 
 DIVIDED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.clusters import CopiedServer
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.catalog import inspect_new_partitions
+from pgsluice.catalog.partitions.new_partitions import inspect_new_partitions
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.catalog import PartitionBound, fetch_with_bounds, partition_bounds
+from pgsluice.catalog.partitions.bounds import PartitionBound, fetch_with_bounds, partition_bounds
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.replication import connect_sql

@@ -8,15 +8,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pgsluice.catalog import (
+from pgsluice.catalog.publications.managed import (
     PublicationReport,
     drop_publications,
     ensure_publications,
-    publications_of,
     publish_for_stream,
-    relations_of,
     stream_publication,
 )
+from pgsluice.catalog.publications.publications import publications_of
+from pgsluice.catalog.publications.published import relations_of
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SourceRefused
 from pgsluice.replication import connect_sql

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.catalog import FilterTexts, leaf_filenodes, relations_of
+from pgsluice.catalog.publications.published import FilterTexts, relations_of
 from pgsluice.catalog.tables.source_tables import source_catalog
+from pgsluice.catalog.tables.tables import leaf_filenodes
 from pgsluice.definitions.published import disagreeing
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pgsluice.catalog import fetch_many, fetch_relation_facts, leaf_filenodes, user_tables
+from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
+from pgsluice.catalog.tables.tables import leaf_filenodes, user_tables
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.databases import MakeDatabase, Servers
 
-from pgsluice.catalog import fetch_relation_facts
 from pgsluice.catalog.rights import columns_to_read
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.replication import connect_sql
 from pgsluice.sql import quote_identifier
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from pgsluice.catalog import flush_lsn, server_info, slot_info, wal_timeline
+from pgsluice.catalog.server import flush_lsn, server_info, slot_info, wal_timeline
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.lsn import Lsn
 from pgsluice.replication import PgoutputOptions, ReplicationConnection, connect_sql

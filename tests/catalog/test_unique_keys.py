@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from tests.support.databases import MakeDatabase
 
-from pgsluice.catalog import leaf_filenodes, prove_keys
+from pgsluice.catalog.tables.keys import prove_keys
+from pgsluice.catalog.tables.tables import leaf_filenodes
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 

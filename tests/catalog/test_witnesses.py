@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pgsluice.catalog import CatalogWitnesses, PublishedCatalog, fetch_witnesses, missing_values
+from pgsluice.catalog.publications.published import PublishedCatalog
+from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses, missing_values
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules.known import SourceFingerprint
 
 SETUP = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",

@@ -9,7 +9,7 @@ import pytest
 from tests.copy.test_copies import Copier
 from tests.support.databases import MakeDatabase
 
-from pgsluice.copy import CopyResult, CopyWork
+from pgsluice.copy.job import CopyResult, CopyWork
 from pgsluice.errors import Failure, Remedy
 
 _CHANGED = {

@@ -22,14 +22,15 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.oracle import assert_equal
 from tests.support.threads import beside
 
-from pgsluice.copy import CopyResult, CopyTables, CopyWork
+from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import Failure, ParkReason, Remedy
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Snapshot, import_snapshot, plan_portions, temporary_snapshot
+from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot, temporary_snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.copies.portion_queue import TableCopy
 

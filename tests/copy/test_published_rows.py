@@ -14,13 +14,13 @@ import pytest
 from tests.copy.test_copies import Copier
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.catalog import ensure_publications
+from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
-from pgsluice.copy import CopyResult, CopyWork
+from pgsluice.copy.job import CopyResult, CopyWork
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import Snapshot, import_snapshot
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 
 ROWS = 2000
 _TABLES = f"""

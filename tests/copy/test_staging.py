@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.errors import Failure, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
@@ -21,8 +21,8 @@ from pgsluice.replication import connect_sql
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Portion, temporary_snapshot
-from pgsluice.snapshots.ranges import Read
+from pgsluice.snapshots.ranges import Portion, Read
+from pgsluice.snapshots.snapshot import temporary_snapshot
 
 RANGES = ("id < 10", "id BETWEEN 10 AND 19", "id BETWEEN 20 AND 29", "id > 29")
 PORTIONS: list[Portion] = [(Read(condition=condition),) for condition in RANGES]

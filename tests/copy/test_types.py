@@ -14,13 +14,14 @@ from tests.support.arrays import assert_identical
 from tests.support.databases import MakeDatabase
 from tests.support.typed_tables import Slot, fill, slot_of
 
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.columnar import RelationChanges
 from pgsluice.errors import TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.target import TableOptions, column_type, target_table
-from pgsluice.snapshots import WHOLE, Snapshot, TableQuery, table_reader, temporary_snapshot
-from pgsluice.snapshots.reader import fitting_batch
+from pgsluice.snapshots.ranges import WHOLE
+from pgsluice.snapshots.reader import TableQuery, fitting_batch, table_reader
+from pgsluice.snapshots.snapshot import Snapshot, temporary_snapshot
 from pgsluice.types import TypeOptions
 
 pytestmark = pytest.mark.pg(">= 14")

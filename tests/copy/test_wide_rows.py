@@ -12,12 +12,13 @@ from tests.support.children import Child
 from tests.support.databases import MakeDatabase
 from tests.support.waiting import HANGS_S
 
-from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.published.discovery import source_tables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions, column_type
-from pgsluice.snapshots import WHOLE, temporary_snapshot
+from pgsluice.snapshots.ranges import WHOLE
 from pgsluice.snapshots.reader import TableQuery, table_reader
+from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.system.freed_memory import keep_freed_memory
 
 MIB = 2**20

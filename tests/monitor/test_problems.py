@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgsluice.catalog import SlotInfo
+from pgsluice.catalog.server import SlotInfo
 from pgsluice.config import Config, MonitorConfig, parse_config
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.problems import find_problems

@@ -15,7 +15,7 @@ from tests.support.local_spark import use_local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 from tests.support.rights import printed_rights
 
-from pgsluice.catalog import ensure_publications
+from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.errors import TablesUnfinished
 
 pytest_plugins = ["tests.support.commands"]

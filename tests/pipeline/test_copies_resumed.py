@@ -21,7 +21,9 @@ from pgsluice.config import load_config
 from pgsluice.failpoints import arm
 from pgsluice.monitor.status import read_status
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import Portion, Snapshot, TableQuery, table_reader
+from pgsluice.snapshots.ranges import Portion
+from pgsluice.snapshots.reader import TableQuery, table_reader
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spool import SpoolReader, find_record
 from pgsluice.spool.layout import copy_files
 from pgsluice.subscription.base.waits import Waits
@@ -60,7 +62,7 @@ def run_until(config: Path, failpoint: str) -> None:
                 time.sleep(0.01)
         return table_reader(dsn, snapshot, query, portions, **options)
 
-    patch.setattr("pgsluice.snapshots.table_reader", read)
+    patch.setattr("pgsluice.snapshots.reader.table_reader", read)
     name, _, times = failpoint.partition("@")
     arm(f"{name}=kill@{times or 1}")
     run(load_config(config), once=True, waits=KEPT_AT_ONCE)
@@ -146,7 +148,7 @@ def run_held(config: Path) -> None:
         return table_reader(dsn, snapshot, query, portions, **options)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("pgsluice.snapshots.table_reader", read)
+    patch.setattr("pgsluice.snapshots.reader.table_reader", read)
     patch.setattr("pgsluice.subscription.copies.scheduler.tasks_at_once", lambda _: 4)
     run(load_config(config), waits=KEPT_AT_ONCE)
 

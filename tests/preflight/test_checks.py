@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pgsluice.capture.source.timeline import History, Received
-from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.catalog.rights import TableRights
+from pgsluice.catalog.server import ServerInfo, SlotInfo
 from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.databases import Database, MakeDatabase, Servers
 
-from pgsluice.catalog import ensure_publications
+from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.config import load_config
 from pgsluice.preflight.checks import run_checks
 from pgsluice.preflight.findings import Finding, Level

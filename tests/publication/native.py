@@ -21,7 +21,7 @@ from psycopg import sql
 from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.columnar.changes import Tuples

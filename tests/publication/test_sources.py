@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 import pgsluice
-from pgsluice.catalog import server_publications
+from pgsluice.catalog.publications.publications import server_publications
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.embedded import EmbeddedServer

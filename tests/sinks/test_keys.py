@@ -12,7 +12,7 @@ from tests.support.key_types import ANY_CASE, KeyType, key_types
 from tests.support.segments import facts_message, segment
 
 from pgsluice import wire
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.changes.net import net_changes
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.facts import RelationFacts

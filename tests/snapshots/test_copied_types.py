@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.support.databases import MakeDatabase
 
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots.copied_rows import copied_blocks
 from pgsluice.snapshots.ranges import Read

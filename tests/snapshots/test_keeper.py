@@ -20,15 +20,8 @@ from tests.support.waiting import await_that
 
 from pgsluice.errors import SourceUnreachable
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import (
-    Snapshot,
-    SnapshotFile,
-    SnapshotGone,
-    StartedKeeper,
-    import_snapshot,
-    keep_for_readers,
-    temporary_snapshot,
-)
+from pgsluice.snapshots.keeper import SnapshotFile, StartedKeeper, keep_for_readers
+from pgsluice.snapshots.snapshot import Snapshot, SnapshotGone, import_snapshot, temporary_snapshot
 from pgsluice.system.processes import is_running
 
 COUNT = "SELECT count(*) FROM t"
@@ -195,7 +188,8 @@ def test_a_keeper_starts_without_numpy_and_arrow() -> None:
 
 
 PLANNER = """
-from pgsluice.snapshots import keep_for_readers, temporary_snapshot
+from pgsluice.snapshots.keeper import keep_for_readers
+from pgsluice.snapshots.snapshot import temporary_snapshot
 with temporary_snapshot({dsn!r}, 60) as snapshot:
     keep_for_readers({dsn!r}, snapshot)
 """

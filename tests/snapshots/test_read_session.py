@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from tests.support.databases import Database, MakeDatabase
 
-from pgsluice.snapshots import ReadSession
+from pgsluice.snapshots.read_session import ReadSession
 
 _SESSIONS = """
 SELECT a.pid, a.application_name,

@@ -47,7 +47,7 @@ from tests.support.waiting import SOAK_HANGS_S
 
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.errors import SpoolError
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import TableRecord
 
 pytestmark = pytest.mark.soak

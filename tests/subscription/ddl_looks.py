@@ -16,7 +16,8 @@ from tests.support.databases import Database
 from tests.support.ddl.execute import execute
 from tests.support.ddl.row import Outcome, Publisher, Row
 
-from pgsluice.catalog import ensure_publications, insert_lsn, wal_timeline
+from pgsluice.catalog.publications.managed import ensure_publications
+from pgsluice.catalog.server import insert_lsn, wal_timeline
 from pgsluice.config.model import PublicationsConfig, SubscriptionConfig
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn

@@ -12,8 +12,8 @@ from tests.support.spools import OID, relation
 from pgsluice.columnar import Definition
 from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, DroppedColumn, RelationFacts
-from pgsluice.schema_rules import KnownColumns, Slot, alignments
-from pgsluice.schema_rules.alignment import STORAGE
+from pgsluice.schema_rules.alignment import STORAGE, Slot, alignments
+from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.subscription.batches.tasks.column_identity import identified
 
 INT, TEXT = 23, 25

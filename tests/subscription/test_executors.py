@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from pgsluice.copy import CopyRenamed, CopyTables
+from pgsluice.copy.job import CopyTables
+from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
 from pgsluice.subscription.running.daemon import LOADED

@@ -8,7 +8,8 @@ from tests.support.databases import MakeDatabase
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.leaf_keys import KeyProblem
-from pgsluice.snapshots import import_snapshot, plan_portions, temporary_snapshot
+from pgsluice.snapshots.plan import plan_portions
+from pgsluice.snapshots.snapshot import import_snapshot, temporary_snapshot
 
 
 def test_a_root_without_a_key_has_its_leaves_key(database: MakeDatabase) -> None:

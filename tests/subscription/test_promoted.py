@@ -12,14 +12,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.subscription.running.test_driver import config_of, driver_of
 from tests.support.spools import SpoolMaker, orders, stream
 
-from pgsluice.copy import CopyResult
+from pgsluice.copy.job import CopyResult
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
-from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.schema_rules.known import ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spool import (
     AddedColumns,
     Owner,

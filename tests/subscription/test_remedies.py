@@ -21,7 +21,7 @@ from pgsluice.errors import (
     TableError,
     TargetUnreachable,
 )
-from pgsluice.snapshots import TableRewritten
+from pgsluice.snapshots.reader import TableRewritten
 
 
 @pytest.mark.parametrize(

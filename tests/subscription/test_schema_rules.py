@@ -9,37 +9,40 @@ import pyarrow as pa
 import pytest
 
 from pgsluice.errors import Remedy, TableError
-from pgsluice.schema_rules import (
+from pgsluice.schema_rules.known import (
     ALL_ACTIONS,
-    AddColumns,
-    ColumnsAdded,
     ColumnState,
-    CopyAgain,
     KnownColumns,
-    LeaveOut,
-    Look,
-    LookFirst,
-    ReplacePartitions,
-    Same,
     SourceFingerprint,
-    Verify,
-    Widen,
-    emptied_leaves,
     is_key_proved,
     known_columns,
     known_leaves,
-    raise_unless_possible,
+    rows_of_partitions,
+    sends_every_change,
+)
+from pgsluice.schema_rules.look import Look, emptied_leaves
+from pgsluice.schema_rules.source import RULES, SUSPICIONS, reconcile_source
+from pgsluice.schema_rules.target import (
     reconcile_column,
     reconcile_filter_column,
     reconcile_key,
     reconcile_key_columns,
-    reconcile_source,
     reconcile_target,
-    rows_of_partitions,
-    sends_every_change,
 )
-from pgsluice.schema_rules.source import RULES, SUSPICIONS
-from pgsluice.schema_rules.verdicts import Park, Verdict
+from pgsluice.schema_rules.verdicts import (
+    AddColumns,
+    ColumnsAdded,
+    CopyAgain,
+    LeaveOut,
+    LookFirst,
+    Park,
+    ReplacePartitions,
+    Same,
+    Verdict,
+    Verify,
+    Widen,
+    raise_unless_possible,
+)
 
 Answer = Same | ColumnsAdded | CopyAgain | ReplacePartitions | Verify
 INSERTS = frozenset({"insert", "truncate"})

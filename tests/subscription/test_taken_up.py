@@ -14,7 +14,7 @@ from pgsluice.errors import ParkReason
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable, source_tables
 from pgsluice.replication import connect_sql
-from pgsluice.schema_rules import cause_of_copy
+from pgsluice.schema_rules.known import cause_of_copy
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Copied, Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables

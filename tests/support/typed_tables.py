@@ -12,7 +12,7 @@ from tests.columnar.type_cases import CASES, USER_TYPES, Case
 from tests.support.databases import Database
 from tests.support.segments import facts_message, segment
 
-from pgsluice.catalog import fetch_relation_facts
+from pgsluice.catalog.tables.relations import fetch_relation_facts
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.replication import connect_sql
 

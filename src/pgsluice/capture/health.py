@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pgsluice.errors
-from pgsluice.catalog import SlotInfo
+from pgsluice.catalog.server import SlotInfo
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn

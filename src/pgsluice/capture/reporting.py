@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_facts, write_health
 from pgsluice.capture.receiving.unfinished import Unfinished
-from pgsluice.catalog import SlotInfo, TransactionStatus
+from pgsluice.catalog.server import SlotInfo
+from pgsluice.catalog.visibility import TransactionStatus
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent

@@ -41,7 +41,8 @@ from pgsluice.capture.source.state import (
     read_source_state,
 )
 from pgsluice.capture.source.timeline import History, Received, start_on
-from pgsluice.catalog import ensure_publications, slot_info
+from pgsluice.catalog.publications.managed import ensure_publications
+from pgsluice.catalog.server import slot_info
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable
 from pgsluice.events import CapturePhase

@@ -48,7 +48,8 @@ from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import INSERT, WHOLE_ROW, Int64s, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import raise_unless_possible, reconcile_target
+from pgsluice.schema_rules.target import reconcile_target
+from pgsluice.schema_rules.verdicts import raise_unless_possible
 
 SNAPSHOT: Final = "snapshot"
 ADD_COLUMN: Final = "add_column"

@@ -35,7 +35,8 @@ from pgsluice.columnar.changes import (
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.hints import copied_again, keep_as_text
-from pgsluice.schema_rules import raise_unless_possible, reconcile_target
+from pgsluice.schema_rules.target import reconcile_target
+from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sql import quote_title
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pgsluice.catalog import server_publications
+from pgsluice.catalog.publications.publications import server_publications
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config
 from pgsluice.config.values.table_names import table_named

@@ -13,15 +13,10 @@ from pathlib import Path
 import typer
 
 from pgsluice.capture.source.slot import check_identity
-from pgsluice.catalog import (
-    PublicationInfo,
-    SlotInfo,
-    drop_publications,
-    drop_statement,
-    our_publications,
-    server_info,
-    slot_info,
-)
+from pgsluice.catalog.publications.managed import drop_publications, our_publications
+from pgsluice.catalog.publications.publications import PublicationInfo
+from pgsluice.catalog.publications.statements import drop_statement
+from pgsluice.catalog.server import SlotInfo, server_info, slot_info
 from pgsluice.cli.output import say, say_block
 from pgsluice.config import Config
 from pgsluice.config.values.target_names import CatalogTable

@@ -5,19 +5,4 @@ position is that slot's consistent point. :mod:`pgsluice.subscription.copies` de
 copied when.
 
 A renamed table is copied from its previous target, without a snapshot.
-
-The exported names are imported when first used: a batch that deletes rows of partitions needs only
-:mod:`pgsluice.copy.partition_rows`.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from pgsluice.exports import on_demand
-
-if TYPE_CHECKING:
-    from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
-    from pgsluice.copy.renamed import CopyRenamed
-
-__getattr__ = on_demand(__name__, ("job", "renamed"))

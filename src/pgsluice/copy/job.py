@@ -41,7 +41,9 @@ from pgsluice.snapshots.ranges import Portion
 from pgsluice.spark.jobs.tasks import attempt
 
 if TYPE_CHECKING:
-    from pgsluice.snapshots import ReadSession, Snapshot, TableQuery, TableReader
+    from pgsluice.snapshots.read_session import ReadSession
+    from pgsluice.snapshots.reader import TableQuery, TableReader
+    from pgsluice.snapshots.snapshot import Snapshot
     from pgsluice.verification import KeyRanges
 
 _TABLE_S = 2.0
@@ -151,7 +153,7 @@ class CopyTables:
             # The threads that a sink's library keeps have to begin before: batches use them, too.
             attempt(self.can_stage, portions[0][0])
             return stand_back(self.stage_all, portions)
-        from pgsluice.snapshots import ReadSession
+        from pgsluice.snapshots.read_session import ReadSession
 
         results: list[StagedRows | Failure | None] = []
         with closing(ReadSession(self.dsn)) as session:
@@ -164,7 +166,7 @@ class CopyTables:
     def _stage_table(
         self, session: ReadSession, work: CopyWork, portions: Sequence[Portion]
     ) -> list[StagedRows | Failure | None]:
-        from pgsluice.snapshots import table_reader
+        from pgsluice.snapshots.reader import table_reader
 
         results: list[StagedRows | Failure | None] = []
         ends_at = time.monotonic() + self.table_s
@@ -185,7 +187,7 @@ class CopyTables:
         return results + [None] * (len(portions) - len(results))
 
     def _query(self, work: CopyWork, table: TargetTable) -> TableQuery:
-        from pgsluice.snapshots import TableQuery
+        from pgsluice.snapshots.reader import TableQuery
 
         by_name = {column.name: column for column in work.facts.columns}
         return TableQuery(
@@ -264,7 +266,7 @@ class CopyTables:
         Raises:
             Exception: as :meth:`commit`.
         """
-        from pgsluice.snapshots import table_reader
+        from pgsluice.snapshots.reader import table_reader
 
         def until_stop() -> Iterator[Portion]:
             for portion in read:

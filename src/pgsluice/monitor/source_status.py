@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_of
-from pgsluice.catalog import SlotInfo, flush_lsn, slot_info
 from pgsluice.catalog.publications.managed import statements_for_others
+from pgsluice.catalog.server import SlotInfo, flush_lsn, slot_info
 from pgsluice.config import SourceConfig
 from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgsluice.capture.source.timeline import Received
-from pgsluice.catalog import ServerInfo, SlotInfo
 from pgsluice.catalog.rights import TableRights
+from pgsluice.catalog.server import ServerInfo, SlotInfo
 from pgsluice.config import Config
 from pgsluice.definitions.published import PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog

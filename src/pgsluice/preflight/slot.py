@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pgsluice.capture.source.slot import other_slot
 from pgsluice.capture.source.state import refuse_slot
 from pgsluice.capture.source.timeline import History, start_on
-from pgsluice.catalog import SlotInfo
+from pgsluice.catalog.server import SlotInfo
 from pgsluice.errors import SourceRefused
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.monitor.lags import utc

@@ -14,31 +14,22 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
-    CatalogWitnesses,
-    FilterTexts,
-    PartitionBound,
-    PublishedCatalog,
-    fetch_many,
-    fetch_witnesses,
-    foreign_partitions,
-    leaf_filenodes,
-    partition_bounds,
-    partition_columns_of,
-    partition_trees,
-    prove_keys,
-    unique_indexes,
-)
+from pgsluice.catalog.partitions.bounds import PartitionBound, partition_bounds
+from pgsluice.catalog.partitions.leaves import partition_columns_of, partition_trees
+from pgsluice.catalog.publications.published import FilterTexts, PublishedCatalog
 from pgsluice.catalog.rights import columns_to_read
-from pgsluice.catalog.tables.tables import Filenode
+from pgsluice.catalog.tables.keys import prove_keys, unique_indexes
+from pgsluice.catalog.tables.relations import fetch_many
+from pgsluice.catalog.tables.tables import Filenode, foreign_partitions, leaf_filenodes
+from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.publication import Publisher, fingerprint
 from pgsluice.published.leaf_keys import KeyProblem, find_key_problem, key_of, with_leaves_key
 from pgsluice.published.publication_rules import PublicationRules
-from pgsluice.schema_rules import ALL_ACTIONS, ColumnState, SourceFingerprint
+from pgsluice.schema_rules.known import ALL_ACTIONS, ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import published_content
+from pgsluice.snapshots.content import published_content
 from pgsluice.sql import any_of
 
 

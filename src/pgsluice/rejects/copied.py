@@ -15,9 +15,8 @@ from pgsluice.rejects.events import RejectedValues
 from pgsluice.rejects.table import RejectsPlace
 
 if TYPE_CHECKING:
-    from pgsluice.snapshots import TableReader
     from pgsluice.snapshots.ranges import Portion
-    from pgsluice.snapshots.reader import ReadRows
+    from pgsluice.snapshots.reader import ReadRows, TableReader
 
 
 def read_at() -> int:

@@ -22,12 +22,9 @@ from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import (
-    holds,
-    raise_unless_possible,
-    reconcile_key_columns,
-    reconcile_target,
-)
+from pgsluice.schema_rules.target import reconcile_key_columns, reconcile_target
+from pgsluice.schema_rules.types import holds
+from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.hints import copy_again
-from pgsluice.schema_rules import holds, holds_rewritten
+from pgsluice.schema_rules.types import holds, holds_rewritten
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 

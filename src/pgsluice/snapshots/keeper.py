@@ -51,7 +51,7 @@ _START_S = 60.0
 _POLL_S = 1.0
 _FIRST_READER_POLL_S = 0.1
 """How long the first reader waits at most, in seconds
-(:func:`pgsluice.snapshots.import_snapshot`)."""
+(:func:`pgsluice.snapshots.snapshot.import_snapshot`)."""
 _PING_S = 30.0
 _IS_FREE = """
 SELECT CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN pg_catalog.pg_advisory_unlock(%s)

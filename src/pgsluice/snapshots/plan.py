@@ -7,8 +7,9 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import finds_pages, key_ranges, leaf_sizes
+from pgsluice.catalog.partitions.leaves import finds_pages, leaf_sizes
 from pgsluice.catalog.rights import table_rights
+from pgsluice.catalog.tables.key_bounds import key_ranges
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts
 from pgsluice.snapshots.ranges import (

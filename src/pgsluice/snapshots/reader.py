@@ -29,15 +29,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from pgsluice.catalog import (
+from pgsluice.catalog.rights import columns_to_read, grants, table_rights
+from pgsluice.catalog.tables.locks import lock_for_reading, locked_tables
+from pgsluice.catalog.tables.tables import (
     has_columns_of_snapshot,
     has_name,
     is_in_snapshot,
     leaf_filenodes,
-    lock_for_reading,
-    locked_tables,
 )
-from pgsluice.catalog.rights import columns_to_read, grants, table_rights
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint

@@ -13,7 +13,7 @@ from tests.support.databases import Database
 from tests.support.pipeline import Pipeline
 
 from pgsluice.errors import SpoolError
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import TableRecord, find_record
 
 _PAUSE_S = 0.05

@@ -13,7 +13,7 @@ from tests.support.spools import START, SpoolMaker
 
 from pgsluice.capture import CaptureProcess
 from pgsluice.config import Config, SourceConfig, SpoolConfig
-from pgsluice.copy import CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots.ranges import WHOLE

@@ -7,7 +7,7 @@ from tests.support.databases import MakeDatabase
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import SourceView, TableRecord
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.truncated_bounds import find_bounds, lacks_bounds

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.subscription.copies.test_staging import table
 
-from pgsluice.copy import CopyTables
+from pgsluice.copy.job import CopyTables
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, StagedRows
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.subscription.copies.kept import CopyJournal
 from pgsluice.subscription.copies.portion_queue import TableCopy
 

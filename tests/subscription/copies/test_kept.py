@@ -11,10 +11,10 @@ import pytest
 from tests.support.databases import Database, MakeDatabase
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.copy import CopyTables
+from pgsluice.copy.job import CopyTables
 from pgsluice.replication import connect_sql
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import Snapshot, import_snapshot, temporary_snapshot
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot, temporary_snapshot
 from pgsluice.spool.layout import COPY_JOURNAL, COPY_SNAPSHOT
 from pgsluice.subscription.copies.kept import HeldSnapshot, KeptCopies, ReadSnapshot, SnapshotAge
 from pgsluice.subscription.copies.staging import Stage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.copy import CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts
-from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.schema_rules.known import ColumnState, SourceFingerprint
 from pgsluice.snapshots.ranges import WHOLE, Portion, Read
 from pgsluice.subscription.copies.partitions import portions_of_partitions
 

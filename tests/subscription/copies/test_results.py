@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgsluice.copy import CopyResult
+from pgsluice.copy.job import CopyResult
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copies.results import copy_event
 from pgsluice.subscription.lifecycle.table_events import COPY_ATTEMPTS

@@ -16,12 +16,12 @@ from tests.support.local_spark import LocalSession, context_of
 from tests.support.waiting import await_that
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.copy import CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.sinks.contract import StagedRows
-from pgsluice.snapshots import SnapshotGone
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
+from pgsluice.snapshots.snapshot import SnapshotGone
 from pgsluice.subscription.copies.portion_queue import LockedPortions, TableCopy
 from pgsluice.subscription.copies.scheduler import CopyRate, CopyScheduler
 from pgsluice.subscription.copies.staging import Stage, Staging

@@ -30,7 +30,7 @@ from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
-from pgsluice.schema_rules import ColumnState, SourceFingerprint
+from pgsluice.schema_rules.known import ColumnState, SourceFingerprint
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spool import Owner, SpoolIdentity, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.base.work import TaskResult

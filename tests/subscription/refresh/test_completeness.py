@@ -9,7 +9,7 @@ import pytest
 from pgsluice.facts import RelationFacts
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.published.leaf_keys import KeyProblem
-from pgsluice.schema_rules import ALL_ACTIONS, SourceFingerprint
+from pgsluice.schema_rules.known import ALL_ACTIONS, SourceFingerprint
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.refresh.completeness import why_incomplete, why_standing
 

@@ -15,7 +15,7 @@ from pgsluice.config import Config
 from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spool import (
     AddedColumns,

@@ -16,7 +16,7 @@ from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.sinks.target import TableOptions
-from pgsluice.snapshots import import_snapshot, temporary_snapshot
+from pgsluice.snapshots.snapshot import import_snapshot, temporary_snapshot
 from pgsluice.subscription.base.barrier import (
     BarrierAnswer,
     BarrierOwner,

@@ -16,7 +16,10 @@ import psycopg
 import pytest
 from tests.support.waiting import HANGS_S
 
-from pgsluice.snapshots import Portion, Snapshot, TableQuery, reader
+from pgsluice.snapshots import reader
+from pgsluice.snapshots.ranges import Portion
+from pgsluice.snapshots.reader import TableQuery
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.subscription.copies.portion_queue import TableCopy
 from pgsluice.subscription.copies.scheduler import CopyScheduler, CopySlots
 from pgsluice.subscription.copies.staging import Staging
@@ -135,7 +138,7 @@ def held_copies(*, has_lock: bool) -> Iterator[HeldCopies]:
         patch.setattr("pgsluice.snapshots.plan.PORTION_BYTES", 1)
         patch.setattr("pgsluice.subscription.copies.staging.PORTIONS_ALONE", 1)
         if has_lock:
-            patch.setattr("pgsluice.snapshots.table_reader", held.table_reader)
+            patch.setattr("pgsluice.snapshots.reader.table_reader", held.table_reader)
             patch.setattr("pgsluice.snapshots.reader.import_and_lock", held.import_snapshot)
             patch.setattr("pgsluice.subscription.copies.staging.MOST_JOBS", _MOST_TASKS)
             # As many tasks as there are: the held ones would be in the way of the others.

@@ -18,12 +18,12 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
-    CatalogChanges,
+from pgsluice.catalog.changes import CatalogChanges
+from pgsluice.catalog.partitions.bounds import fetch_with_bounds
+from pgsluice.catalog.server import flush_lsn
+from pgsluice.catalog.visibility import (
     TransactionStatus,
     counts_as_standby,
-    fetch_with_bounds,
-    flush_lsn,
     sees_transaction,
     transaction_statuses,
 )

@@ -1,7 +1,7 @@
 """Ends a connection whose server decides by publications of before, so that capture connects again.
 
 Some servers decide by the catalog of an open transaction's start, and keep the decision for the
-rest of the connection (:func:`pgsluice.catalog.notices_publications`, ADR 0056). A new connection
+rest of the connection (:func:`.notices_publications`, ADR 0056). A new connection
 decides right if it begins after these transactions have ended, and after capture has received them.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import insert_lsn, slot_info, unnoticed_publications
+from pgsluice.catalog.publications.publications import unnoticed_publications
+from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.lsn import Lsn
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pgsluice.capture.receiving.assembler import TransactionAssembler
 from pgsluice.capture.receiving.facts import FactsSource
 from pgsluice.capture.receiving.store import Command, Store, to_parts
-from pgsluice.catalog import TransactionStatus
+from pgsluice.catalog.visibility import TransactionStatus
 from pgsluice.spool.segments.parts_writer import PartsWriter, WaitingTransaction
 
 

@@ -41,7 +41,8 @@ from pgsluice.capture.source.slot import (
     refuse_other_owner,
     session_with_retry,
 )
-from pgsluice.catalog import SlotInfo, ensure_publications, flush_lsn, server_info, slot_info
+from pgsluice.catalog.publications.managed import ensure_publications
+from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import ForeignSource, PgsluiceError, SourceRefused, SpoolBusy
 from pgsluice.failpoints import failpoint

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from pgsluice.catalog import SlotInfo, slot_info
+from pgsluice.catalog.server import SlotInfo, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import ForeignSource, SlotInUse, SourceRefused, SourceUnreachable
 from pgsluice.replication import PgoutputOptions, SystemIdentity, connect_sql, source_errors

@@ -12,16 +12,10 @@ import psycopg
 from pgsluice.capture.source.comparison import Comparison
 from pgsluice.capture.source.slot import check_slot_kind
 from pgsluice.capture.source.timeline import check_slot_is_there
-from pgsluice.catalog import (
-    PublicationReport,
-    SlotInfo,
-    ensure_publications,
-    flush_lsn,
-    relations_of,
-    server_info,
-    slot_info,
-    unnoticed_publications,
-)
+from pgsluice.catalog.publications.managed import PublicationReport, ensure_publications
+from pgsluice.catalog.publications.publications import unnoticed_publications
+from pgsluice.catalog.publications.published import relations_of
+from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import SourceConfig
 from pgsluice.definitions.published import disagreeing
 from pgsluice.errors import (

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pgsluice.catalog import ServerInfo, SlotInfo
+from pgsluice.catalog.server import ServerInfo, SlotInfo
 from pgsluice.errors import ForeignSource, SlotLost, SourceRefused, SourceUnreachable
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn

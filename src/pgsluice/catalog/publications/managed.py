@@ -385,7 +385,7 @@ def publish_for_stream(connection: Connection, name: str, table: TableName | Non
         table: schema and name; None: all tables.
 
     Raises:
-        SourceRefused: as :func:`pgsluice.catalog.ensure_publications`.
+        SourceRefused: as :func:`pgsluice.catalog.publications.managed.ensure_publications`.
         psycopg.Error: our role may not change the publications.
     """
     wanted = None if table is None else {_root(connection, table)}

@@ -34,7 +34,7 @@ import psycopg
 from pgsluice.catalog.publications.published import PublishedCatalog
 
 if TYPE_CHECKING:
-    from pgsluice.schema_rules import SourceFingerprint
+    from pgsluice.schema_rules.known import SourceFingerprint
 
 Connection = psycopg.Connection[Any]
 

@@ -12,21 +12,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pgsluice.capture.source.slot import generated_columns
-from pgsluice.catalog import (
-    UserTable,
-    counts_as_standby,
+from pgsluice.catalog.publications.managed import (
+    INSERT_SUFFIX,
     ensure_publications,
-    fetch_many,
-    publications_of,
-    relations_of,
-    server_info,
-    slot_info,
-    unique_indexes,
-    user_tables,
+    statements_for_others,
 )
-from pgsluice.catalog.publications.managed import INSERT_SUFFIX, statements_for_others
+from pgsluice.catalog.publications.publications import publications_of
+from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.rights import TableRights, columns_to_read, table_rights
+from pgsluice.catalog.server import server_info, slot_info
+from pgsluice.catalog.tables.keys import unique_indexes
+from pgsluice.catalog.tables.relations import fetch_many
 from pgsluice.catalog.tables.source_tables import source_catalog
+from pgsluice.catalog.tables.tables import UserTable, user_tables
+from pgsluice.catalog.visibility import counts_as_standby
 from pgsluice.config import Config, SourceConfig
 from pgsluice.config.validation_errors import nearest
 from pgsluice.definitions.published import PublishedBy, PublishedRelation

@@ -10,7 +10,9 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from pgsluice.catalog import fetch_many, partition_columns_of, prove_keys
+from pgsluice.catalog.partitions.leaves import partition_columns_of
+from pgsluice.catalog.tables.keys import prove_keys
+from pgsluice.catalog.tables.relations import fetch_many
 from pgsluice.changes.deleted_rows import TIME
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.definitions.source_tables import SourceCatalog

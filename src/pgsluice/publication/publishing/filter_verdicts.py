@@ -24,7 +24,8 @@ from pgsluice.errors import EvaluationError, TableError
 from pgsluice.hints import copied_again
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import raise_unless_possible, reconcile_filter_column
+from pgsluice.schema_rules.target import reconcile_filter_column
+from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 

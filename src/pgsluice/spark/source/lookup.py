@@ -140,7 +140,7 @@ def _titles_in(reader: SpoolReader) -> Iterator[set[str]]:
 
 
 def _titles_at(dsn: str) -> set[str]:
-    from pgsluice.catalog import user_tables
+    from pgsluice.catalog.tables.tables import user_tables
     from pgsluice.replication import connect_sql, source_errors
 
     with connect_sql(dsn) as connection, source_errors("looking for the excluded tables"):
@@ -159,7 +159,7 @@ def _newest(
 
 
 def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
-    from pgsluice.catalog import fetch_relation_facts
+    from pgsluice.catalog.tables.relations import fetch_relation_facts
     from pgsluice.replication import connect_sql, source_errors
 
     with connect_sql(dsn) as connection, source_errors(f"looking up the columns of {table}"):

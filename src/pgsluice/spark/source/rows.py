@@ -17,7 +17,7 @@ from pgsluice.changes.change_rows import ChangeRows, RowValues, change_columns, 
 from pgsluice.columnar import RelationChanges, variant
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
-from pgsluice.schema_rules import contains
+from pgsluice.schema_rules.types import contains
 from pgsluice.spark.source.schema import CHANGE_COLUMNS
 from pgsluice.wire import ReplicaIdentity
 

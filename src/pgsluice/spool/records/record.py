@@ -130,7 +130,7 @@ class Copied:
     Attributes:
         position, timeline: the position and timeline of its snapshot; 0 if unknown.
         cause: the failure that required the copy, or the end of the reason for which the table was
-            parked (:func:`pgsluice.schema_rules.cause_of_copy`).
+            parked (:func:`pgsluice.schema_rules.known.cause_of_copy`).
         reason: why the table is copied again, or why rows of partitions are or were replaced, as
             text for the user; empty: only the first copy was made.
     """

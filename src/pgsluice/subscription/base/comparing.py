@@ -10,7 +10,8 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from pgsluice.catalog import has_name, leaf_filenodes, lock_for_reading
+from pgsluice.catalog.tables.locks import lock_for_reading
+from pgsluice.catalog.tables.tables import has_name, leaf_filenodes
 from pgsluice.config import SubscriptionConfig
 from pgsluice.errors import Failure, PgsluiceError, SourceRefused
 from pgsluice.published.discovery import ReplicatedTable

@@ -16,13 +16,14 @@ from typing import Any, Protocol
 import psycopg
 
 from pgsluice.capture import CaptureProcess
-from pgsluice.catalog import insert_lsn, notices_publications, slot_info
+from pgsluice.catalog.publications.publications import notices_publications
+from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import temporary_snapshot
+from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.segments.retention import limit_words
 from pgsluice.subscription.base.waits import WAITS
@@ -93,7 +94,7 @@ def connect_behind_publications(dsn: str, received: Received, is_stopping: IsSto
     """Give capture a connection that knows the publications as they are now, where it may not.
 
     It begins after all transactions that are open now, because such a server decides by their start
-    (:func:`pgsluice.catalog.notices_publications`).
+    (:func:`.notices_publications`).
 
     Returns:
         False: the run is stopping.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pgsluice.errors import Failure
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import KnownColumns
+from pgsluice.schema_rules.known import KnownColumns
 
 if TYPE_CHECKING:
     from pgsluice.sinks.contract import Applied
@@ -29,7 +29,7 @@ class TableWork:
         copy_number: the copy number that the target has to have.
         oids: the relations with changes: the table, or leaf partitions of it.
         is_complete: the publications send inserts, updates, deletes and truncates of the table.
-        is_key_proved: see :func:`pgsluice.schema_rules.is_key_proved`.
+        is_key_proved: see :func:`pgsluice.schema_rules.known.is_key_proved`.
         leaves: the leaf partitions that the server sent at the last catalog refresh; empty:
             unknown.
         known: the table's columns as the last catalog refresh found them; None: not refreshed yet.

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import is_key_proved, known_columns, sends_every_change, sent_leaves
+from pgsluice.schema_rules.known import (
+    is_key_proved,
+    known_columns,
+    sends_every_change,
+    sent_leaves,
+)
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 from pgsluice.spool.segments.header import ChainHeader
 from pgsluice.subscription.base.work import TableWork

@@ -25,7 +25,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.rejects.folding import CommittedTable, Folding
 from pgsluice.rejects.table import RejectsPlace
-from pgsluice.schema_rules import cause_of_copy, rows_of_partitions
+from pgsluice.schema_rules.known import cause_of_copy, rows_of_partitions
 from pgsluice.spool import Cut, SpoolReader, SubscriptionRecord, TableRecord, TableState
 from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult

@@ -15,7 +15,7 @@ from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.published.partition_rows import evaluators_of
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import SourceFingerprint
+from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import TableRecord
 from pgsluice.subscription.base.work import Outcome, TableWork
 

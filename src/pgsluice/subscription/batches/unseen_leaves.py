@@ -16,7 +16,7 @@ import numpy as np
 
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import known_leaves
+from pgsluice.schema_rules.known import known_leaves
 from pgsluice.spool import (
     FACTS_TAG,
     RelationInForce,

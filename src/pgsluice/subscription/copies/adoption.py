@@ -22,7 +22,7 @@ import psycopg
 import pyarrow as pa
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.copy import CopyResult, CopyTables
+from pgsluice.copy.job import CopyResult, CopyTables
 from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -30,7 +30,7 @@ from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import connect_sql, table_errors
 from pgsluice.sinks.contract import Overtaken, StagedChanges
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.snapshots import import_snapshot
+from pgsluice.snapshots.snapshot import import_snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.subscription.base.comparing import (
     InterruptibleRows,

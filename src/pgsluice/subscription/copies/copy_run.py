@@ -19,10 +19,10 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
-from pgsluice.copy import CopyTables
+from pgsluice.copy.job import CopyTables
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull, TargetUnreachable
 from pgsluice.failpoints import failpoint
-from pgsluice.snapshots import Snapshot, SnapshotGone
+from pgsluice.snapshots.snapshot import Snapshot, SnapshotGone
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import Spool
 from pgsluice.spool.layout import subscription_folder

@@ -28,13 +28,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows
-from pgsluice.snapshots import Snapshot, SnapshotFile, StartedKeeper
+from pgsluice.snapshots.keeper import SnapshotFile, StartedKeeper
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, Read
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spool.layout import copy_files
 from pgsluice.spool.storage import spool_error
 from pgsluice.subscription.base.waits import WAITS

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from pgsluice.copy import CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import SourceFingerprint, rows_of_partitions
+from pgsluice.schema_rules.known import SourceFingerprint, rows_of_partitions
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.sql import any_of

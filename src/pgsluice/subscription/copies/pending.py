@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 
-from pgsluice.catalog import locked_tables
-from pgsluice.copy import CopyWork
+from pgsluice.catalog.tables.locks import locked_tables
+from pgsluice.copy.job import CopyWork
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import TableLocked
+from pgsluice.snapshots.reader import TableLocked
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.base.waits import WAITS
 from pgsluice.subscription.lifecycle.table_events import CopyWaits

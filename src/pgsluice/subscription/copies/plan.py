@@ -6,17 +6,19 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pgsluice.catalog import locked_tables
+from pgsluice.catalog.tables.locks import locked_tables
 from pgsluice.config import SubscriptionConfig
-from pgsluice.copy import CopyTables, CopyWork
+from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.errors import Failure
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.published.partition_rows import evaluators_of
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules import SourceFingerprint, is_key_proved
-from pgsluice.snapshots import Snapshot, TableLocked, import_snapshot, plan_portions
+from pgsluice.schema_rules.known import SourceFingerprint, is_key_proved
+from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.ranges import WHOLE, Portion
+from pgsluice.snapshots.reader import TableLocked
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import TableRecord, TableState, TargetName
 from pgsluice.subscription.copies.kept import CopyJournal

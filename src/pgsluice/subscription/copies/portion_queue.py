@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pgsluice.copy import CopyWork
+from pgsluice.copy.job import CopyWork
 from pgsluice.errors import Failure
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import PORTION_BYTES, Portion, size_bytes

@@ -6,12 +6,12 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from pgsluice.copy import CopyResult, CopyTables, CopyWork
+from pgsluice.copy.job import CopyResult, CopyTables, CopyWork
 from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.rejects.copied import read_at
 from pgsluice.rejects.folding import CommittedTable, Folding
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spool import SpoolReader, TableState
 from pgsluice.subscription.copies.partitions import log_full_copy

@@ -1,8 +1,8 @@
 """Takes the snapshots of copy runs.
 
 On some servers, a replication connection does not notice that a table becomes a partition
-(:func:`pgsluice.catalog.notices_partitions`), or that a publication changes
-(:func:`pgsluice.catalog.notices_publications`). Until the connection ends, they send no changes of
+(:func:`.notices_partitions`), or that a publication changes
+(:func:`.notices_publications`). Until the connection ends, they send no changes of
 such a table, or send it as a separate table.
 
 A new connection that starts after the change sends the right changes. So before a snapshot is taken
@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from pgsluice.catalog import notices_partitions, unnoticed_publications
+from pgsluice.catalog.partitions.new_partitions import notices_partitions
+from pgsluice.catalog.publications.publications import unnoticed_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import Snapshot, temporary_snapshot
+from pgsluice.snapshots.snapshot import Snapshot, temporary_snapshot
 from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.copies.progress import CopyCounts
 from pgsluice.subscription.copies.site import CopySite
@@ -68,7 +69,7 @@ def new_snapshot(
     """Take a snapshot, valid within the context; meanwhile the progress shows what tables wait for.
 
     Raises:
-        SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.temporary_snapshot`.
+        SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.snapshot.temporary_snapshot`.
     """
 
     def tend() -> bool:

@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.copy import CopyRenamed
+from pgsluice.copy.renamed import CopyRenamed
 from pgsluice.errors import Failure, Remedy
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import run_tasks
 from pgsluice.spool import Spool, TableState
 from pgsluice.subscription.base.options import sink_options, table_options

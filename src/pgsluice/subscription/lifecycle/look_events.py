@@ -177,7 +177,7 @@ class LeavesFailed:
 
     Attributes:
         rows: the conditions on rows of the partitions in the failure: see
-            :func:`pgsluice.schema_rules.rows_of_partitions`.
+            :func:`pgsluice.schema_rules.known.rows_of_partitions`.
     """
 
     failure: Failure

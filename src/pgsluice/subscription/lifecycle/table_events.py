@@ -296,7 +296,7 @@ class BatchFailed:
         cause: the cause that a copy would remove.
         is_copied_for: the table was already copied for this cause, so another copy does not help.
         rows: the conditions on rows of the partitions in the failure: see
-            :func:`pgsluice.schema_rules.rows_of_partitions`.
+            :func:`pgsluice.schema_rules.known.rows_of_partitions`.
     """
 
     failure: Failure

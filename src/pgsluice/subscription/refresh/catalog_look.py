@@ -15,34 +15,34 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
+from pgsluice.catalog.partitions.new_partitions import (
     NewPartitions,
     inspect_new_partitions,
-    missing_values,
     notices_partitions,
-    notices_publications,
-    tables_with_fresh_files,
 )
+from pgsluice.catalog.publications.publications import notices_publications
 from pgsluice.catalog.rights import TableRights, table_rights
+from pgsluice.catalog.tables.tables import tables_with_fresh_files
+from pgsluice.catalog.tables.witnesses import missing_values
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
-from pgsluice.schema_rules import (
-    ColumnsAdded,
-    CopyAgain,
+from pgsluice.schema_rules.known import SourceFingerprint, added_columns, cause_of_copy
+from pgsluice.schema_rules.look import (
     Look,
-    ReplacePartitions,
-    Same,
-    SourceFingerprint,
-    SourceVerdict,
-    Verify,
-    added_columns,
     added_partitions,
-    cause_of_copy,
     emptied_leaves,
     other_attachments,
-    reconcile_source,
     renewed_leaves,
+)
+from pgsluice.schema_rules.source import reconcile_source
+from pgsluice.schema_rules.verdicts import (
+    ColumnsAdded,
+    CopyAgain,
+    ReplacePartitions,
+    Same,
+    SourceVerdict,
+    Verify,
 )
 from pgsluice.sinks.target import TableOptions, check_hidden, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, UnseenLeaf

@@ -14,7 +14,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import INSERTS_ONLY
 from pgsluice.hints import copy_again
 from pgsluice.published.discovery import ReplicatedTable
-from pgsluice.schema_rules import ALL_ACTIONS
+from pgsluice.schema_rules.known import ALL_ACTIONS
 from pgsluice.shown import shown
 from pgsluice.spool import SubscriptionRecord, TableRecord, TargetName
 from pgsluice.sql import quote_identifier

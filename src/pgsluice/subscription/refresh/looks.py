@@ -17,16 +17,12 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
-    CatalogChanges,
-    FilterTexts,
-    insert_lsn,
-    notices_partitions,
-    notices_publications,
-    tables_named,
-    wal_timeline,
-)
-from pgsluice.catalog.server import LIMITS
+from pgsluice.catalog.changes import CatalogChanges
+from pgsluice.catalog.partitions.new_partitions import notices_partitions
+from pgsluice.catalog.publications.publications import notices_publications
+from pgsluice.catalog.publications.published import FilterTexts
+from pgsluice.catalog.server import LIMITS, insert_lsn, wal_timeline
+from pgsluice.catalog.tables.tables import tables_named
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.configured_names import UnknownName, table_and_column, unknown_names
 from pgsluice.errors import ConfigError, ParkReason
@@ -56,7 +52,7 @@ class CatalogLooks:
 
     Attributes:
         has_aware_streams: the server notices partitions and publications during a connection
-            (:func:`pgsluice.catalog.notices_partitions`, ``notices_publications``), as of the last
+            (:func:`.notices_partitions`, ``notices_publications``), as of the last
             refresh; false before the first one.
         has_uncopied: refreshes found new tables that are not copied, and the server may send their
             changes only by a new connection of capture.

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from operator import is_
 
-from pgsluice.catalog import fetch_comments
+from pgsluice.catalog.tables.tables import fetch_comments
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.definitions.comments import TableComments

@@ -20,7 +20,7 @@ from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource, r
 from pgsluice.errors import SourceRefused, SourceUnreachable, SpoolFull
 from pgsluice.events import CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
 from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spark.session.session import raise_if_ended

@@ -254,7 +254,7 @@ def open_record(config: Config, subscription: SubscriptionConfig) -> RecordStore
 
 
 def _flush_lsn(config: Config) -> Lsn:
-    from pgsluice.catalog import flush_lsn
+    from pgsluice.catalog.server import flush_lsn
     from pgsluice.replication import connect_sql, source_errors
 
     with (

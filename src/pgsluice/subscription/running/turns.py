@@ -22,7 +22,7 @@ from pgsluice.errors import (
     TargetUnreachable,
 )
 from pgsluice.events import BatchFailed, RunStep
-from pgsluice.snapshots import Snapshot
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.layout import subscription_folder

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import import_snapshot, temporary_snapshot
+from pgsluice.snapshots.snapshot import import_snapshot, temporary_snapshot
 from pgsluice.subscription.base.barrier import BarrierAnswer, BarrierOwner
 from pgsluice.subscription.base.comparing import Session
 

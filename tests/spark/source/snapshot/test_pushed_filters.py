@@ -30,7 +30,7 @@ from tests.support.databases import MakeDatabase
 
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import PublishedContent
+from pgsluice.snapshots.content import PublishedContent
 from pgsluice.spark.source.options import TableName
 from pgsluice.spark.source.snapshot.pushed_filters import PushedFilters
 from pgsluice.spark.source.snapshot.table import column_types, find_table

@@ -21,7 +21,8 @@ from tests.support.waiting import await_that
 from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
-from pgsluice.snapshots import WHOLE, temporary_snapshot
+from pgsluice.snapshots.ranges import WHOLE
+from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.options import SnapshotOptions, TableName
 from pgsluice.spark.source.rows import table_batches

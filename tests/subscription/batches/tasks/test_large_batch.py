@@ -22,7 +22,7 @@ from pgsluice.errors import Failure
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterColumn, FilterEvaluator, bind_row_filter, plan_filters
-from pgsluice.schema_rules import KnownColumns
+from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.log.reading import newest_snapshot

@@ -16,7 +16,7 @@ from tests.support.spools import INT4, NUMERIC, OID, START, TEXT, SpoolMaker, co
 from pgsluice.errors import Failure, Remedy
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import KnownColumns
+from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.sinks import make_sink
 from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.fence import TableWriter

@@ -40,7 +40,7 @@ from pyspark.sql.datasource import (
 )
 
 from pgsluice.facts import RelationFacts
-from pgsluice.snapshots import PublishedContent
+from pgsluice.snapshots.content import PublishedContent
 from pgsluice.spark.source.snapshot.table import Connection
 from pgsluice.types import ColumnType
 

@@ -21,20 +21,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pgsluice.catalog import leaf_sizes
+from pgsluice.catalog.partitions.leaves import leaf_sizes
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import (
-    PORTION_BYTES,
-    WHOLE,
-    Portion,
-    Snapshot,
-    TableQuery,
-    import_snapshot,
-    keep_for_readers,
-    plan_portions,
-    temporary_snapshot,
-)
-from pgsluice.snapshots.keeper import FIRST_READER_S, IDLE_S
+from pgsluice.snapshots.keeper import FIRST_READER_S, IDLE_S, keep_for_readers
+from pgsluice.snapshots.plan import plan_portions
+from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion
+from pgsluice.snapshots.reader import TableQuery
+from pgsluice.snapshots.snapshot import Snapshot, import_snapshot, temporary_snapshot
 from pgsluice.spark.source.api import arrow_schema
 from pgsluice.spark.source.options import SnapshotOptions
 from pgsluice.spark.source.schema import change_columns, columns_before

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from pgsluice.columnar import RelationChanges
 from pgsluice.columnar.changes import INSERT, Tuples
-from pgsluice.snapshots import Portion, ReadRows, Snapshot, TableQuery, table_reader
+from pgsluice.snapshots.ranges import Portion
+from pgsluice.snapshots.reader import ReadRows, TableQuery, table_reader
+from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.source.rows import table_batches
 from pgsluice.spark.source.schema import CHANGE_COLUMNS
 from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
@@ -51,7 +53,7 @@ class SnapshotRows:
             number: the chunk's number, which makes its ordinals unique.
 
         Raises:
-            PgsluiceError: as :func:`pgsluice.snapshots.table_reader`.
+            PgsluiceError: as :func:`pgsluice.snapshots.reader.table_reader`.
         """
         ordinal = number * ORDINALS_OF_A_PORTION
         with table_reader(

@@ -29,14 +29,10 @@ from pgsluice.capture.source.slot import check_identity
 from pgsluice.errors import ConfigError, SourceUnreachable, SpoolFull, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
-from pgsluice.snapshots import (
-    Portion,
-    TableRewritten,
-    export_again,
-    plan_portions,
-    temporary_snapshot,
-)
-from pgsluice.snapshots.ranges import size_bytes
+from pgsluice.snapshots.plan import plan_portions
+from pgsluice.snapshots.ranges import Portion, size_bytes
+from pgsluice.snapshots.reader import TableRewritten
+from pgsluice.snapshots.snapshot import export_again, temporary_snapshot
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.schema import change_columns, columns_before
 from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S

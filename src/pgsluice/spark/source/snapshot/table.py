@@ -14,27 +14,20 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog import (
-    fetch_many,
-    fetch_relation_facts,
-    leaf_filenodes,
-    publications_of,
-    relations_of,
-    server_info,
-)
+from pgsluice.catalog.publications.publications import publications_of
+from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.rights import grants, table_rights
+from pgsluice.catalog.server import server_info
+from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
+from pgsluice.catalog.tables.tables import leaf_filenodes
 from pgsluice.definitions.published import disagreeing
 from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import (
-    PublishedContent,
-    SnapshotGone,
-    TableLocked,
-    TableQuery,
-    published_content,
-)
+from pgsluice.snapshots.content import PublishedContent, published_content
+from pgsluice.snapshots.reader import TableLocked, TableQuery
+from pgsluice.snapshots.snapshot import SnapshotGone
 from pgsluice.spark.source.options import SnapshotOptions, TableName
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
 

@@ -16,20 +16,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.capture import CaptureProcess, read_health
-from pgsluice.catalog import (
-    insert_lsn,
-    notices_publications,
-    publish_for_stream,
-    slot_info,
-    stream_publication,
-)
+from pgsluice.catalog.publications.managed import publish_for_stream, stream_publication
+from pgsluice.catalog.publications.publications import notices_publications
+from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.hints import for_query
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.snapshots import temporary_snapshot
+from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spark.source.options import DEFAULT_SLOT
 from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
 from pgsluice.spark.source.walsender_options import (
@@ -129,7 +125,7 @@ class CaptureKeeper:
         connection what publications were before.
 
         Some servers decide by the start of transactions that are open while a publication changes
-        (:func:`pgsluice.catalog.notices_publications`), and keep the decision: they would send no
+        (:func:`.notices_publications`), and keep the decision: they would send no
         change of the stream's table. So these transactions end first, and capture receives them.
 
         Raises:

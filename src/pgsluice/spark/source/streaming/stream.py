@@ -378,7 +378,7 @@ def _flush_lsn(dsn: str) -> Lsn:
     Raises:
         SourceUnreachable, SourceRefused: the server cannot be queried.
     """
-    from pgsluice.catalog import flush_lsn
+    from pgsluice.catalog.server import flush_lsn
     from pgsluice.replication import connect_sql, source_errors
 
     with connect_sql(dsn) as connection, source_errors("asking for the server's flush LSN"):

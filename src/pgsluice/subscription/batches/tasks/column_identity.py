@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 from pgsluice.columnar import Definition
 from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import RelationFacts
-from pgsluice.schema_rules import KnownColumns, LookFirst, Slot, alignments, raise_unless_possible
+from pgsluice.schema_rules.alignment import Slot, alignments
+from pgsluice.schema_rules.known import KnownColumns
+from pgsluice.schema_rules.verdicts import LookFirst, raise_unless_possible
 from pgsluice.wire import Relation
 
 

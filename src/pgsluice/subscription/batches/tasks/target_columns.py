@@ -23,15 +23,13 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again, keep_as_text
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules import (
+from pgsluice.schema_rules.target import reconcile_column, reconcile_key, reconcile_name
+from pgsluice.schema_rules.verdicts import (
     AddColumns,
     LeaveOut,
     LookFirst,
     Widen,
     raise_unless_possible,
-    reconcile_column,
-    reconcile_key,
-    reconcile_name,
 )
 from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
