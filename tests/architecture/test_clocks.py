@@ -42,7 +42,7 @@ ALLOWED = {
     "sinks/delta/changelog/retention.py": "the age of files, which the log has by that clock",
     "sinks/lake/keys/index.py": "the age of files, which has that clock",
     "sinks/lake/row_cache.py": "the age of files, which has that clock",
-    "spark/source/streaming/spool_stream.py": "the lag in seconds",
+    "spark/source/streaming/batch_ends.py": "the lag in seconds",
     "spool/notes.py": "the age of a file that another process has written",
     "spool/segments/retention.py": "the age of segments, by their files' times",
     "spool/object_storage.py": "the age of objects and of a file that capture has written",

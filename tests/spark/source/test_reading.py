@@ -38,7 +38,7 @@ from pgsluice.errors import ConfigError, SourceUnreachable, SpoolError, SpoolHol
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.reading import PARTITION_BYTES, plan
-from pgsluice.spark.source.streaming.retry import retry_transient
+from pgsluice.spark.source.streaming.planning_process import retry_transient
 from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
 from pgsluice.spool import Spool, SpoolIdentity, SpoolReader, find_record
 from pgsluice.wire import POSTGRES_EPOCH_US, Insert, TupleData

@@ -1,5 +1,5 @@
-"""Classes and functions of PySpark that the source uses, and that older versions lack or have
-otherwise. Spark 4.0 and 4.1 ask a stream for its last offset without a start and a limit."""
+"""Names of PySpark that older versions lack or have otherwise: Spark 4.0 and 4.1 ask a stream for
+its last offset without a start and a limit."""
 
 from __future__ import annotations
 
@@ -15,52 +15,11 @@ if TYPE_CHECKING:
 
 HAS_READ_LIMITS = spark_version().has_read_limits
 if TYPE_CHECKING or HAS_READ_LIMITS:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxFiles,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 else:
+    SupportsTriggerAvailableNow = object
 
-    class SupportsTriggerAvailableNow:
-        """Does nothing: this version of Spark does not look for it."""
-
-    class ReadLimit:
-        """Never made: this version of Spark has no limits."""
-
-    class ReadAllAvailable(ReadLimit):
-        """Never made."""
-
-    class ReadMaxBytes(ReadLimit):
-        """Never made."""
-
-    class ReadMaxFiles(ReadLimit):
-        """Never made."""
-
-    class ReadMaxRows(ReadLimit):
-        """The limit that a reader would have chosen.
-
-        Args:
-            max_rows: the most rows of a batch.
-        """
-
-        def __init__(self, max_rows: int) -> None:
-            self.max_rows = max_rows
-
-
-__all__ = [
-    "HAS_READ_LIMITS",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxBytes",
-    "ReadMaxFiles",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-    "arrow_schema",
-]
+__all__ = ["HAS_READ_LIMITS", "SupportsTriggerAvailableNow", "arrow_schema"]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -132,6 +132,28 @@ class Registration:
             query.pop(_PLANNED, None)
         self._save(replace(record, position=position, query=query))
 
+    def planned(self) -> dict[str, str] | None:
+        """The end of the last planned batch; None: none was planned yet.
+
+        Raises:
+            ConfigError: a version of Spark that says where a batch starts has read the
+                subscription, so that no batch is noted.
+        """
+        record = self.check_name()
+        if record is None:
+            return None
+        planned = planned_of(record)
+        if planned is None and record.position != record.registered:
+            raise ConfigError(
+                f"Spark 4.2 or newer has read subscription {record.name}, and this older "
+                "Spark cannot continue its batches",
+                hint="continue the query with Spark 4.2 or newer, or start it from scratch "
+                "with another name in the option subscription and another "
+                "checkpointLocation",
+                option="subscription",
+            )
+        return planned
+
     def note_planned(self, end: Mapping[str, str]) -> None:
         """Note where the batch after the last planned one starts.
 
