@@ -75,7 +75,7 @@ def alignments(
     """
     if tuple(slot.name for slot in slots) == tuple(name for name, _ in sent):
         return (tuple(range(len(slots))),)
-    found = _Search(sent, slots).run()
+    found = _found(sent, slots)
 
     def renamed(ways: tuple[int, ...]) -> int:
         return sum(slots[at].name != name for at, (name, _) in zip(ways, sent, strict=True))
@@ -92,56 +92,47 @@ def _by_name(sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> tuple[tu
     return (named,) if -1 not in named and is_ordered else ()
 
 
-class _Search:
-    """Visits the slots in order; each gets the next column or is skipped."""
+def _found(sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> list[tuple[int, ...]]:
+    """The assignments, those with equal names first; at most :data:`_MOST`.
 
-    def __init__(self, sent: Sequence[tuple[str, int]], slots: Sequence[Slot]) -> None:
-        self._sent, self._slots = sent, slots
-        self._ends = self._ends_from_each()
+    Visits the slots in order; each gets the next column or is skipped.
+    """
 
-    def run(self) -> list[tuple[int, ...]]:
-        """The assignments, those with equal names first; at most :data:`_MOST`."""
-        found: list[tuple[int, ...]] = []
-        waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        while waiting and len(found) < _MOST:
-            at, taken = waiting.pop()
-            if not self._ends[at][len(taken)]:
-                continue
-            if at == len(self._slots):
-                found.append(taken)
-                continue
-            ways = []
-            if self._may_leave_out(at, len(taken)):
-                ways.append((at + 1, taken))
-            if self._may_take(at, len(taken)):
-                ways.append((at + 1, (*taken, at)))
-            waiting += ways
-        return found
+    def may_take(at: int, column: int) -> bool:
+        return column < len(sent) and slots[at].fits(*sent[column])
 
-    def _ends_from_each(self) -> list[list[bool]]:
-        """Whether the slots from an index on can match the columns from an index on."""
-        count = len(self._sent)
-        ends = [[False] * count + [True]]
-        for at in reversed(range(len(self._slots))):
-            after = ends[-1]
-            ends.append(
-                [
-                    (self._may_take(at, column) and after[column + 1])
-                    or (after[column] and self._may_leave_out(at, column))
-                    for column in range(count)
-                ]
-                + [after[count] and self._may_leave_out(at, count)]
-            )
-        return ends[::-1]
-
-    def _may_take(self, at: int, column: int) -> bool:
-        return column < len(self._sent) and self._slots[at].fits(*self._sent[column])
-
-    def _may_leave_out(self, at: int, column: int) -> bool:
-        slot = self._slots[at]
+    def may_skip(at: int, column: int) -> bool:
+        slot = slots[at]
         if not slot.name or not slot.is_sent:
             return True
-        return not slot.was_there and column == len(self._sent)
+        return not slot.was_there and column == len(sent)
+
+    # Whether the slots from an index on can match the columns from an index on.
+    can_end = [[False] * len(sent) + [True]]
+    for at in reversed(range(len(slots))):
+        after = can_end[0]
+        can_end.insert(
+            0,
+            [
+                (may_take(at, column) and after[column + 1])
+                or (after[column] and may_skip(at, column))
+                for column in range(len(sent) + 1)
+            ],
+        )
+    found: list[tuple[int, ...]] = []
+    waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    while waiting and len(found) < _MOST:
+        at, taken = waiting.pop()
+        if not can_end[at][len(taken)]:
+            continue
+        if at == len(slots):
+            found.append(taken)
+            continue
+        if may_skip(at, len(taken)):
+            waiting.append((at + 1, taken))
+        if may_take(at, len(taken)):
+            waiting.append((at + 1, (*taken, at)))
+    return found
 
 
 def _are_stored_alike(one: int, other: int) -> bool:
