@@ -90,8 +90,6 @@ def columns_to_read(
     """The columns on which a role needs SELECT for a query of a table.
 
     Args:
-        facts: the table's metadata.
-        columns: the queried columns.
         conditions: conditions on its rows, as SQL printed by the server or pgsluice.
         by_leaf: the query also reads each row's leaf partition (tableoid).
     """

@@ -115,6 +115,9 @@ class CopyResult:
 class CopyTables:
     """Copies tables under one snapshot; picklable.
 
+    What the driver calls may raise anything; :class:`pgsluice.errors.Failure` says what an error
+    means for the table.
+
     Attributes:
         dsn: the source's connection string on the executors.
         snapshot: the snapshot for all tables, with its position.
@@ -234,11 +237,7 @@ class CopyTables:
 
     def commit(self, work: CopyWork, staged: Sequence[StagedRows]) -> CopyResult:
         """The driver's part: in one commit, make all staged chunks the content of a table, or
-        replace the rows of partitions by them.
-
-        Raises:
-            Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
-        """
+        replace the rows of partitions by them."""
         writer = self.writer(work)
         if work.replaces_partitions:
             applied = writer.commit_changes(_changes_of(staged), self.snapshot.position)
@@ -262,9 +261,6 @@ class CopyTables:
             writer: a writer of the target, open at the version in which the ranges were found.
             portions: all of the table.
             is_stopping: it ends with an error soon after this is true.
-
-        Raises:
-            Exception: as :meth:`commit`.
         """
         from pgsluice.snapshots.reader import table_reader
 
@@ -287,20 +283,12 @@ class CopyTables:
             return staged
 
     def writer(self, work: CopyWork) -> TableWriter:
-        """The writer of a table's target.
-
-        Raises:
-            Exception: as :meth:`commit`.
-        """
+        """The writer of a table's target."""
         return self._writer(work, self._table(work))
 
     def kept_columns(self, work: CopyWork) -> frozenset[str]:
         """The columns that the table does not have, and that its target keeps through a copy: none
-        of a target of current rows.
-
-        Raises:
-            Exception: as :meth:`commit`.
-        """
+        of a target of current rows."""
         mode = self.options.mode_of(work.facts.root_namespace, work.facts.root_name)
         if not mode.own_columns:
             return frozenset()
@@ -309,11 +297,7 @@ class CopyTables:
         return there - {*mode.own_columns, *(column.name for column in work.facts.columns)}
 
     def discard(self, work: CopyWork, staged: Sequence[StagedRows]) -> None:
-        """Delete staged chunks for which no commit was started or will be.
-
-        Raises:
-            Exception: as :meth:`commit`.
-        """
+        """Delete staged chunks for which no commit was started or will be."""
         writer = self.writer(work)
         if work.replaces_partitions:
             writer.discard_changes(_changes_of(staged))
@@ -321,11 +305,7 @@ class CopyTables:
             writer.discard_load(staged)
 
     def can_stage(self, work: CopyWork) -> bool:
-        """Whether several tasks can stage the table; otherwise one task has to load all of it.
-
-        Raises:
-            Exception: as :meth:`commit`.
-        """
+        """Whether several tasks can stage the table; otherwise one task has to load all of it."""
         return self.writer(work).can_stage()
 
     def _table(self, work: CopyWork) -> TargetTable:

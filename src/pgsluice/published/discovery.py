@@ -115,8 +115,6 @@ def source_tables(
     """The tables that the publications send now, ordered by name.
 
     Args:
-        connection: a connection to the source.
-        publications: the server's publications.
         publication_rules: pgsluice's own publications, which select from what the server's send;
             None: everything.
         options: the configured keys, masks and exclusions.

@@ -21,7 +21,6 @@ def evaluators_of(
     """Functions that find the rows of partitions.
 
     Args:
-        connection: a connection to the source.
         wanted: any key -> a table, and conditions on its rows, of which at least one has to be
             true.
 

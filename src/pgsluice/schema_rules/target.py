@@ -93,14 +93,7 @@ def reconcile_column(
 def reconcile_target(
     table: str, target: pa.Schema, now: pa.Schema, *, key: Sequence[str]
 ) -> Same | AddColumns | Park:
-    """Whether a target can take rows with other columns than its own.
-
-    Args:
-        table: ``schema.table``, for messages.
-        target: the target's columns.
-        now: the columns of the rows.
-        key: names of the key columns.
-    """
+    """Whether a target with these columns can take rows with the columns ``now``."""
     known, sent = set(target.names), set(now.names)
     for name in target.names:
         if name in sent:
@@ -155,14 +148,8 @@ def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> 
 def reconcile_filter_column(
     table: str, column: str, *, planned_oid: int, type_oid: int
 ) -> Same | Park:
-    """Whether a row filter for one type of a column can be evaluated on the stream's type.
-
-    Args:
-        table: ``schema.table``, for messages.
-        column: its name.
-        planned_oid: the type for which the filter was prepared.
-        type_oid: the type of the received values.
-    """
+    """Whether a row filter that was prepared for a column of one type can be evaluated on received
+    values of another type."""
     if planned_oid == type_oid:
         return Same()
     why = f"column {column!r} of table {table}, which the row filter reads, changed its type"

@@ -25,11 +25,7 @@ _SHOWN_AS = "pgsluice copy "
 
 
 class ReadSession:
-    """The session; it is opened for the first table. Not thread-safe.
-
-    Args:
-        dsn: the source's connection string.
-    """
+    """The session; it is opened for the first table. Not thread-safe."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

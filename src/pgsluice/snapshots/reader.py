@@ -222,7 +222,6 @@ def table_reader(
     """A session that reads these chunks of a table, which cannot be rewritten until the block ends.
 
     Args:
-        dsn: the source's connection string.
         snapshot: a snapshot that its exporter still holds.
         portions: chunks of :func:`pgsluice.snapshots.ranges.divide_table`.
         session: the session, which serves other tables afterwards; None: one of its own.

@@ -95,11 +95,7 @@ def partition_bounds(
     connection: Connection, oids: Collection[int]
 ) -> dict[int, dict[int, PartitionBound]]:
     """The bounds of all partitions below each table by their OIDs, as conditions on the table's
-    rows.
-
-    Args:
-        oids: the OIDs of tables; a plain table has no partitions.
-    """
+    rows."""
     query = _BOUNDS.format(below=below_cte(connection.info.server_version))
     trees: defaultdict[int, dict[int, _Partition]] = defaultdict(dict)
     for root, oid, *partition in connection.execute(query.encode(), [list(oids)]).fetchall():

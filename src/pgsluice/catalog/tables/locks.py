@@ -58,9 +58,6 @@ def locked_tables(connection: Connection, oids: Collection[int]) -> dict[int, st
     """The tables that are locked by other sessions, each with a sentence about the session.
 
     A table counts as locked if one of its partitions is. This query takes no locks itself.
-
-    Args:
-        oids: OIDs of tables or partition roots.
     """
     if not oids:
         return {}

@@ -69,7 +69,6 @@ def source_catalog(
     """Read the catalog in one snapshot: of the open transaction, or else of a new one.
 
     Args:
-        connection: a connection to the source.
         with_defaults: also read :attr:`SourceColumn.display_default`. To print an expression, the
             server opens its table, and waits for ACCESS EXCLUSIVE locks.
         for_filters: ask the server which characters are letters, and their case.
