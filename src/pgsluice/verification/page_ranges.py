@@ -13,11 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, cast
 
 import numpy as np
@@ -183,31 +182,24 @@ def read_ranges(
         psycopg.Error: of the first query that failed; the others end with their range.
         PgsluiceError: asked to stop.
     """
-    waiting, taking = SimpleQueue[sql.Composed](), Lock()
-    for condition in ranges.conditions:
-        waiting.put(condition)
+    conditions, taking, failed = iter(ranges.conditions), Lock(), Event()
 
     def read(connection: Connection) -> None:
-        with suppress(Empty):
-            while True:
-                try:
-                    condition, began_at = waiting.get_nowait(), time.monotonic()
-                    rows = connection.cursor().stream(query(condition))
-                    with closing(cast("Generator[tuple[Any, ...]]", rows)):  # as it is documented
-                        while some := [*islice(rows, _ROWS_AT_ONCE)]:
-                            with taking:
-                                take(some)
-                    extent.pause_until(began_at + ranges.range_s)
-                except BaseException:
-                    _empty(waiting)
-                    raise
+        for condition in conditions:  # which the threads share
+            if failed.is_set():
+                return
+            try:
+                began_at = time.monotonic()
+                rows = connection.cursor().stream(query(condition))
+                with closing(cast("Generator[tuple[Any, ...]]", rows)):  # as it is documented
+                    while some := [*islice(rows, _ROWS_AT_ONCE)]:
+                        with taking:
+                            take(some)
+                extent.pause_until(began_at + ranges.range_s)
+            except BaseException:
+                failed.set()
+                raise
 
     with ThreadPoolExecutor(len(connections)) as threads:
         for _ in threads.map(read, connections):
             pass
-
-
-def _empty(waiting: SimpleQueue[sql.Composed]) -> None:
-    with suppress(Empty):
-        while True:
-            waiting.get_nowait()
