@@ -14,8 +14,7 @@ import typer
 
 from pgsluice.capture.source.slot import check_identity
 from pgsluice.catalog.publications.managed import drop_publications, our_publications
-from pgsluice.catalog.publications.publications import PublicationInfo
-from pgsluice.catalog.publications.statements import drop_statement
+from pgsluice.catalog.publications.publications import PublicationInfo, drop_statement
 from pgsluice.catalog.server import SlotInfo, server_info, slot_info
 from pgsluice.cli.output import say, say_block
 from pgsluice.config import Config

@@ -32,12 +32,14 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from pgsluice.catalog.publications.publications import PublicationInfo, TableName, publications_of
-from pgsluice.catalog.publications.statements import (
+from pgsluice.catalog.publications.publications import (
     SENDS_GENERATED,
+    PublicationInfo,
+    TableName,
     alter,
     create_statements,
     drop_statement,
+    publications_of,
     set_comment,
     table_name,
 )
