@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,42 +34,31 @@ class _Count:
 
     Attributes:
         copy: the table; None for all tables.
+        sums: the fields of :class:`pgsluice.events.CopyAmount` that are not rates.
         since: when the first chunk in the rate started, at the latest: when the chunk before it
             ended.
         recent: when each recent chunk ended, with its rows and bytes.
     """
 
     copy: TableCopy | None = None
-    ranges: int = 0
-    all_ranges: int = 0
-    rows: int = 0
-    bytes: int = 0
-    all_bytes: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
     since: float = 0.0
     recent: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def plan(self, copy: TableCopy) -> None:
         """Add a table. Chunks that an earlier run has staged count, but not for the rate."""
-        self.ranges += len(copy.staged)
-        self.all_ranges += len(copy.portions)
-        self.rows += copy.rows
-        self.bytes += sum(size_bytes(copy.portions[number]) for number in copy.staged)
-        self.all_bytes += copy.size_bytes
+        self.sums.update(
+            ranges=len(copy.staged),
+            all_ranges=len(copy.portions),
+            rows=copy.rows,
+            bytes=sum(size_bytes(copy.portions[number]) for number in copy.staged),
+            all_bytes=copy.size_bytes,
+        )
 
     def add(self, rows: int, bytes_: int, now: float) -> None:
         """Add a finished chunk."""
-        self.ranges += 1
-        self.rows += rows
-        self.bytes += bytes_
+        self.sums.update(ranges=1, rows=rows, bytes=bytes_)
         self.recent.append((now, rows, bytes_))
-
-    def take_back(self, other: _Count) -> None:
-        """Remove a table whose copy was cancelled."""
-        self.ranges -= other.ranges
-        self.all_ranges -= other.all_ranges
-        self.rows -= other.rows
-        self.bytes -= other.bytes
-        self.all_bytes -= other.all_bytes
 
     def amount(self, now: float, most_bytes_per_s: float) -> CopyAmount:
         """The amount in the form that is displayed."""
@@ -78,15 +67,7 @@ class _Count:
             self.since, _, _ = self.recent.popleft()
         rows, bytes_ = (sum(each) for each in list(zip(*self.recent, strict=True))[1:] or [(), ()])
         seconds = max(now - self.since, bytes_ / most_bytes_per_s, 1e-3)
-        return CopyAmount(
-            self.ranges,
-            self.all_ranges,
-            self.rows,
-            self.bytes,
-            self.all_bytes,
-            rows / seconds,
-            bytes_ / seconds,
-        )
+        return CopyAmount(**self.sums, rows_per_s=rows / seconds, bytes_per_s=bytes_ / seconds)
 
 
 class CopyCounts:
@@ -161,7 +142,7 @@ class CopyCounts:
             count.add(rows, bytes_, now)
             self._all.add(rows, bytes_, now)
             amount = self._amount(count, now)
-            if count.all_ranges > 1:
+            if count.sums["all_ranges"] > 1:
                 self._save_soon(now)
             elif self._is_due(now):
                 self._save(now)
@@ -208,7 +189,7 @@ class CopyCounts:
 
     def _take_back(self, count: _Count) -> None:
         self._all_tables -= 1
-        self._all.take_back(count)
+        self._all.sums.subtract(count.sums)
 
     def _remove(self, copy: TableCopy) -> None:
         del self._tables[copy.work.facts.oid]

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from pgsluice.errors import SinkError
 from pgsluice.events import MetricsEvent, TableStateChanged
@@ -232,8 +233,9 @@ class SubscriptionTables:
                 self.apply(oid, event)
             if renamed:
                 cut = self._base.cut and _without(self._base.cut, renamed)
-                cuts = tuple(_without(older, renamed) for older in self._base.cuts)
-                self._base, self._record = replace(self._base, cut=cut, cuts=cuts), None
+                self._change(
+                    cut=cut, cuts=tuple(_without(each, renamed) for each in self._base.cuts)
+                )
 
     def keep_former(self, former: Mapping[TargetName, FormerTarget]) -> None:
         """Record the previous targets of renamed tables."""
@@ -244,28 +246,28 @@ class SubscriptionTables:
             self._left.update(
                 {name: left for name, left in former.items() if before.get(name) != left}
             )
-            self._base, self._record = replace(self._base, former=former), None
+            self._change(former=former)
 
     def advance(self, position: Lsn) -> None:
         """Raise the subscription's position; a lower one is ignored."""
         with self.changing():
             if position > self._base.position:
-                self._base, self._record = replace(self._base, position=position), None
+                self._change(position=position)
 
     def keep_look(self, position: Lsn) -> None:
         """Record the position up to which a catalog refresh saw all commits."""
         self._attempts = {oid: each.after_look() for oid, each in self._attempts.items()}
-        self._look_counts_to(position)
-
-    def _look_counts_to(self, position: Lsn) -> None:
-        with self.changing():
-            self._base, self._record = replace(self._base, looked_through=position), None
+        self._change(looked_through=position)
 
     def keep_cut(self, cut: Cut, older: tuple[Cut, ...]) -> None:
         """Record the newest consistent checkpoint, and the older ones that may still have
         readers."""
+        self._change(cut=cut, cuts=older)
+
+    def _change(self, **changed: Any) -> None:
+        """Change fields of the record that no table has."""
         with self.changing():
-            self._base, self._record = replace(self._base, cut=cut, cuts=older), None
+            self._base, self._record = replace(self._base, **changed), None
 
     def raise_failure(self) -> None:
         """Raise the error that stopped the subscription, if there is one.
@@ -315,7 +317,7 @@ class SubscriptionTables:
     def _undo_looks(self, position: Lsn) -> None:
         """The last catalog refresh counts only up to a copy's snapshot, until the next one."""
         if position < self._base.looked_through:
-            self._look_counts_to(position)
+            self._change(looked_through=position)
             self._attempts = {oid: replace(each, looks=0) for oid, each in self._attempts.items()}
 
     def _is_target_taken(self, oid: int, name: TargetName) -> bool:

@@ -51,10 +51,11 @@ def identified(
     relation, facts = definition.relation, definition.facts
     if relation is None or facts is None or known is None or not known.names:
         return definition
-    numbers = _numbers_at_target(facts, relation_oid)
+    is_own = facts.oid == relation_oid
+    own = tuple(column.attnum for column in facts.columns)
+    numbers = own if is_own else dict(facts.above).get(relation_oid)  # those at the target
     if facts.dropped is None or numbers is None:
         return _by_name(definition, relation, known, is_later=is_later)
-    is_own = facts.oid == relation_oid
     columns = _columns_of(facts, numbers, known, is_own=is_own, is_later=is_later)
     sent = tuple((column.name, column.type_oid) for column in relation.columns)
     ways = alignments(sent, tuple(column.slot for column in columns))
@@ -74,13 +75,6 @@ def identified(
         if (name := known.name_at_target(number)) is not None
     }
     return _renamed(definition, relation, facts, named[0], kept, doubt)
-
-
-def _numbers_at_target(facts: RelationFacts, relation_oid: int) -> tuple[int, ...] | None:
-    """The target's attribute numbers of the metadata's columns; None: unknown."""
-    if facts.oid == relation_oid:
-        return tuple(column.attnum for column in facts.columns)
-    return dict(facts.above).get(relation_oid)
 
 
 def _columns_of(

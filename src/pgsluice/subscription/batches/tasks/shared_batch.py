@@ -122,24 +122,6 @@ class SlicedPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """The target before the batch: its position, the result if it lacks nothing, its columns."""
-
-    after: Lsn
-    done_before: TaskResult
-    schema: pa.Schema | None
-    can_stage: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Sliced:
-    """The changes that one task has sliced: their outline, and files in commit order."""
-
-    outline: Outline
-    pieces: tuple[SlicedPiece, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Share:
     """The share of one task in staging: its buckets of the files of all changes, in commit order,
     for a target at the position ``after``."""
@@ -201,34 +183,34 @@ class SharedBatch:
 
     def _run(self, spark: SparkContext) -> TaskResult | None:
         started = time.monotonic()
-        [begun] = _each(spark, self._begin, [self.work])
-        if begun.after >= self.work.through:
-            return begun.done_before
-        if not begun.can_stage:
+        [(after, done_before, schema, can_stage)] = _each(spark, self._begin, [self.work])
+        if after >= self.work.through:
+            return done_before
+        if not can_stage:
             return None
         batch = uuid.uuid4().hex
         if (path := self.folder.path) is not None:
             path.mkdir(parents=True, exist_ok=True)
             (path / f"{batch}.{_UNDECIDED}").touch()
         changes = self.task.changes(self.work)
-        sliced = _each(spark, self._slice, changes.chunks(begun.after, self.work.through))
-        outline = Outline.joined([each.outline for each in sliced])
+        sliced = _each(spark, self._slice, changes.chunks(after, self.work.through))
+        outline = Outline.joined([outline for outline, _ in sliced])
         if not outline.runs:
-            return begun.done_before
+            return done_before
         if not self._has_one_key(outline) or outline.truncates.of_leaves:
             return None
         if not self.key and outline.has_old_rows:  # equal rows may be in several buckets
             return None
-        columns = columns_of(self.work, outline.runs, begun.schema, self.task.options)
+        columns = columns_of(self.work, outline.runs, schema, self.task.options)
         if columns.through is not None:
             return None
         decode_s = time.monotonic() - started
-        if begun.schema is None or columns.added or columns.widened:
-            _each(spark, self._prepare, [(columns, begun.after)])
-        pieces = tuple(piece for each in sliced for piece in each.pieces)
+        if schema is None or columns.added or columns.widened:
+            _each(spark, self._prepare, [(columns, after)])
+        pieces = tuple(piece for _, pieces in sliced for piece in pieces)
         begins = first_places(outline.runs, columns.missing)
         shares = [
-            _Share(begun.after, columns, outline.truncates, begins, pieces, tuple(buckets))
+            _Share(after, columns, outline.truncates, begins, pieces, tuple(buckets))
             for buckets in _divided(pieces, tasks_at_once(spark))
         ]
         staged = self._staged(spark, shares)
@@ -259,18 +241,21 @@ class SharedBatch:
 
     # What the tasks do.
 
-    def _begin(self, work: TableWork) -> _Begun:
+    def _begin(self, work: TableWork) -> tuple[Lsn, TaskResult, pa.Schema | None, bool]:
+        # The position after which the target lacks changes, the result if it lacks none, its
+        # columns, and whether it can stage changes.
         writer, after, done_before = self.task.begin(work)
-        return _Begun(after, done_before, writer.schema(), writer.can_stage_changes())
+        return after, done_before, writer.schema(), writer.can_stage_changes()
 
-    def _slice(self, chunk: Chunk) -> _Sliced:
+    def _slice(self, chunk: Chunk) -> tuple[Outline, list[SlicedPiece]]:
+        # The outline of the chunk's changes, and the files of their pieces, in commit order.
         changes = self.task.changes(self.work)
         pieces: list[SlicedPiece] = []
         outlines: list[Outline] = []
         for runs in changes.pieces(chunk):
             outlines.append(Outline.of(changes, runs))
             pieces.append(SlicedPiece.write(self.folder, runs, self.key))
-        return _Sliced(Outline.joined(outlines), tuple(pieces))
+        return Outline.joined(outlines), pieces
 
     def _prepare(self, wanted: tuple[TargetColumns, Lsn]) -> None:
         columns, after = wanted

@@ -13,7 +13,7 @@ about it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -270,12 +270,9 @@ def due_columns(
             table.schema.field(column.name).with_nullable(True),
             missing_value(work.title, column, facts, known.added[column.name], options),
         )
-        for column in _named(facts.columns, lacking)
+        for column in facts.columns
+        if column.name in lacking
     ]
-
-
-def _named(columns: Iterable[ColumnFacts], names: set[str]) -> list[ColumnFacts]:
-    return [column for column in columns if column.name in names]
 
 
 def missing_value(
