@@ -301,11 +301,7 @@ class Batches:
             return bool(batch.works)
 
     def drain(self) -> None:
-        """Apply everything up to the position, including deferred merges and failed work.
-
-        Raises:
-            SinkError: the target as a whole cannot be used.
-        """
+        """Apply everything up to the position, including deferred merges and failed work."""
         for _ in range(BATCH_ATTEMPTS):
             if not self.catch_up(with_deferred=True):
                 return
@@ -376,9 +372,6 @@ class Batches:
 
         It is reached when everything that was committed up to it is applied, including deferred
         merges.
-
-        Raises:
-            SinkError: the target as a whole cannot be used.
         """
         barrier = waiting_barrier(self._folder)
         if barrier is None or barrier.position is None:

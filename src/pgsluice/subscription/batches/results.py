@@ -136,9 +136,18 @@ class BatchRejects:
         )
         with_files = self._with_files
         wanted = {
-            oid: _committed(*each)
-            for oid, each in done.items()
-            if with_files is None or oid in with_files or _may_have(*each)
+            oid: CommittedTable(
+                work.namespace,
+                work.name,
+                work.copy_number,
+                result.committed,
+                is_counted=_was_ahead(work, result),
+            )
+            for oid, (work, result) in done.items()
+            if with_files is None
+            or oid in with_files
+            or result.has_rejects
+            or _was_ahead(work, result)  # its files may be there, or folded by that attempt
         }
         if not wanted:
             if with_files is not None:
@@ -163,24 +172,9 @@ class BatchRejects:
         ]
 
 
-def _may_have(work: TableWork, result: TaskResult) -> bool:
-    """Whether there may be files of the table, or an earlier attempt has folded them."""
-    return result.has_rejects or _was_ahead(work, result)
-
-
 def _was_ahead(work: TableWork, result: TaskResult) -> bool:
     """Whether the target was past the record: a run was killed in between."""
     return result.skipped and result.committed > work.committed
-
-
-def _committed(work: TableWork, result: TaskResult) -> CommittedTable:
-    return CommittedTable(
-        work.namespace,
-        work.name,
-        work.copy_number,
-        result.committed,
-        is_counted=_was_ahead(work, result),
-    )
 
 
 class BatchResults:

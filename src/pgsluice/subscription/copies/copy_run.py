@@ -170,9 +170,6 @@ class CopyRun:
     def resume(self) -> None:
         """Resume the copies of the claimed tables that an earlier run has staged, if its snapshot
         is still held.
-
-        Raises:
-            SinkError: the target as a whole cannot be used.
         """
         kept = self._kept.begun_before()
         if kept is not None:

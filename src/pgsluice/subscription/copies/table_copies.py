@@ -187,9 +187,6 @@ class TableCopies:
 
         All in one job, before a batch is applied to any of these targets: the upkeep after a batch
         might delete files of the version to copy.
-
-        Raises:
-            SinkError: the target as a whole cannot be used.
         """
         tables, settings = self._site.tables, self._site.share.settings
         with tables.lock:

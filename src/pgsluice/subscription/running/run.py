@@ -269,9 +269,6 @@ def _flush_lsn(config: Config) -> Lsn:
 def raise_unfinished(config: Config, names: Sequence[str], target: Lsn) -> None:
     """Raise an error with the tables that are parked or not applied up to a position, if there are
     any.
-
-    Raises:
-        TablesUnfinished: there is at least one.
     """
     from pgsluice.spool import SpoolReader, find_record
 

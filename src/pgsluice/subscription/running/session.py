@@ -63,9 +63,6 @@ class RunSession:
 
         Args:
             look: called a few times per second while the session starts; it may raise.
-
-        Raises:
-            SparkFailed: it failed.
         """
         if not self.is_ours:
             with explained():

@@ -210,11 +210,7 @@ class RunningSubscription:
                 driver.batches.answer_barrier()
 
     def run_until_ending(self) -> None:
-        """Apply changes until the run ends.
-
-        Raises:
-            PgsluiceError: a failure that waiting does not solve.
-        """
+        """Apply changes until the run ends."""
         self._batches.start()
         while not self._ending.wait(TURN_S):
             self.turn()

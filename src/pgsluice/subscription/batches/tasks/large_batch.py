@@ -51,11 +51,7 @@ class Outline:
 
     @classmethod
     def of(cls, changes: TableChanges, runs: Sequence[RelationChanges]) -> Outline:
-        """The outline of one piece.
-
-        Raises:
-            TableError: the changes cannot be applied.
-        """
+        """The outline of one piece."""
         looked_through = changes.work.looked_through
         return cls(
             tuple(_outlined(run, looked_through) for run in runs),
@@ -106,11 +102,7 @@ class ReadTwice:
     def between(
         cls, changes: TableChanges, after: Lsn, through: Lsn, *, is_large: bool
     ) -> ReadTwice:
-        """Read the outline of the changes in (after, through].
-
-        Raises:
-            TableError: the changes cannot be applied.
-        """
+        """Read the outline of the changes in (after, through]."""
         if is_large:
             return cls(changes, after, Outline.between(changes, after, through), None)
         kept = changes.all(after, through)
