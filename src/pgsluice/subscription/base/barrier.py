@@ -300,14 +300,14 @@ class BarrierOwner:
         replace_json(self._folder / BARRIER, asdict(barrier))
 
 
+@dataclass(slots=True, eq=False)
 class BarrierWait:
     """The limit that a barrier sets to batches; used by planning."""
 
-    def __init__(self, folder: Path, hold_s: float = _HOLD_S) -> None:
-        self._hold_s = hold_s
-        self._folder = folder
-        self._held_id = ""
-        self._held_since = 0.0
+    _folder: Path
+    hold_s: float = _HOLD_S
+    _held_id: str = ""
+    _held_since: float = 0.0
 
     def limit(self, start: Lsn, end: Lsn, wait_s: float) -> Lsn:
         """The end of a batch that starts at ``start``; ``start`` itself while batches have to wait.
@@ -324,7 +324,7 @@ class BarrierWait:
             now = time.monotonic()
             if barrier.barrier_id != self._held_id:
                 self._held_id, self._held_since = barrier.barrier_id, now
-            if now - self._held_since >= self._hold_s:
+            if now - self._held_since >= self.hold_s:
                 return end
             if now >= deadline:
                 return start

@@ -74,6 +74,7 @@ class Batch:
     planned_at: float = field(default_factory=time.monotonic)
 
 
+@dataclass(slots=True, eq=False)
 class Confirmations:
     """The tables whose newest commits need a check, and when: another program may have overwritten
     them.
@@ -86,17 +87,16 @@ class Confirmations:
     The promise: no change is lost, even if other writers ignore the conditional writes of the
     store.
 
-    Args:
+    Attributes:
         after_s: how long after a commit to check it, in seconds; 0: never.
     """
 
-    def __init__(self, after_s: float) -> None:
-        self._after_s = after_s
-        self._since: dict[int, float] | None = None
+    after_s: float
+    _since: dict[int, float] | None = None
 
     def committed(self, oids: Iterable[int]) -> None:
         """Note that these tables have new commits."""
-        if self._after_s and self._since is not None:
+        if self.after_s and self._since is not None:
             self._since.update(dict.fromkeys(oids, time.monotonic()))
 
     def due(self, record: SubscriptionRecord) -> list[int]:
@@ -104,12 +104,12 @@ class Confirmations:
 
         A new run does not know when the previous one committed, so all tables are due once.
         """
-        if not self._after_s:
+        if not self.after_s:
             return []
         now = time.monotonic()
         if self._since is None:
             self._since = dict.fromkeys(record.tables, now)
-        due = [oid for oid, since in self._since.items() if now - since >= self._after_s]
+        due = [oid for oid, since in self._since.items() if now - since >= self.after_s]
         for oid in due:
             del self._since[oid]
         known = ((oid, record.tables.get(oid)) for oid in due)

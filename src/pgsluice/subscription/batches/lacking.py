@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -49,22 +49,20 @@ class _Searched:
     found: Lacking | None = None
 
 
+@dataclass(slots=True, eq=False)
 class LackingChanges:
     """Finds the changes that targets lack; each further call reads only new files of the spool.
 
-    Args:
-        most_segments: how many headers to read in one call, at most.
-
     Attributes:
+        most_segments: how many headers to read in one call, at most.
         unknown: the tables for which nothing was found within this limit, although there are more
             segments.
     """
 
-    def __init__(self, reader: SpoolReader, most_segments: float = math.inf) -> None:
-        self.reader = reader
-        self._most_segments = most_segments
-        self.unknown: frozenset[int] = frozenset()
-        self._searched: dict[int, _Searched] = {}
+    reader: SpoolReader
+    most_segments: float = math.inf
+    unknown: frozenset[int] = frozenset()
+    _searched: dict[int, _Searched] = field(default_factory=dict)
 
     def of(self, record: SubscriptionRecord) -> Mapping[int, Lacking]:
         """The oldest change that each target lacks, by the table's OID; tables that lack nothing
@@ -83,7 +81,7 @@ class LackingChanges:
         open_.sort(key=lambda oid: self._searched[oid].through, reverse=True)
         wanted, owners = dict[int, TableRecord](), owners_of(record)
         index = read = 0
-        while index < len(segments) and (wanted or open_) and read < self._most_segments:
+        while index < len(segments) and (wanted or open_) and read < self.most_segments:
             if not wanted:  # nobody asks for the segments up to the next table's
                 index = max(index, bisect_right(ends, self._searched[open_[-1]].through))
                 if index == len(segments):

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,7 @@ class KeptCopies:
         self._journal_path.unlink(missing_ok=True)
 
 
+@dataclass(slots=True, eq=False)
 class HeldSnapshot:
     """A snapshot with the connection that exported and holds it.
 
@@ -257,10 +258,9 @@ class HeldSnapshot:
         is_held: the connection is still needed.
     """
 
-    def __init__(self, snapshot: Snapshot, connection: ExitStack | None = None) -> None:
-        self.snapshot = snapshot
-        self.is_held = True
-        self._connection = connection
+    snapshot: Snapshot
+    _connection: ExitStack | None = None
+    is_held: bool = True
 
     def let_go(self) -> None:
         """Close the connection, and so drop its slot, unless another owner still needs it."""
@@ -269,35 +269,25 @@ class HeldSnapshot:
             self._connection.close()
 
 
+@dataclass(slots=True, eq=False)
 class ReadSnapshot:
     """The snapshot under which a copy run's tasks read.
 
-    Args:
-        task: what its tasks do, under the name that the snapshot has first.
-        journal: the journal of an earlier run that has kept the snapshot; None: nobody keeps it
-            yet.
-
     Attributes:
         task: what its tasks do, under the name that the snapshot has now.
+        _journal: the journal of copies whose snapshot is kept, perhaps since an earlier run.
     """
 
-    def __init__(
-        self,
-        files: KeptCopies,
-        task: CopyTables,
-        copies: Sequence[TableCopy],
-        journal: CopyJournal | None = None,
-    ) -> None:
-        self.task = task
-        self._files = files
-        self.copies = copies
-        self._journal = journal
-        self._keeper: StartedKeeper | None = None
-        self._made: Snapshot | None = None
-        self._held: HeldSnapshot | None = None
-        self._starts_at = math.inf
-        self._lock = threading.Lock()
-        self._readers = Counter[Snapshot]()
+    _files: KeptCopies
+    task: CopyTables
+    copies: Sequence[TableCopy]
+    _journal: CopyJournal | None = None
+    _keeper: StartedKeeper | None = None
+    _made: Snapshot | None = None
+    _held: HeldSnapshot | None = None
+    _starts_at: float = math.inf
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _readers: Counter[Snapshot] = field(default_factory=Counter)
 
     @property
     def is_kept(self) -> bool:

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.events import MetricsEvent
@@ -36,12 +37,12 @@ from pgsluice.subscription.verifying.suspicious_tables import SuspiciousTables
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class ProblemLog:
-    """Logs a kind of problem once while it lasts."""
+    """Logs a kind of problem of a subscription once while it lasts."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._logged: str | None = None
+    _name: str
+    _logged: str | None = None
 
     def __call__(self, message: str | None) -> None:
         """Log a problem, unless it is the one that lasts; None: the problem is over.

@@ -71,22 +71,19 @@ _ANSWER_S = 600.0
 _MOST_POLL_S = 30.0
 
 
+@dataclass(slots=True, eq=False)
 class VerificationSchedule:
     """Which tables of one subscription are due for a verification.
 
     A table is due when its last verification is older than the interval, and soon after its copy. A
     table that differed or could not be compared is not due again before the interval, so that what
     no copy mends costs no more than the schedule.
-
-    Args:
-        spool_path: the folder of this machine.
     """
 
-    def __init__(self, spool_path: Path, name: str) -> None:
-        self._spool_path = spool_path
-        self._name = name
-        self._not_before: dict[int, float] = {}
-        self._poll_at = 0.0
+    _spool_path: Path
+    _name: str
+    _not_before: dict[int, float] = field(default_factory=dict)
+    _poll_at: float = 0.0
 
     def due(self, setting: VerifyConfig | None, record: SubscriptionRecord) -> list[int]:
         """The tables to verify now, the oldest verification first; empty between two polls."""
