@@ -147,10 +147,14 @@ class CatalogLooks:
             state = SourceState(source, wal_end, timeline, has_rules=self._rules is not None)
             settled = self._settled(source, known)
             look = CatalogLook(connection, identity, state, known, options, settled)
-            self._warn_of_unknown_names(source)
+            columns = {
+                f"{one.facts.namespace}.{one.facts.name}": [c.name for c in one.facts.columns]
+                for one in source
+            }
+            self._warn_of_unknown_names(columns)
             if not (self.subscription.copy_data or notices_publications(connection)):
                 self._warn_of_open_writers(source, known)
-            self._refuse_unhidden(source)
+            self._refuse_unhidden(source, columns)
             names = names_to_find(self._tables.durable, source)
             found = tables_named(connection, names)
         with self._tables.changing():
@@ -189,29 +193,23 @@ class CatalogLooks:
             )
             self.has_uncopied = True
 
-    def _warn_of_unknown_names(self, source: Sequence[ReplicatedTable]) -> None:
+    def _warn_of_unknown_names(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Log the names in settings that match no table, each once while it lasts."""
-        tables = {
-            f"{table.facts.namespace}.{table.facts.name}": [c.name for c in table.facts.columns]
-            for table in source
-        }
-        unknown = frozenset(unknown_names(self.subscription, tables))
+        unknown = frozenset(unknown_names(self.subscription, columns))
         for name in sorted(unknown - self._unknown_names, key=str):
             logger.warning("%s: %s", self.subscription.name, name)
         self._unknown_names = unknown
 
-    def _refuse_unhidden(self, source: Sequence[ReplicatedTable]) -> None:
+    def _refuse_unhidden(
+        self, source: Sequence[ReplicatedTable], columns: Mapping[str, Sequence[str]]
+    ) -> None:
         """Refuse masks and exclusions of a table that has another name, or never existed: its
         values would arrive as they are. A missing column concerns its table alone
         (:func:`pgsluice.sinks.target.check_hidden`)."""
-        sent = {f"{one.facts.namespace}.{one.facts.name}": one.facts.oid for one in source}
+        sent = dict(zip(columns, (one.facts.oid for one in source), strict=True))
         names = [*self.subscription.mask, *self.subscription.exclude]
         record = self._tables.durable
         known = {one.title: oid for oid, one in {**record.unpublished, **record.tables}.items()}
-        columns = {
-            f"{one.facts.namespace}.{one.facts.name}": [c.name for c in one.facts.columns]
-            for one in source
-        }
         for name in names if sent else ():
             title, _ = table_and_column(name, columns)
             oid = known.get(title)
