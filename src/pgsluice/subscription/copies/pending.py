@@ -177,7 +177,9 @@ class PendingCopies:
         Raises:
             SourceUnreachable: no connection.
         """
-        tables, to_ask = self._tables.durable.tables, self._locked_to_ask()
+        now, tables, pauses = time.monotonic(), self._tables.durable.tables, dict(self._pauses)
+        is_time = any(pause.is_for_lock and now >= pause.until for pause in pauses.values())
+        to_ask = self.locked() if is_time else frozenset()
         waiting = {
             oid: tables[oid]
             for oid in to_ask & tables.keys()
@@ -198,13 +200,6 @@ class PendingCopies:
                 table, why = self._tables.get(oid), str(TableLocked.by(sentence))
                 if table == waiting[oid] and table.error != why:
                     self._tables.apply(oid, CopyWaits(why))
-
-    def _locked_to_ask(self) -> frozenset[int]:
-        """The tables that wait for a lock, if it is time to ask the server."""
-        now = time.monotonic()
-        pauses = dict(self._pauses).items()
-        is_time = any(pause.is_for_lock and now >= pause.until for _, pause in pauses)
-        return self.locked() if is_time else frozenset()
 
     def _is_paused(self, oid: int, table: TableRecord) -> bool:
         """Whether a table that needs a copy has to wait."""

@@ -68,10 +68,20 @@ def standing(
         with ExitStack() as stack:
             if attempt:
                 barrier.hold()
-            connections, position = _snapshot(dsn, sessions, barrier, is_stopping, stack)
-            answer = answer_at(position)
+            connections: list[Session] = []
+            with (
+                temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
+                source_errors("importing a snapshot"),
+            ):
+                barrier.move(snapshot.position)  # at once: the run may pass it
+                for _ in range(sessions):
+                    # Hashing a large table takes as long as it takes.
+                    connection = connect_sql(dsn, application="verify", silence_s=None)
+                    connections.append(stack.enter_context(connection))
+                    import_snapshot(connections[-1], snapshot)
+            answer = answer_at(snapshot.position)
             if not answer.is_passed:
-                yield Standing(connections, position, answer)
+                yield Standing(connections, snapshot.position, answer)
                 return
     raise PgsluiceError(
         f"to compare the tables, `pgsluice run` has to stop at the position of a snapshot: in "
@@ -79,25 +89,3 @@ def standing(
         hint="the machine of the run may be overloaded: verify again, or stop the run and then "
         "verify",
     )
-
-
-def _snapshot(
-    dsn: str,
-    sessions: int,
-    barrier: BarrierOwner,
-    is_stopping: Callable[[], bool],
-    stack: ExitStack,
-) -> tuple[list[Session], Lsn]:
-    """Sessions with a new snapshot, and its position, where the barrier is."""
-    with (
-        temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, is_stopping) as snapshot,
-        source_errors("importing a snapshot"),
-    ):
-        barrier.move(snapshot.position)  # at once: the run may pass it
-        connections: list[Session] = []
-        for _ in range(sessions):
-            # Hashing a large table takes as long as it takes.
-            session = stack.enter_context(connect_sql(dsn, application="verify", silence_s=None))
-            connections.append(session)
-            import_snapshot(session, snapshot)
-        return connections, snapshot.position

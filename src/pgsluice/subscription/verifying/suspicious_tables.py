@@ -183,7 +183,9 @@ class SuspiciousTables:
 
     def _run(self, round_: _Round) -> None:
         try:
-            self._try_round(round_, self._await_answer, self._connect_behind_publications)
+            dsn = self._config.source.conninfo
+            prepare = partial(connect_behind_publications, dsn, self._received)
+            self._try_round(round_, self._await_answer, prepare)
         finally:
             if self.marked():
                 self._retry_at = time.monotonic() + self._retry_s
@@ -215,14 +217,11 @@ class SuspiciousTables:
             self._thread.join()
             self._thread = None
 
-    def _connect_behind_publications(self, is_stopping: Callable[[], bool]) -> None:
-        connect_behind_publications(self._config.source.conninfo, self._received, is_stopping)
-
     def _try_round(
         self,
         round_: _Round,
         answer_at: Callable[[Lsn, BarrierOwner], BarrierAnswer],
-        prepare: Callable[[Callable[[], bool]], None] = lambda _: None,
+        prepare: Callable[[Callable[[], bool]], object] = lambda _: None,
     ) -> None:
         """Verify, after ``prepare`` if tables are marked; logs an error that may be temporary."""
         self._is_put_off = False
