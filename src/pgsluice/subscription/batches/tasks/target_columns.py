@@ -61,13 +61,17 @@ class TargetColumns:
 
 @dataclass(slots=True)
 class _Columns:
-    """Collects a target's columns from the relations of the changes.
+    """Collects a target's columns from the relations of a table's changes.
 
     Attributes:
+        is_new: the target does not exist yet.
         first: added columns with a value for older rows -> the position of the first change that
             has the column.
     """
 
+    work: TableWork
+    options: TableOptions
+    is_new: bool
     fields: dict[str, pa.Field]
     key: tuple[str, ...] | None
     added: dict[str, pa.Field] = field(default_factory=dict)
@@ -75,6 +79,90 @@ class _Columns:
     missing: dict[str, pa.Scalar] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
+
+    def add(self, run: RelationChanges) -> None:
+        """Add the columns and the key of the changes' relation."""
+        work, options, known = self.work, self.options, run.facts
+        if known is None and run.relation.oid != work.relation_oid:
+            # Dropped since, most likely: the next look finds that, and takes its rows away.
+            raise TableError(
+                "capture could not read the definition of a partition of table "
+                f"{work.title} in time",
+                remedy=Remedy.LOOK,
+                table=work.title,
+                partitions=frozenset({run.relation.oid}),
+            )
+        if known is None:
+            raise TableError(
+                f"capture could not read the definition of table {work.title} in time",
+                hint="if the table still exists in PostgreSQL, copy it again: "
+                f"{copy_again(work.title)}; if it was dropped, its target keeps its rows",
+                table=work.title,
+            )
+        excluded = options.excluded_columns(known.root_namespace, known.root_name)
+        self.left_out |= excluded & {*run.schema.names}
+        if int(run.positions[-1]) > work.looked_at:
+            # Else the refresh has found hidden columns, or they are newer than these changes.
+            self._find_hidden(known)
+        table = target_table(known, options, [column.name for column in run.relation.columns])
+        # A leaf's own key is not that of a table without one, whose rows are only appended.
+        is_appended = self.key == () and known.oid != known.root_oid
+        key = () if is_appended else table.key
+        raise_unless_possible(reconcile_key(work.title, self.key, key), work.title)
+        self.key = key
+        source_types = {c.name: (c.type_oid, c.typmod) for c in run.relation.columns}
+        facts = {column.name: column for column in known.columns}
+        self._leave_out_dropped(run.schema, facts.keys(), source_types)
+        for column in table.schema:
+            if self.is_new:
+                self.fields.setdefault(column.name, column)
+                continue
+            # The relation's type, in which the values come: the facts may be newer than it.
+            now = column.with_type(run.schema.field(column.name).type)
+            name, have = now.name, self.fields.get(now.name)
+            verdict = reconcile_column(work.title, have, now, source_types[name], work.known)
+            raise_unless_possible(verdict, work.title)
+            match verdict:
+                case LeaveOut():
+                    self.left_out.add(name)
+                case AddColumns():
+                    self.fields[name] = self.added[name] = now.with_nullable(True)
+                case Widen(wider):
+                    self.fields[name] = wider
+                    (self.added if name in self.added else self.widened)[name] = wider
+            self._add_missing(facts[name], known, int(run.positions[0]))
+
+    def _find_hidden(self, facts: RelationFacts) -> None:
+        """Wait for a refresh if a hidden column is gone: it may arrive under another name."""
+        try:
+            check_hidden(facts, self.options)
+        except TableError as error:
+            raise TableError(error.what, remedy=Remedy.LOOK, table=self.work.title) from error
+
+    def _leave_out_dropped(
+        self, sent: pa.Schema, known: Collection[str], source_types: Mapping[str, tuple[int, int]]
+    ) -> None:
+        """Ignore columns that were dropped after these changes and can no longer be read."""
+        title, found = self.work.title, self.work.known
+        for now in sent:
+            have = self.fields.get(now.name)
+            if now.name not in known and have is not None:
+                type_ = source_types[now.name]
+                verdict = reconcile_column(title, have, now, type_, found, is_dropped=True)
+                if isinstance(verdict, LeaveOut):
+                    self.left_out.add(now.name)
+
+    def _add_missing(self, column: ColumnFacts, facts: RelationFacts, position: int) -> None:
+        """Note the value that older rows have in a column, and the column's first change."""
+        name, known = column.name, self.work.known
+        text = column.missing if known is None else known.added.get(name)
+        if text is None or name in self.left_out:
+            return
+        if name not in self.missing:
+            value = missing_value(self.work.title, column, facts, text, self.options)
+            self.missing[name] = value
+        if name in self.added:
+            self.first[name] = min(position, self.first.get(name, position))
 
 
 def columns_of(
@@ -95,12 +183,14 @@ def columns_of(
     """
     runs, renamed_at = _before_another_name(work, runs)
     columns = _Columns(
+        work,
+        options,
+        is_new=existing is None,
         fields={column.name: column for column in existing or ()},
         key=None if work.known is None or options.mode.log is not None else work.known.key,
     )
-    key: tuple[str, ...] = ()
     for run in runs:
-        key = _add_run(columns, work, run, is_new=existing is None, options=options)
+        columns.add(run)
     begin = min(int(run.positions[0]) for run in runs)
     later = sorted({position for position in columns.first.values() if position > begin})
     ends = [*later[:1], *renamed_at]
@@ -116,7 +206,7 @@ def columns_of(
         )
     )
     return TargetColumns(
-        table=TargetTable(work.namespace, work.name, pa.schema(fields), key),
+        table=TargetTable(work.namespace, work.name, pa.schema(fields), columns.key or ()),
         through=Lsn(min(ends) - 1) if ends else None,
         added=added,
         widened=tuple(columns.widened.values()),
@@ -146,108 +236,6 @@ def _before_another_name(
     if not before:
         raise_unless_possible(verdict, work.title)
     return before, [first]
-
-
-def _add_run(
-    columns: _Columns, work: TableWork, run: RelationChanges, *, is_new: bool, options: TableOptions
-) -> tuple[str, ...]:
-    """Add the columns of the changes' relation; returns its key."""
-    if run.facts is None and run.relation.oid != work.relation_oid:
-        # Dropped since, most likely: the next look finds that, and takes its rows away.
-        raise TableError(
-            f"capture could not read the definition of a partition of table {work.title} in time",
-            remedy=Remedy.LOOK,
-            table=work.title,
-            partitions=frozenset({run.relation.oid}),
-        )
-    if run.facts is None:
-        raise TableError(
-            f"capture could not read the definition of table {work.title} in time",
-            hint="if the table still exists in PostgreSQL, copy it again: "
-            f"{copy_again(work.title)}; if it was dropped, its target keeps its rows",
-            table=work.title,
-        )
-    excluded = options.excluded_columns(run.facts.root_namespace, run.facts.root_name)
-    columns.left_out |= excluded & {*run.schema.names}
-    _find_hidden(work, run, options)
-    table = target_table(run.facts, options, [column.name for column in run.relation.columns])
-    # A leaf's own key is not that of a table without one, whose rows are only appended.
-    is_appended = columns.key == () and run.facts.oid != run.facts.root_oid
-    key = () if is_appended else table.key
-    raise_unless_possible(reconcile_key(work.title, columns.key, key), work.title)
-    columns.key = key
-    source_types = {c.name: (c.type_oid, c.typmod) for c in run.relation.columns}
-    facts = {column.name: column for column in run.facts.columns}
-    _leave_out_dropped(columns, work, run, facts.keys(), source_types)
-    for column in table.schema:
-        if is_new:
-            columns.fields.setdefault(column.name, column)
-            continue
-        # The relation's type, in which the values come: the facts may be newer than it.
-        now = column.with_type(run.schema.field(column.name).type)
-        name, have = now.name, columns.fields.get(now.name)
-        verdict = reconcile_column(work.title, have, now, source_types[name], work.known)
-        raise_unless_possible(verdict, work.title)
-        match verdict:
-            case LeaveOut():
-                columns.left_out.add(name)
-            case AddColumns():
-                columns.fields[name] = columns.added[name] = now.with_nullable(True)
-            case Widen(wider):
-                columns.fields[name] = wider
-                (columns.added if name in columns.added else columns.widened)[name] = wider
-        _add_missing(columns, work, facts[name], run, options)
-    return key
-
-
-def _find_hidden(work: TableWork, run: RelationChanges, options: TableOptions) -> None:
-    """Wait for a refresh if a hidden column is gone: it may arrive under another name."""
-    assert run.facts is not None
-    if int(run.positions[-1]) <= work.looked_at:
-        return  # the refresh has found it, or the column is newer than these changes
-    try:
-        check_hidden(run.facts, options)
-    except TableError as error:
-        raise TableError(error.what, remedy=Remedy.LOOK, table=work.title) from error
-
-
-def _leave_out_dropped(
-    columns: _Columns,
-    work: TableWork,
-    run: RelationChanges,
-    known: Collection[str],
-    source_types: Mapping[str, tuple[int, int]],
-) -> None:
-    """Ignore columns that were dropped after these changes and can no longer be read."""
-    for now in run.schema:
-        have = columns.fields.get(now.name)
-        if now.name not in known and have is not None:
-            source_type = source_types[now.name]
-            verdict = reconcile_column(
-                work.title, have, now, source_type, work.known, is_dropped=True
-            )
-            if isinstance(verdict, LeaveOut):
-                columns.left_out.add(now.name)
-
-
-def _add_missing(
-    columns: _Columns,
-    work: TableWork,
-    column: ColumnFacts,
-    run: RelationChanges,
-    options: TableOptions,
-) -> None:
-    """Note the value that older rows have in a column, and the column's first change."""
-    assert run.facts is not None
-    name = column.name
-    text = column.missing if work.known is None else work.known.added.get(name)
-    if text is None or name in columns.left_out:
-        return
-    if name not in columns.missing:
-        columns.missing[name] = missing_value(work.title, column, run.facts, text, options)
-    if name in columns.added:
-        position = int(run.positions[0])
-        columns.first[name] = min(position, columns.first.get(name, position))
 
 
 def due_columns(
