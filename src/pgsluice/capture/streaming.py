@@ -59,10 +59,6 @@ class SlotStream:
     """Streams from the slot to the store, on one connection after another.
 
     Args:
-        config: the whole configuration.
-        spool: the slot's spool.
-        store: writes to the spool.
-        reporter: reports the stream's state.
         stop: set to end cleanly.
         once: end at the server's flush LSN as it is at the first connection.
 

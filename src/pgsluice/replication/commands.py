@@ -91,18 +91,12 @@ class Walsender:
         application: str = "capture",
         silence_s: float | None = _SILENCE_S,
     ) -> Self:
-        """Connect as a walsender of the dsn's database.
+        """Connect as a walsender of the dsn's database; arguments and errors are those of
+        :func:`pgsluice.replication.connect_sql`.
 
         Args:
-            dsn: a libpq connection string or URI.
-            timeout_s: the timeout for each address in the dsn, in seconds.
-            application: shown by the server as ``pgsluice <application>``.
             silence_s: how long to wait for the answer to a short command, in seconds; None: no
                 limit.
-
-        Raises:
-            ConfigError, SourceUnreachable, SourceRefused: as
-                :func:`pgsluice.replication.connect_sql`.
         """
         connection = open_session(
             dsn, timeout_s=timeout_s, application=application, replication="database"

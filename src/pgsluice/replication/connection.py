@@ -79,9 +79,7 @@ class ReplicationConnection(Walsender):
         not check whether ``start`` is past its own WAL: the caller does.
 
         Args:
-            slot: the slot whose changes to stream.
             start: the position after which to start.
-            options: pgoutput's options.
             is_stopping: called a few times a second; True ends the wait.
 
         Raises:

@@ -82,15 +82,12 @@ _HINTS = (
 
 
 def refused_connection(text: str, user: str = "", dbname: str = "") -> PgsluiceError:
-    """The error for a failed connection attempt, which does not concern a single table.
-
-    The server may refuse executors although it accepts the driver: because of pg_hba.conf, or a
-    missing service file.
+    """The error for a failed connection attempt, which does not concern a single table: the server
+    may refuse executors although it accepts the driver (pg_hba.conf, or a missing service file).
 
     Args:
         text: libpq's message.
-        user: the role that connects.
-        dbname: the database; also for a walsender.
+        user, dbname: the role that connects, and the database, also of a walsender.
     """
     text = text.strip()
     if _BAD_CONNINFO.search(text):
@@ -216,9 +213,6 @@ def table_errors(doing: str, table: str) -> Iterator[None]:
 
     A broken session concerns all tables. Any other error may concern one table only: damaged pages,
     bytes that are invalid in the encoding, a row filter that fails for a row.
-
-    Args:
-        doing: the activity, with which the message starts: ``copying public.orders``.
 
     Raises:
         SourceUnreachable: the session broke.

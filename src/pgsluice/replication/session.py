@@ -123,14 +123,14 @@ def connect_sql(
 ) -> SqlSession:
     """Open a plain SQL session in autocommit mode, with the same settings as the stream's.
 
-    ``search_path`` is empty: qualify names. Errors of statements are psycopg's; wrap them in
+    ``search_path`` is empty: qualify names. Wrap statements, whose errors are psycopg's, in
     :func:`pgsluice.replication.source_errors`.
 
     Args:
         dsn: a libpq connection string or URI.
         timeout_s: the timeout for each address in the dsn, in seconds.
-        application: shown by the server as ``pgsluice <application>``, unless the dsn or
-            PGAPPNAME has an application name.
+        application: shown by the server as ``pgsluice <application>``, unless the dsn or PGAPPNAME
+            has an application name.
         silence_s: the time limit of a statement, in seconds; None: no limit.
 
     Raises:
@@ -219,8 +219,8 @@ def password_of(command: str, *, refused: str | None = None) -> str:
     """The password that a command prints.
 
     Args:
-        refused: the password that the server refused; the command is called again, unless another
-            thread has done so since.
+        refused: the one that the server refused; the command is called again, unless another thread
+            has done so since.
 
     Raises:
         SourceUnreachable: the command failed. It may work later.

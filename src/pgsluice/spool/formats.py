@@ -58,10 +58,7 @@ def decode_json(data: bytes) -> dict[str, Any] | None:
 
 
 def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str, Any]:
-    """Decode a JSON object of this format, or of the previous one.
-
-    Args:
-        data: the object's bytes, with the key ``format``.
+    """Decode a JSON object with the key ``format``, of this format or of the previous one.
 
     Raises:
         ForeignSpool: it has a format that this version does not read.

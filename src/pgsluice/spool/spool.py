@@ -245,10 +245,8 @@ class Spool:
     def read_state(
         self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_STATE
     ) -> T | None:
-        """Read a state file of this spool; None if it is missing.
-
-        Args:
-            hint: what to do if it is damaged.
+        """Read a state file of this spool; None if it is missing. ``hint``: what to do if it is
+        damaged.
 
         Raises:
             SpoolError: it is damaged, of another spool, or another file under this name.

@@ -187,14 +187,9 @@ class Folder(ABC):
 def at_once(
     folder: Folder, ask: Callable[[One], Answer], things: Iterable[One], most: int = 8
 ) -> Iterator[Answer]:
-    """What ``ask`` returns for each thing, in their order; raises what it raises.
-
-    It sends several requests at a time: one after the other, each would wait for its answer.
-
-    Args:
-        folder: that is asked; on a disk, one thing comes after the other.
-        most: the maximum number of requests at a time, in an object store.
-    """
+    """What ``ask`` returns for each thing, in their order, by up to ``most`` requests at a time:
+    one after the other, each would wait for its answer. On a disk, one thing comes after the
+    other."""
     things = [*things]
     if folder.path is not None or len(things) < 2:
         yield from map(ask, things)

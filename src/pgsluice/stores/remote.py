@@ -93,14 +93,11 @@ CACHE = ByteCache()
 
 
 class RemoteFolder(Folder):
-    """A folder below a prefix of a bucket; picklable; opens its client when it is used.
-
-    Args:
-        url: the URL, as the user wrote it.
-        options: the store's options, under deltalake's names; some are secret.
+    """A folder below a prefix of a bucket, by the URL and options that the user wrote; picklable;
+    opens its client when it is used.
 
     Raises:
-        ConfigError: it is not the URL of a known object store.
+        ConfigError: the URL is not that of a known object store.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:

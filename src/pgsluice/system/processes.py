@@ -59,13 +59,10 @@ _PAUSES_S = (0.1, 0.4, 1.5)
 
 
 def start(part: Part, begin: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S) -> T:
-    """Start a process; all processes of a run are started here.
+    """Start a process by ``begin``; all processes of a run are started here.
 
     After a temporary error (out of memory, process limit, program file busy), it logs a line and
     tries again, a few times.
-
-    Args:
-        begin: starts the process; raises OSError if the system refuses.
 
     Raises:
         OSError: it could not be started.

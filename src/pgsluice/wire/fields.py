@@ -209,14 +209,7 @@ class Wire:
 
     @classmethod
     def decode(cls, data: bytes, *, in_stream: bool = False, parallel: bool = False) -> Self:
-        """Read exactly this message.
-
-        Args:
-            data: the whole message, starting with its tag, and no other bytes.
-            in_stream: it was sent between Stream Start and Stream Stop, where changes have their
-                (sub)transaction's id.
-            parallel: START_REPLICATION requested ``streaming 'parallel'``, with which Stream Abort
-                has the LSN and the time of the abort.
+        """Read exactly this message; arguments are those of :func:`pgsluice.wire.decode_message`.
 
         Raises:
             ProtocolError: the bytes are anything else.

@@ -69,17 +69,15 @@ class ReceiverOptions:
 
 
 class SegmentPace:
-    """Decides when waiting whole transactions become a segment; without socket or disk.
-
-    A transaction after a pause is written at once. If more follow, segments are spaced out, because
-    each one costs an fsync and a batch in Spark.
+    """Decides when waiting whole transactions become a segment; without socket or disk. A
+    transaction after a pause is written at once; more are spaced out, because each segment costs an
+    fsync and a batch in Spark.
 
     Args:
         segment_bytes: write a segment when this many bytes wait.
-        apart_s: the time between two segments in seconds, and the longest time that a transaction
-            waits.
-        now: the current time by the caller's clock; the first segment is written ``apart_s`` later
-            at the earliest.
+        apart_s: the time between two segments, and the longest that a transaction waits, in
+            seconds.
+        now: the caller's clock; the first segment is written ``apart_s`` later at the earliest.
     """
 
     def __init__(self, segment_bytes: int, apart_s: float, now: float) -> None:

@@ -46,8 +46,7 @@ class Store:
 
     Attributes:
         durable: the durable received-through LSN, which may be acknowledged.
-        submitted: the number of the last command handed over.
-        done: the number of the last command that is durable.
+        submitted, done: the numbers of the last command that was handed over, and that is durable.
         retained: the last result of retention; None before its first step.
         guard: called before a command is accepted; raises if the command must not be stored.
     """

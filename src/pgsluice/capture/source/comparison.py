@@ -57,13 +57,11 @@ class Comparison:
     """The commits that the server has to resend.
 
     Args:
-        remembered: the commits that the spool remembers.
         start: where replication starts; nothing up to there is compared.
         frontier: the spool's received-through LSN.
 
     Attributes:
         request: the request to which the server had sent these commits.
-        start: where replication starts.
         matched: everything up to this LSN was compared.
         is_over: everything was compared.
     """

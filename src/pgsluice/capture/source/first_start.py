@@ -99,7 +99,6 @@ def prepare_source(
     """Create publications, slot and spool at the first start; afterwards only open the spool.
 
     Args:
-        config: source and spool.
         export_snapshot: keep a new slot's snapshot for the first copies.
         is_stopping: polled while waiting for the server and its open transactions; true: give up.
 

@@ -39,13 +39,11 @@ Result = TypeVar("Result")
 
 
 def await_free_slot(config: Config, patience_s: float, is_stopping: Callable[[], bool]) -> None:
-    """Wait until no process receives from the slot.
-
-    Capture on another machine holds no lock of this one; the server lets one of them receive.
+    """Wait until no process receives from the slot: capture on another machine holds no lock of
+    this one, but the server lets only one receive.
 
     Args:
         patience_s: how long to wait: the server may not have noticed yet that a capture has ended.
-        is_stopping: polled; true: give up.
 
     Raises:
         SlotInUse: another process receives from it.

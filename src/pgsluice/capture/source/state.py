@@ -91,7 +91,6 @@ def read_source_state(
 
     Args:
         dsn: the connection string of the server that will stream.
-        source: the source's configuration.
         requested: the publications of the last replication request.
         generated_columns: see :func:`ensure_publications`.
         note_slot: gets the slot as it is, also one that is missing.
@@ -200,11 +199,8 @@ def check_slot(
     """Check that the slot still has everything after the spool's received-through LSN.
 
     Args:
-        source: the state of the server.
-        database: the connection's database.
-        frontier: the spool's received-through LSN.
+        frontier: the received-through LSN; ``has_frontier``: the spool has the file of it.
         two_phase: the configured value.
-        has_frontier: the spool has the file of its received-through LSN.
 
     Raises:
         SlotLost: the server removed WAL that it needs.
@@ -232,16 +228,13 @@ def find_comparison(
     compared: Comparison | None,
     server_version: int,
 ) -> Comparison | None:
-    """The commits that the server has to resend, to prove that it is the spool's source.
+    """The commits that the server has to resend, to prove that it is the spool's source; None if
+    nothing has to be compared, or can be.
 
     Args:
         remembered: the last commits in the spool.
         compared: an earlier comparison that this server did not interrupt; it has not restarted
             since, so it was not restored.
-        server_version: for example 180000.
-
-    Returns:
-        None if nothing has to be compared, or can be.
     """
     confirmed = source.slot.confirmed_flush_lsn or Lsn(0)
     if remembered is None or confirmed >= frontier:

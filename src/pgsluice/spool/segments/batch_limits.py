@@ -27,15 +27,11 @@ class BatchLimits:
     def take(
         self, start: Lsn, infos: Iterable[SegmentInfo]
     ) -> tuple[Lsn, SegmentInfo | None, float]:
-        """The whole segments that a batch includes.
-
-        Args:
-            start: where the batch starts.
-            infos: the segments after it, in order.
+        """The whole segments that a batch includes, of those after its start, in order.
 
         Returns:
             the end of the last one; the next segment, if it alone exceeds the remaining rows; and
-            the number of remaining rows.
+                the number of remaining rows.
         """
         rows, size_bytes, segments = self.rows, self.size_bytes, self.segments
         end = start

@@ -36,13 +36,10 @@ class Written:
 class ChainEnd:
     """The end of the chain, where a single writer appends.
 
-    Args:
-        recent: the last commits.
-        position: where the chain ends.
-
     Attributes:
+        recent: the last commits.
         mutex: held while the spool is changed.
-        position: the last durable position.
+        position: the last durable position, where the chain ends.
         in_force: the relations as the connection has announced them.
         written: for metrics.
     """
@@ -73,7 +70,7 @@ class ChainEnd:
         messages: RawMessages | None = None,
         transactions: int = 1,
     ) -> SegmentInfo:
-        """Append a segment or a reference durably.
+        """Append a segment or a reference durably. If it cannot be written, nothing has changed.
 
         Args:
             commits: the last commits of the segment.
@@ -81,7 +78,6 @@ class ChainEnd:
 
         Raises:
             ProtocolError: its end is not after the end of the chain.
-            SpoolFull, SpoolError: it could not be written; the spool is unchanged.
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")

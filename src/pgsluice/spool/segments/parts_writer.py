@@ -150,7 +150,6 @@ class PartsWriter:
             transaction: the key of its parts, which contain its last message.
             position: the transaction's end LSN.
             commit_timestamp: microseconds since 1970-01-01 UTC.
-            xid: the top-level transaction's.
             facts: the metadata of the relations that it changed, read after its commit; None if its
                 messages contain it.
             joining: OIDs of the relations whose definition in this transaction is valid for the
@@ -188,9 +187,8 @@ class PartsWriter:
             return info
 
     def prepare(self, transaction: str, *, gid: str, xid: int, prepare_lsn: Lsn) -> None:
-        """Keep a prepared transaction's parts until the transaction ends, also across restarts.
-
-        The server resends a PREPARE until it is acknowledged; a repeated one is dropped.
+        """Keep a prepared transaction's parts until it ends, also across restarts. A repeated
+        PREPARE, which the server sends until it is acknowledged, is dropped.
 
         Args:
             transaction: the key of its parts; it may have none.
@@ -225,17 +223,12 @@ class PartsWriter:
     def commit_prepared(
         self, gid: str, xid: int, *, position: Lsn, commit_timestamp: int, facts: Facts
     ) -> SegmentInfo | None:
-        """Make a prepared transaction readable at its COMMIT PREPARED.
-
-        Args:
-            gid, xid: those of the transaction.
-            position: the end LSN of its commit.
-            commit_timestamp: microseconds since 1970-01-01 UTC.
-            facts: see :meth:`commit`.
+        """Make a prepared transaction readable at its COMMIT PREPARED; arguments as for
+        :meth:`commit`.
 
         Returns:
             the reference; None if the transaction is already in the chain, or has nothing that the
-            server sends.
+                server sends.
 
         Raises:
             SpoolError: its PREPARE is not in the spool, although the server sends all of them.

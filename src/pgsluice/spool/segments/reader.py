@@ -128,8 +128,7 @@ class SpoolReader:
 
     Args:
         path: where the spool is, or an opened spool.
-        keep_bytes: keep this many bytes of read segments in memory, for a reader that reads the
-            same segments for one table after the other.
+        keep_bytes: keep this many bytes of read segments in memory, for one table after the other.
 
     Raises:
         SpoolError: there is no spool.
@@ -203,8 +202,8 @@ class SpoolReader:
         """The segments that cover (start, end], in order, without covered duplicates.
 
         Args:
-            start: the open end of the range; it may be inside a segment.
-            end: the closed end of the range; None: the end of the chain.
+            start: may be inside a segment.
+            end: None: the end of the chain.
 
         Raises:
             SpoolHole: the chain has a gap in this range, ``start`` is before the chain's start, or
@@ -266,13 +265,11 @@ class SpoolReader:
     def views_between(
         self, start: Lsn, end: Lsn | None = None, parts: tuple[int, int] | None = None
     ) -> Iterator[SegmentView]:
-        """The messages with positions in (start, end], ready to decode.
-
-        Each message is returned once, although segments may overlap.
+        """The messages with positions in (start, end], ready to decode, each once although segments
+        may overlap.
 
         Args:
-            start: the open end of the range.
-            end: the closed end of the range; None: the end of the chain.
+            end: None: the end of the chain.
             parts: the first part and the one after the last, if the range is a section of one
                 transaction in parts; None: all parts.
 

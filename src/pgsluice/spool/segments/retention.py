@@ -86,12 +86,8 @@ def limit_words(max_bytes: int | None) -> tuple[str, str]:
 def used_share(used_bytes: int, free_bytes: int) -> float:
     """The share of a disk that programs have used of what they may use, as ``df`` prints it.
 
-    Blocks that the file system reserves for root count neither as used nor as free: otherwise a
-    disk with room would look full.
-
-    Args:
-        used_bytes: bytes in use by any program.
-        free_bytes: bytes available to an unprivileged program.
+    ``free_bytes`` are those of an unprivileged program: blocks that the file system reserves for
+    root count neither as used nor as free, or a disk with room would look full.
     """
     return used_bytes / max(used_bytes + free_bytes, 1)
 

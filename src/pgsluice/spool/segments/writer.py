@@ -57,8 +57,7 @@ class SpoolWriter:
         parts: writes the transactions in parts.
 
     Raises:
-        SpoolBusy: another process on this machine writes the spool.
-        SpoolTaken: one on another machine has begun to, at the same time.
+        SpoolBusy, SpoolTaken: another process on this machine, or on another one, writes the spool.
         SpoolError: the spool is still an intent, or its files cannot be written.
     """
 
