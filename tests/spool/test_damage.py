@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_an_older_version_of_a_state_file_hides_no_changes(spool, kind):
     first, *others = SpoolReader(spool).segments(BEGINNING)
     start = opened.chain_start()
     assert start is not None
-    opened.raise_floor(start, first.end)
+    opened.write_start(replace(start, floor=first.end))
     (spool / first.name).unlink()
     assert path.read_bytes() != older
     path.write_bytes(older)

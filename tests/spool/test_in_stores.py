@@ -39,7 +39,7 @@ from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import SEGMENTS, forget_spool, forget_subscription, subscription_names
 from pgsluice.spool.object_storage import ListingAges, ObjectStorage, folder_of
 from pgsluice.spool.records import objects
-from pgsluice.spool.segments.retention import Retention, RetentionPolicy
+from pgsluice.spool.segments.retention import Retention
 from pgsluice.stores.contract import StoreError
 from pgsluice.stores.spool_place import SpoolPlace
 
@@ -167,7 +167,7 @@ def test_a_writer_ends_when_another_machine_has_opened_the_spool(place: SpoolPla
     with SpoolWriter(spool) as first:
         first.append(segment(2000))
         first.check_epoch()
-        retention = Retention(first, RetentionPolicy(), lambda _: None)
+        retention = Retention(first, lambda _: None, {})
         retention.step()
         with SpoolWriter(Spool.open(elsewhere(place))) as second:
             assert second.epoch == first.epoch + 1
@@ -281,7 +281,7 @@ def test_a_writer_lists_nothing_again(
     new_spool(place)
     RecordStore.create(place, record(1500))
     with SpoolWriter(Spool.open(by(place, proxy, s3_store))) as writer:
-        retention = Retention(writer, RetentionPolicy({"lake": True}), lambda _: None)
+        retention = Retention(writer, lambda _: None, {"lake": True})
         for end in range(2000, 6000, 1000):
             writer.append(segment(end))
         retention.step()

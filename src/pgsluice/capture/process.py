@@ -32,7 +32,7 @@ from pgsluice.errors import (
 )
 from pgsluice.events import CapturePhase, MetricsEvent, RunStep
 from pgsluice.spool import Spool, SpoolWriter
-from pgsluice.spool.segments.retention import Retention, RetentionPolicy
+from pgsluice.spool.segments.retention import Retention
 from pgsluice.stores.contract import StoreError
 from pgsluice.system.threads import Backoff
 
@@ -102,11 +102,7 @@ def run_capture(
         if ended.is_set():
             return
         raise
-    capture = _Capture(config, once=once, report=report, stop=ended, waits=waits)
-    if config.spool.place.is_remote:
-        capture.keep_running()
-    else:
-        capture.run()
+    _Capture(config, once=once, report=report, stop=ended, waits=waits).run()
 
 
 class _Capture:
@@ -129,42 +125,42 @@ class _Capture:
         self._reporter: CaptureReporter | None = None
         self.has_started = False
 
-    def keep_running(self) -> None:
-        """As :meth:`run`, with a spool in an object store: open it again whenever the store failed,
-        or another capture has opened it.
+    def run(self) -> None:
+        """Open the spool, and receive until done.
 
-        After an error of the store, an object that seemed to be lost may be there. So where the
-        spool ends is only known once it is listed again.
+        One in an object store is opened again whenever the store failed, or another capture has
+        opened it. After an error of the store, an object that seemed to be lost may be there. So
+        where the spool ends is only known once it is listed again.
         """
         backoff = Backoff(self._waits.pauses_s)
-        while not self._stop.is_set():
+        while True:
             began = time.monotonic()
             try:
-                self.run()
-                return
+                return self._receive()
             except _PASSING as error:
                 if self._reporter is None or not self._may_go_on(error):
                     raise
                 if time.monotonic() - began > backoff.longest_s:
                     backoff.succeeded()
                 self._reporter.report(CapturePhase.RECONNECTING, str(error))
-                self._stop.wait(backoff.failed())
+                if self._stop.wait(backoff.failed()):
+                    return None
 
-    def run(self) -> None:
-        """Open the spool, and receive until done."""
+    def _receive(self) -> None:
         config = self._config
         spool, confirm = Spool.open(config.spool.place), partial(self._await_free_slot, 0.0)
         if spool.place.is_remote:  # before its epoch is raised, so that a capture is not disturbed
             self._await_free_slot(self._waits.stale_walsender_s)
-        policy = RetentionPolicy(
-            configured={each.name: each.enabled for each in config.subscriptions},
-            retention_s=_retention_s(config),
-            max_bytes=config.spool.max_bytes,
-        )
+        configured = {each.name: each.enabled for each in config.subscriptions}
+        confirmed = (3 * each.sink.confirms_after_s for each in config.subscriptions)
+        kept_s = max([config.spool.retention, *confirmed])
         with SpoolWriter(spool, EARLIER_ENDS_S, confirm) as writer:
             reporter = self._reporter = CaptureReporter(config, writer, self._report)
             try:
-                with Store(writer, Retention(writer, policy, reporter.warn)) as store:
+                retention = Retention(
+                    writer, reporter.warn, configured, kept_s, config.spool.max_bytes
+                )
+                with Store(writer, retention) as store:
                     stream = SlotStream(config, spool, store, reporter, self._stop, once=self._once)
                     stream.has_started = self.has_started
                     try:
@@ -228,9 +224,3 @@ class _Capture:
     def _await_free_slot(self, patience_s: float) -> None:
         if self._config.spool.place.is_remote:
             await_free_slot(self._config, patience_s, self._stop.is_set)
-
-
-def _retention_s(config: Config) -> float:
-    """How long segments are kept after all subscriptions have applied them, in seconds."""
-    confirmed = (3 * each.sink.confirms_after_s for each in config.subscriptions)
-    return max([config.spool.retention, *confirmed])

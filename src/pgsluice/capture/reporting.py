@@ -6,10 +6,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_facts, write_health
-from pgsluice.capture.receiving.unfinished import Unfinished
 from pgsluice.catalog.server import SlotInfo
 from pgsluice.catalog.visibility import TransactionStatus
 from pgsluice.config import Config
@@ -17,6 +16,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.events import CapturePhase, CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SpoolWriter
+from pgsluice.spool.segments.parts_writer import WaitingTransaction
 from pgsluice.spool.segments.retention import RetentionState, limit_words
 from pgsluice.sql import quote_literal
 
@@ -26,6 +26,18 @@ _HELD = (
     "the server's catalog does not show the next transaction yet: its commit waits for a"
     " synchronous standby (synchronous_standby_names)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The largest transaction whose end was not received.
+
+    Attributes:
+        status: its outcome on the server; None: the server no longer knows it.
+    """
+
+    transaction: WaitingTransaction
+    status: TransactionStatus | None
 
 
 class CaptureReporter:

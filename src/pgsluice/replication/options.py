@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pgsluice.errors import SourceRefused
+from pgsluice.sql import quote_literal
 
 Streaming = Literal["off", "on", "parallel"]
 Origin = Literal["any", "none"]
@@ -107,8 +108,3 @@ class PgoutputOptions:
 def quote_identifier(name: str) -> str:
     """Quote an identifier for replication commands and for publication_names."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def quote_literal(text: str) -> str:
-    """Quote a string for replication commands, which have no backslash escapes."""
-    return "'" + text.replace("'", "''") + "'"

@@ -166,14 +166,10 @@ class Spool:
         """
         if self.chain_start() is not None:
             raise SpoolError(f"{self.place} already has a start", path=str(self.place))
-        self._write_start(ChainStart(lsn, lsn))
+        self.write_start(ChainStart(lsn, lsn))
 
-    def raise_floor(self, start: ChainStart, floor: Lsn) -> None:
-        """Record that segments at or below ``floor`` will be deleted; called before the
-        deletion."""
-        self._write_start(ChainStart(start.registered, floor))
-
-    def _write_start(self, start: ChainStart) -> None:
+    def write_start(self, start: ChainStart) -> None:
+        """Record where the chain starts durably, before segments at or below it are deleted."""
         self.write_state(START, {"registered": str(start.registered), "floor": str(start.floor)})
 
     def frontier_file(self) -> Lsn:

@@ -121,7 +121,7 @@ def _aws_keys(config: dict[str, str], profile: str | None) -> Any:
     if all(names):
         token = next((bare[key] for key in ("session_token", "token") if key in bare), None)
         access, secret = (config.pop(name) for name in names if name)
-        return StaticKeys(access, secret, config.pop(token) if token else None)
+        return _static_keys(access, secret, config.pop(token) if token else None)
     if profile is None and (
         any(names)
         or _is_set("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -129,44 +129,31 @@ def _aws_keys(config: dict[str, str], profile: str | None) -> Any:
         or not bare.keys().isdisjoint(("skip_signature", "web_identity_token_file"))
     ):
         return None
-    found = profile_of(profile)
-    if found is None:
-        return None
+    keys, region = _profile(profile)
     has_region = bare.keys() & {"region", "default_region"}
-    if found.region and not has_region and not _is_set("AWS_REGION", "AWS_DEFAULT_REGION"):
-        config["aws_region"] = found.region
-    return found.keys
+    if region and not has_region and not _is_set("AWS_REGION", "AWS_DEFAULT_REGION"):
+        config["aws_region"] = region
+    return keys
 
 
 def _is_set(*variables: str) -> bool:
     return any(os.environ.get(variable) for variable in variables)
 
 
-class StaticKeys:
-    """Keys that do not expire; a call returns them in obstore's form."""
-
-    def __init__(self, access_key_id: str, secret_access_key: str, token: str | None) -> None:
-        self._answer = {
-            "access_key_id": access_key_id,
-            "secret_access_key": secret_access_key,
-            "token": token,
-            "expires_at": None,
-        }
-
-    def __call__(self) -> dict[str, Any]:
-        return self._answer
+def _static_keys(access_key_id: str, secret_access_key: str, token: str | None) -> Any:
+    """A provider of keys that do not expire, in obstore's form."""
+    answer = {
+        "access_key_id": access_key_id,
+        "secret_access_key": secret_access_key,
+        "token": token,
+        "expires_at": None,
+    }
+    return lambda: answer
 
 
-class Profile(NamedTuple):
-    """The content of a profile; ``keys`` is a credential provider for obstore."""
-
-    keys: Any
-    region: str | None
-
-
-def profile_of(name: str | None) -> Profile | None:
-    """A profile: of this name, else the one in the environment, else the default one; None: there
-    is none.
+def _profile(name: str | None) -> tuple[Any, str | None]:
+    """The provider of keys, and the region, of the profile of this name, else of the one in the
+    environment, else of the default one; None if it has none.
 
     Raises:
         StoreError: the profile of that name does not exist, or needs boto3.
@@ -179,7 +166,7 @@ def profile_of(name: str | None) -> Profile | None:
     }
     if not values:
         if named is None:
-            return None
+            return None, None
         raise StoreError(
             f"the AWS profile {profile} does not exist on this machine",
             hint="add the profile to ~/.aws/credentials or ~/.aws/config of the user who runs "
@@ -188,11 +175,11 @@ def profile_of(name: str | None) -> Profile | None:
     region = values.get("region")
     if "aws_access_key_id" in values and "aws_secret_access_key" in values:
         token = values.get("aws_session_token")
-        keys = StaticKeys(values["aws_access_key_id"], values["aws_secret_access_key"], token)
-        return Profile(keys, region)
+        keys = _static_keys(values["aws_access_key_id"], values["aws_secret_access_key"], token)
+        return keys, region
     if not any(key in values for key in _FROM_ELSEWHERE):
-        return Profile(None, region)
-    return Profile(_by_boto3(profile), region)
+        return None, region
+    return _by_boto3(profile), region
 
 
 def _by_boto3(profile: str) -> Any:

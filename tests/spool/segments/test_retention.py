@@ -19,7 +19,7 @@ from pgsluice.spool import (
     TableState,
 )
 from pgsluice.spool.layout import record_path
-from pgsluice.spool.segments.retention import Retention, RetentionPolicy, used_share
+from pgsluice.spool.segments.retention import Retention, used_share
 
 NO_LIMIT = 2**60
 
@@ -51,8 +51,8 @@ def record(name, position, owner=Owner.CONFIG, **tables):
 
 def step(writer, *, configured=None, max_bytes=NO_LIMIT, retention_s=0.0):
     warnings = []
-    policy = RetentionPolicy(configured or {}, retention_s, max_bytes)
-    state = Retention(writer, policy, warnings.append).step()
+    retention = Retention(writer, warnings.append, configured or {}, retention_s, max_bytes)
+    state = retention.step()
     return state, warnings
 
 
@@ -68,8 +68,8 @@ def test_segments_that_every_table_has_applied_are_deleted(writer):
 
 def test_one_retention_follows_what_changes_between_its_steps(writer):
     store = RecordStore.create(writer.spool.path, record("a", 3500, ready=3500))
-    policy = RetentionPolicy({"a": True, "b": False}, 0.0, NO_LIMIT)
-    retention = Retention(writer, policy, pytest.fail)
+    configured = {"a": True, "b": False}
+    retention = Retention(writer, pytest.fail, configured, max_bytes=NO_LIMIT)
 
     def lowest():
         state = retention.step()
@@ -239,8 +239,7 @@ def test_parts_of_unfinished_transactions_count_and_stay(writer):
 def test_a_full_spool_stays_full_until_it_is_clearly_below_the_limit(writer):
     RecordStore.create(writer.spool.path, record("a", 1000))
     limit = writer.size_bytes() - 1
-    policy = RetentionPolicy({"a": True}, 0.0, limit)
-    retention = Retention(writer, policy, pytest.fail)
+    retention = Retention(writer, pytest.fail, {"a": True}, max_bytes=limit)
     assert retention.step().is_full
     RecordStore.create(writer.spool.path, record("a", 11000))
     assert not retention.step().is_full

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -23,12 +23,13 @@ from pgsluice.capture.receiving.ack_policy import AckPolicy, FlushLimit
 from pgsluice.capture.receiving.assembler import TransactionAssembler
 from pgsluice.capture.receiving.facts import FactsSource
 from pgsluice.capture.receiving.frames import Chunk
-from pgsluice.capture.receiving.store import Command, Store
-from pgsluice.capture.receiving.unfinished import UnfinishedTransactions
-from pgsluice.capture.reporting import CaptureReporter
+from pgsluice.capture.receiving.store import Command, Store, to_parts
+from pgsluice.capture.reporting import CaptureReporter, Unfinished
+from pgsluice.catalog.visibility import TransactionStatus
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication import ReplicationConnection
+from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER, Keepalive, StandbyStatusUpdate
 
 _CHUNK_FRAMES = 1024
@@ -133,7 +134,8 @@ class Receiver:
         self._reporter = reporter
         self._limit = FlushLimit(store.durable, facts.flush_lsn, options.segment_bytes)
         self._assembler = TransactionAssembler(facts, store, self._limit, parallel=options.parallel)
-        self._unfinished = UnfinishedTransactions(self._assembler, store, facts)
+        self._facts = facts
+        self._largest: Unfinished | None = None
         self._segments = SegmentPace(options.segment_bytes, options.segment_s, time.monotonic())
         self._policy = AckPolicy(
             store.durable, status_s=options.status_s, is_eager=options.until is not None
@@ -323,16 +325,33 @@ class Receiver:
             self._store.raise_error()
             if now - asked_at >= _ENDS_REQUEST_S:
                 asked_at = now
-                self._hand_over_all(self._unfinished.drop_rolled_back())
+                self._hand_over_all(self._drop_rolled_back())
                 self._report_progress()
             if self._policy.status_due(now, self._store.durable):
                 self._send_status(now)
         self._report_progress()
 
+    def _drop_rolled_back(self) -> Iterator[Command]:
+        """Ask how open and prepared transactions ended, and drop those that were rolled back.
+
+        One of them may fill the spool. While it is full, nothing is read, so the end of that
+        transaction would never be received. One that commits needs all of its room.
+        """
+        waiting = self._store.settled_writer().parts.waiting()
+        xids = {*self._assembler.open_xids(), *(transaction.xid for transaction in waiting)}
+        statuses = self._facts.statuses(xids)
+        aborted = {xid for xid, status in statuses.items() if status is TransactionStatus.ABORTED}
+        yield from self._assembler.drop_rolled_back(aborted)
+        for transaction in waiting:
+            if transaction.gid is not None and transaction.xid in aborted:
+                yield to_parts(PartsWriter.rollback_prepared, transaction.gid, transaction.xid)
+        largest = max(waiting, key=lambda transaction: transaction.size_bytes, default=None)
+        self._largest = Unfinished(largest, statuses.get(largest.xid)) if largest else None
+
     def _report_progress(self) -> None:
         if self._reporter is not None:
             self._reporter.report_progress(
-                self._server_end, self._policy.flush, self._store.retained, self._unfinished.largest
+                self._server_end, self._policy.flush, self._store.retained, self._largest
             )
 
     def _report_held(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import is_
 from typing import NamedTuple
 
@@ -173,21 +173,6 @@ def _is_settled(record: SubscriptionRecord, oid: str, floor: Lsn) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RetentionPolicy:
-    """The configured retention.
-
-    Attributes:
-        configured: whether each subscription of the configuration is enabled, by name.
-        retention_s: how long to keep a segment after it was written, even if no hold needs it.
-        max_bytes: the size limit; None: DISK_SHARE of the disk.
-    """
-
-    configured: Mapping[str, bool] = field(default_factory=dict)
-    retention_s: float = 0.0
-    max_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RetentionState:
     """The spool's size and holds after one step.
 
@@ -211,14 +196,24 @@ class Retention:
 
     Args:
         warn: called with a sentence for each dropped hold.
+        configured: whether each subscription of the configuration is enabled, by name.
+        retention_s: how long to keep a segment after it was written, even if no hold needs it.
+        max_bytes: the size limit; None: DISK_SHARE of the disk.
     """
 
     def __init__(
-        self, writer: SpoolWriter, policy: RetentionPolicy, warn: Callable[[str], None]
+        self,
+        writer: SpoolWriter,
+        warn: Callable[[str], None],
+        configured: Mapping[str, bool],
+        retention_s: float = 0.0,
+        max_bytes: int | None = None,
     ) -> None:
         self._writer = writer
         self._spool = writer.spool
-        self._policy = policy
+        self._configured = configured
+        self._retention_s = retention_s
+        self._max_bytes = max_bytes
         self._warn = warn
         self._is_full = False
         self._found: tuple[list[SubscriptionRecord], object, list[Hold]] = [], None, []
@@ -245,7 +240,7 @@ class Retention:
         holds = self._find_holds(records, kept, errors)
         lowest = next(iter(holds), None)
         if lowest is not None:
-            self._writer.release(lowest.lsn, written_before=time.time() - self._policy.retention_s)
+            self._writer.release(lowest.lsn, written_before=time.time() - self._retention_s)
         if self._is_over_limit():
             lowest = next(iter(self._drop_holds(holds, kept)), None)
         self._is_full = self._is_over_limit()
@@ -265,7 +260,7 @@ class Retention:
         # An unchanged record is the same object.
         is_same = len(records) == len(known) and all(map(is_, records, known))
         if not is_same or rest != (released, {*unreadable}):
-            found = find_holds(records, self._policy.configured, released, unreadable)
+            found = find_holds(records, self._configured, released, unreadable)
             holds = sorted(found, key=lambda hold: hold.lsn)
             self._found = records, (released, {*unreadable}), holds
         return holds
@@ -286,8 +281,8 @@ class Retention:
 
     def _is_over_limit(self) -> bool:
         share = _ROOM_SHARE if self._is_full else 1.0
-        if self._policy.max_bytes is not None:
-            return self._writer.size_bytes() >= self._policy.max_bytes * share
+        if self._max_bytes is not None:
+            return self._writer.size_bytes() >= self._max_bytes * share
         if self._spool.place.is_remote:
             return False
         usage = shutil.disk_usage(self._spool.path)
@@ -313,7 +308,7 @@ class Retention:
                 dropped[ALL_TABLES] = str(victim.lsn)
                 reader = f"the disabled subscription {victim.subscription}"
             self._spool.write_released(entries)
-            full, _ = limit_words(self._policy.max_bytes)
+            full, _ = limit_words(self._max_bytes)
             self._warn(
                 f"{full}: changes that {reader} would need are dropped; it has to be copied again"
             )

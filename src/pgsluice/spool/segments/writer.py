@@ -266,6 +266,6 @@ class SpoolWriter:
         floor = max(start.floor, released[-1].end)
         self._recent.save(floor)
         failpoint("spool.after_commits")
-        self.spool.raise_floor(start, floor)
+        self.spool.write_start(ChainStart(start.registered, floor))
         failpoint("spool.after_floor")
         self.spool.storage.delete(*(info.name for info in released), *parts)
