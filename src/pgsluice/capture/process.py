@@ -133,18 +133,18 @@ class _Capture:
         where the spool ends is only known once it is listed again.
         """
         backoff = Backoff(self._waits.pauses_s)
-        while True:
+        while not (self._config.spool.place.is_remote and self._stop.is_set()):
             began = time.monotonic()
             try:
-                return self._receive()
+                self._receive()
+                return
             except _PASSING as error:
                 if self._reporter is None or not self._may_go_on(error):
                     raise
                 if time.monotonic() - began > backoff.longest_s:
                     backoff.succeeded()
                 self._reporter.report(CapturePhase.RECONNECTING, str(error))
-                if self._stop.wait(backoff.failed()):
-                    return None
+                self._stop.wait(backoff.failed())
 
     def _receive(self) -> None:
         config = self._config
