@@ -104,7 +104,11 @@ class CaptureProcess:
                 return False
             if self._process is None:
                 if time.monotonic() >= self._restart_at:
-                    self._start_again_after_an_end()
+                    try:
+                        self._start()
+                    except PgsluiceError as error:  # all that it received is durable
+                        logger.warning("%s", error)
+                        self._restart_later()
                 return True
             code = self._process.poll()
             if code is None:
@@ -123,14 +127,6 @@ class CaptureProcess:
 
     def _restart_later(self) -> None:
         self._restart_at = time.monotonic() + self._backoff.failed()
-
-    def _start_again_after_an_end(self) -> None:
-        """Restart the child, or try again later: everything that it received is durable."""
-        try:
-            self._start()
-        except PgsluiceError as error:
-            logger.warning("%s", error)
-            self._restart_later()
 
     def start_again(self) -> None:
         """Receive once more, up to the server's current position, after ``once`` has ended."""

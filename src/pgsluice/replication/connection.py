@@ -12,19 +12,10 @@ This module does not interpret the stream: frames are bytes as received (``w``, 
 update is sent only when the caller calls :meth:`~ReplicationConnection.send_status`, with the
 caller's positions. Nothing is acknowledged automatically.
 
-The hot loop belongs to the caller, who uses libpq directly, at about 1 µs a message::
-
-    get = connection.pgconn.get_copy_data
-    while True:
-        size, frame = get(1)            # a memoryview of its own bytes
-        if size > 0:
-            ...                         # a frame
-        elif size == 0:
-            connection.wait(0.2)        # nothing left: wait, then read the socket
-        else:
-            connection.raise_ended()    # the server ended the stream; the error says why
-
-:meth:`~ReplicationConnection.receive` does the same in one call.
+:meth:`~ReplicationConnection.receive` returns a frame. In a hot loop, the caller uses libpq
+directly, at about 1 µs a message: ``connection.pgconn.get_copy_data(1)`` returns a size and a
+frame. If the size is 0, call :meth:`~ReplicationConnection.wait`; if it is negative,
+:meth:`~ReplicationConnection.raise_ended`.
 Source: the manual, section "Streaming Replication Protocol".
 """
 

@@ -119,14 +119,9 @@ regardless of the protocol's version. A message with ``xid=None`` has none. It i
 the wire, and the last attribute of its class."""
 
 
-class _Ids:
-    """Neighbouring ids, read at once: most messages start with them."""
-
-    __slots__ = ("layout", "names")
-
-    def __init__(self, names: list[str]) -> None:
-        self.names = " and ".join(names)
-        self.layout = Struct(f">{len(names)}I")
+def _ids(names: list[str]) -> tuple[Struct, str] | None:
+    """Neighbouring ids, which are read at once: most messages start with them."""
+    return (Struct(f">{len(names)}I"), " and ".join(names)) if names else None
 
 
 class Layout:
@@ -149,8 +144,8 @@ class Layout:
         self._has_xid = any(field is _STREAM_XID for _, field in fields)
         self._fields = [item for item in fields if item[1] is not _STREAM_XID]
         ids = [name for name, _ in takewhile(lambda item: item[1] is _ID, self._fields)]
-        self._ids = _Ids(ids) if ids else None
-        self._ids_in_stream = _Ids(["xid", *ids]) if self._has_xid else self._ids
+        self._ids = _ids(ids)
+        self._ids_in_stream = _ids(["xid", *ids]) if self._has_xid else self._ids
         self._others = [(prefix + name, field.read) for name, field in self._fields[len(ids) :]]
 
     def read(self, reader: Reader) -> list[Any]:
@@ -159,7 +154,7 @@ class Layout:
         ids = self._ids_in_stream if reader.in_stream else self._ids
         if ids is None:
             return [read(reader, name) for name, read in self._others]
-        values = [*reader.ids(ids.layout, ids.names)]
+        values = [*reader.ids(*ids)]
         for name, read in self._others:
             values.append(read(reader, name))
         if ids is not self._ids:

@@ -5,7 +5,8 @@ Rules:
   size of the input.
 - A field that cannot be read raises :class:`~pgsluice.errors.ProtocolError` with ``tag``,
   ``offset`` (of the field in the message) and ``expected``. The error never has the message's
-content. - A :class:`Writer` raises ``ValueError`` for a value that its reader could not read back.
+  content.
+- A :class:`Writer` raises ``ValueError`` for a value that its reader could not read back.
 
 All integers are big-endian (the manual, section "Message Data Types").
 """

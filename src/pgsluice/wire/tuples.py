@@ -191,11 +191,8 @@ def _write_new(writer: Writer, new: TupleData, name: str) -> None:
     new.write(writer)
 
 
-def _read_old(reader: Reader, name: str) -> OldKey | OldRow:
-    return _old(reader, reader.part(b"KO", "a tuple"))
-
-
-def _old(reader: Reader, part: int) -> OldKey | OldRow:
+def _read_old(reader: Reader, name: str, allowed: bytes = b"KO") -> OldKey | OldRow:
+    part = reader.part(allowed, "a tuple")
     data = TupleData.read(reader)
     return OldKey(data) if part == _KEY else OldRow(data)
 
@@ -208,7 +205,7 @@ def _write_old(writer: Writer, old: OldKey | OldRow, name: str) -> None:
 def _read_old_if_any(reader: Reader, name: str) -> OldKey | OldRow | None:
     if reader.data.startswith(b"N", reader.offset):
         return None
-    return _old(reader, reader.part(b"KON", "a tuple"))
+    return _read_old(reader, name, b"KON")
 
 
 def _write_old_if_any(writer: Writer, old: OldKey | OldRow | None, name: str) -> None:

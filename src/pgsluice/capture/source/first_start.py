@@ -1,7 +1,7 @@
 """The first start: creates publications, slot and spool in an order that survives any crash.
 
-1. The publications: the server cannot decode changes from before a publication was created. 2. The
-   spool's identity, without a start: an *intent*, with the server's flush LSN.
+1. The publications: the server cannot decode changes from before a publication was created.
+2. The spool's identity, without a start: an *intent*, with the server's flush LSN.
 3. The slot.
 4. The spool's start, registered durably at the slot's consistent point.
 

@@ -6,15 +6,15 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 * ``name``, ``owner``, ``mode``, ``sink``, ``query``, ``registered``, ``position``,
   ``looked_through``;
 * ``tables`` and ``unpublished``: each changed table by relation OID, without fields that have their
-default value, also inside of its parts; null: the table was removed. A table without
-``applied_through`` is *level* (up to date): its ``applied_through`` is the record's position, also
-after later lines. So a batch that changes one table of many writes only that table, although all
-tables advance to its end;
+  default value, also inside of its parts; null: the table was removed. A table without
+  ``applied_through`` is *level* (up to date): its ``applied_through`` is the record's position,
+  also after later lines. So a batch that changes one table of many writes only that table, although
+  all tables advance to its end;
 * ``former``: all previous targets, by schema and name;
 * ``cut``: the newest consistent checkpoint, with the ``versions`` that differ from the one before
-it; null: the table is no longer part of it;
+  it; null: the table is no longer part of it;
 * ``cuts``: how many of the oldest checkpoints were ``dropped``, and the ``added`` ones, the newest
-first, each as its difference to the next newer one; the newest as its difference to ``cut``.
+  first, each as its difference to the next newer one; the newest as its difference to ``cut``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ replaces the file, by a rename, with one that has a single line.
 Readers need no lock, and see only durable records:
 
 * A save appends the line, fsyncs it, and then appends the newline. Readers ignore a last line
-without a newline. When the owner opens the file, it accepts such a line if it is complete.
+  without a newline. When the owner opens the file, it accepts such a line if it is complete.
 * If a crash or a full disk left a truncated line, the owner replaces the file when it opens the
   file or saves the next record.
 * Lines never change, so a reader that has read the file before reads only the new lines.
