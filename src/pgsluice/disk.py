@@ -46,10 +46,7 @@ _TROUBLES = {
 
 def disk_trouble(error: OSError, place: str | None = None) -> DiskTrouble | None:
     """Translate an error of the operating system that concerns a disk; None for any other error.
-
-    Args:
-        place: the folder that was read or written; used if the error does not name a file.
-    """
+    ``place``: the folder that was used, if the error does not name a file."""
     trouble = _TROUBLES.get(error.errno or 0)
     if trouble is None:
         return None

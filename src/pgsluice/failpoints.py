@@ -54,11 +54,8 @@ _FAILPOINTS: dict[str, _Failpoint] = {}
 
 
 def arm(specification: str) -> None:
-    """Arm this process as the environment variable would; an empty text disarms it.
-
-    Raises:
-        ValueError: not a list of ``name=action``.
-    """
+    """Arm this process as the environment variable would; an empty text disarms it. Raises
+    ValueError for anything but a list of ``name=action``."""
     pairs = [one.partition("=") for one in specification.split(",") if one.strip()]
     armed = {name.strip(): _Failpoint(action.strip()) for name, _, action in pairs}
     _FAILPOINTS.clear()

@@ -29,11 +29,7 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Read PostgreSQL's text form, e.g. ``0/16B3748``.
-
-        Raises:
-            ValueError: the text is not an LSN.
-        """
+        """Read PostgreSQL's text form, e.g. ``0/16B3748``; raises ValueError for any other text."""
         match = _TEXT.match(text)
         if match is None:
             raise ValueError(f"{text!r} is not an LSN such as 0/16B3748")

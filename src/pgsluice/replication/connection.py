@@ -102,11 +102,7 @@ class ReplicationConnection(Walsender):
         self._low_water.enable()
 
     def receive(self) -> bytes | None:
-        """The next received frame, or None if there is none now.
-
-        Raises:
-            SourceUnreachable, SourceRefused: the server ended the stream.
-        """
+        """The next received frame, or None if there is none now; raises as :meth:`raise_ended`."""
         try:
             size, frame = self.pgconn.get_copy_data(1)
         except psycopg.OperationalError as error:

@@ -49,11 +49,8 @@ class PgoutputOptions:
     origin: Origin = "any"
 
     def resolve(self, server_version: int) -> PgoutputOptions:
-        """Fill in the defaults for a server.
-
-        Raises:
-            SourceRefused: the server, or the chosen protocol version, does not support an option.
-        """
+        """Fill in the defaults for a server; raises SourceRefused if it, or the chosen protocol
+        version, does not support an option."""
         major = server_version // 10000
         newest = newest_proto_version(server_version)
         proto = self.proto_version or newest

@@ -89,11 +89,8 @@ class ActiveRun:
         return self._elsewhere() is not None
 
     def was_killed_elsewhere(self) -> bool:
-        """Whether the last run was elsewhere, and has missed its beats.
-
-        Raises:
-            StoreError: the store does not answer, or cannot be written, which tells its time.
-        """
+        """Whether the last run was elsewhere, and has missed its beats; raises StoreError if the
+        store cannot be written, which tells its time."""
         raw = self._elsewhere()
         return raw is not None and self._was_killed(raw)
 
@@ -123,11 +120,8 @@ class ActiveRun:
         return now.written_at - written.written_at > _LOST_BEATS * beat_s
 
     def refuse_elsewhere(self) -> None:
-        """Refuse a command that needs the locks and command files of the run's machine.
-
-        Raises:
-            SpoolBusy: a run is active on another machine, or was killed there a few minutes ago.
-        """
+        """Raise SpoolBusy for a command that needs the locks and command files of the run's
+        machine, if a run is active on another one, or was killed there a few minutes ago."""
         raw = self._elsewhere()
         if raw is not None and not self._was_killed(raw):
             raise SpoolBusy(

@@ -81,11 +81,7 @@ def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str,
 def check_format(
     written_format: object, path: str, *, oldest: int = FORMAT - 1, newest: int = FORMAT
 ) -> None:
-    """Refuse a file of a format that this version does not read.
-
-    Raises:
-        ForeignSpool: the format is newer or older than what is read.
-    """
+    """Raise ForeignSpool for a file of a format that this version does not read."""
     if not isinstance(written_format, int) or not oldest <= written_format <= newest:
         raise ForeignSpool(
             f"the file {path} has format {written_format}, but this version of pgsluice reads the "

@@ -95,12 +95,8 @@ _SUBSCRIPTION = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def copy_files(round_number: int) -> tuple[str, str]:
-    """The names of a long copy run's files: its snapshot, and its journal.
-
-    Args:
-        round_number: the copy run's number, from 0; a subscription can have several copy runs at a
-            time.
-    """
+    """The names of a long copy run's files: its snapshot, and its journal. A subscription can have
+    several copy runs at a time, numbered from 0."""
     if round_number == 0:
         return COPY_SNAPSHOT, COPY_JOURNAL
     return f"copies.{round_number}.snapshot", f"copies.{round_number}.journal"
@@ -179,11 +175,8 @@ def new_object(name: SegmentName | PartName | PreparedName, shard: str) -> str:
 
 
 def spool_of(path: Path) -> Path:
-    """The spool's folder that contains the file of a segment, part or prepared transaction.
-
-    Raises:
-        SpoolError: the file is not in a spool.
-    """
+    """The spool's folder that contains the file of a segment, part or prepared transaction; raises
+    SpoolError if none does."""
     file = path.resolve()
     if len(file.parents) < 3 or file.parents[1].name not in (SEGMENTS, PARTS, PREPARED):
         raise SpoolError(
@@ -222,11 +215,8 @@ def tasks_path(place: SpoolPlace, name: str, kind: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """A subscription's name, which becomes a part of paths.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
-    """
+    """A subscription's name, which becomes a part of paths; raises SpoolError for any other
+    text."""
     if not _SUBSCRIPTION.match(name):
         raise SpoolError(f"{name!r} cannot name a subscription: letters, digits, _ . - only")
     return name

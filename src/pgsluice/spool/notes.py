@@ -41,11 +41,8 @@ def _read(machine_folder: Path, name: str, file: str) -> Any:
 
 
 def write_catalog_problems(machine_folder: Path, name: str, problems: Mapping[str, str]) -> None:
-    """Note why targets are not in the catalog as configured.
-
-    Args:
-        problems: problems as text for the user, by ``schema.table``.
-    """
+    """Note why targets are not in the catalog as configured, as text for the user, by
+    ``schema.table``."""
     _write(machine_folder, name, CATALOG_PROBLEMS, dict(problems))
 
 

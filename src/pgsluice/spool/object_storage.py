@@ -60,11 +60,8 @@ _base_name = attrgetter("name")
 
 
 def open_storage(place: SpoolPlace | Path | str) -> Storage:
-    """The storage of a spool's files; nothing is accessed yet.
-
-    Raises:
-        ConfigError: the store's client is not installed.
-    """
+    """The storage of a spool's files; nothing is accessed yet. Raises ConfigError if the store's
+    client is not installed."""
     place = SpoolPlace.of(place)
     return ObjectStorage(place) if place.is_remote else LocalStorage(place.folder)
 

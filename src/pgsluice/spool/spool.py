@@ -109,12 +109,8 @@ class Spool:
 
     @staticmethod
     def exists(path: SpoolPlace | Path) -> bool:
-        """Whether the folder is a spool, or the intent of one.
-
-        Raises:
-            SpoolError: it has other files of a spool, but not the identity, which is created first
-                and deleted last.
-        """
+        """Whether the folder is a spool, or the intent of one; raises SpoolError if only the
+        identity is missing, which is created first and deleted last."""
         place = SpoolPlace.of(path)
         storage = open_storage(place)
 
@@ -134,10 +130,7 @@ class Spool:
 
     def replace_identity(self, identity: SpoolIdentity) -> None:
         """Record a new timeline, or other publications or options; called by the writer only.
-
-        Raises:
-            ForeignSpool: the identity is of another spool, slot, database or system.
-        """
+        Raises ForeignSpool if the spool, slot, database or system differs."""
         fixed = ("spool_id", "system_identifier", "database", "slot")
         if any(getattr(identity, name) != getattr(self.identity, name) for name in fixed):
             raise ForeignSpool(f"{self.place} holds another source's changes", path=str(self.place))
@@ -146,11 +139,8 @@ class Spool:
             self.identity = identity
 
     def chain_start(self) -> ChainStart | None:
-        """Where the chain starts; None while the spool is an intent.
-
-        Raises:
-            SpoolError: the file is damaged, or missing although something was received.
-        """
+        """Where the chain starts; None while the spool is an intent. Raises SpoolError if the file
+        is damaged, or missing although something was received."""
         start = self.read_state(
             START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
         )
@@ -159,11 +149,8 @@ class Spool:
         return start
 
     def register_start(self, lsn: Lsn) -> None:
-        """Turn an intent into a spool whose chain starts at ``lsn``, the slot's consistent point.
-
-        Raises:
-            SpoolError: the chain already has a start.
-        """
+        """Turn an intent into a spool whose chain starts at ``lsn``, the slot's consistent point;
+        raises SpoolError if it has a start."""
         if self.chain_start() is not None:
             raise SpoolError(f"{self.place} already has a start", path=str(self.place))
         self.write_start(ChainStart(lsn, lsn))
@@ -185,11 +172,8 @@ class Spool:
         self.write_state(FRONTIER, {"frontier": str(lsn)})
 
     def raise_epoch(self) -> int:
-        """Record the number of a new writer durably; it is higher than all earlier ones.
-
-        Raises:
-            SpoolTaken: in a store, another process has raised it at the same time.
-        """
+        """Record the number of a new writer durably; it is higher than all earlier ones. Raises
+        SpoolTaken if another process, in a store, does so at the same time."""
         self.storage.expect(EPOCH)
         epoch = (self.read_state(EPOCH, lambda raw: int(raw["epoch"])) or 0) + 1
         writer = {"pid": os.getpid(), "host": socket.gethostname(), "id": str(uuid.uuid4())}
@@ -197,11 +181,7 @@ class Spool:
         return epoch
 
     def check_epoch(self, epoch: int) -> None:
-        """Check that no later writer has opened the spool, where no lock keeps it out.
-
-        Raises:
-            SpoolTaken: another one has.
-        """
+        """Raise SpoolTaken if a later writer has opened the spool, where no lock keeps it out."""
         if not isinstance(self.storage, ObjectStorage):
             return
         data = self.storage.read_now(EPOCH)

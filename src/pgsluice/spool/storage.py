@@ -63,12 +63,9 @@ class Storage(Protocol):
         """Store a new object durably and return its size; SpoolError if the name exists."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Store a small object durably; it replaces an object of the same name.
-
-        Raises:
-            SpoolTaken: in a store, another process has replaced it since this one wrote it, or
-                called :meth:`expect`.
-        """
+        """Store a small object durably; it replaces an object of the same name. In a store, raises
+        SpoolTaken if another process has replaced it since this one wrote it, or called
+        :meth:`expect`."""
 
     def expect(self, name: str) -> None:
         """Let the next :meth:`replace` fail if another process replaces the object before it."""
@@ -237,11 +234,7 @@ def _entry(shard: str, file: os.DirEntry[str]) -> Entry:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents durably, with mode 0700.
-
-    Raises:
-        SpoolError: the folder cannot be created.
-    """
+    """Create a folder and its parents durably, with mode 0700; raises SpoolError if that fails."""
     if path.is_dir():
         return
     try:

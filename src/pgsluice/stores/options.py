@@ -153,11 +153,7 @@ def _static_keys(access_key_id: str, secret_access_key: str, token: str | None) 
 
 def _profile(name: str | None) -> tuple[Any, str | None]:
     """The provider of keys, and the region, of the profile of this name, else of the one in the
-    environment, else of the default one; None if it has none.
-
-    Raises:
-        StoreError: the profile of that name does not exist, or needs boto3.
-    """
+    environment, else of the default one; raises StoreError if a named one does not exist."""
     named = name or os.environ.get("AWS_PROFILE")
     profile = named or _DEFAULT_PROFILE
     values = {

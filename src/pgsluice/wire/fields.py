@@ -204,11 +204,8 @@ class Wire:
 
     @classmethod
     def decode(cls, data: bytes, *, in_stream: bool = False, parallel: bool = False) -> Self:
-        """Read exactly this message; arguments are those of :func:`pgsluice.wire.decode_message`.
-
-        Raises:
-            ProtocolError: the bytes are anything else.
-        """
+        """Read exactly this message; arguments and errors are those of
+        :func:`pgsluice.wire.decode_message`."""
         if not data or chr(data[0]) != cls.tag:
             raise unknown_tag(f"{cls.__name__} message", data, (ord(cls.tag),))
         reader = Reader(data, cls.__name__, in_stream, parallel)
@@ -222,11 +219,8 @@ class Wire:
         return cls(*cls.layout.read(reader))
 
     def encode(self) -> bytes:
-        """The message's bytes, its tag first; ``decode`` gives an equal message back.
-
-        Raises:
-            ValueError: a field holds what has no place on the wire.
-        """
+        """The message's bytes, its tag first; ``decode`` gives an equal message back. Raises
+        ValueError if a field holds what has no place on the wire."""
         writer = Writer(self.tag)
         self._write(writer)
         return writer.finish()

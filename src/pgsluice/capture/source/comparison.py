@@ -98,11 +98,8 @@ class Comparison:
         self.matched = sent.end
 
     def passed(self, lsn: Lsn) -> None:
-        """Note that the server has sent everything up to a position.
-
-        Raises:
-            ForeignSource: the spool has a commit before this position that was not resent.
-        """
+        """Note that the server has sent everything up to a position; raises ForeignSource if it
+        left out a commit of the spool."""
         if self.is_over:
             return
         self._skip(Lsn(min(lsn, self._frontier) + 1))

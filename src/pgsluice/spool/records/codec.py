@@ -61,11 +61,8 @@ _OTHER_FIELDS = ("name", "mode", "sink")
 
 
 def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) -> dict[str, Any]:
-    """The difference that a save writes; empty if nothing changed.
-
-    Args:
-        before: the last saved record; None: write the whole record.
-    """
+    """The difference that a save writes; empty if nothing changed. ``before``: the last saved
+    record; None: write the whole record."""
     raw: dict[str, Any] = {
         name: value
         for name, value in _simple_fields(after).items()
@@ -108,11 +105,7 @@ class RecordBuilder:
         self._cuts: tuple[Cut, ...] = ()
 
     def apply(self, raw: dict[str, Any]) -> None:
-        """Apply one line's change.
-
-        Raises:
-            NOT_A_RECORD: the line is not a change of a record.
-        """
+        """Apply one line's change; raises NOT_A_RECORD if it is none."""
         tables = raw.pop("tables", {})
         _apply_difference(self._tables, tables, self._decode_table)
         self._level.difference_update(map(int, tables))
@@ -136,11 +129,7 @@ class RecordBuilder:
         self._fields.update(raw)
 
     def build(self) -> SubscriptionRecord:
-        """The record as of the last line.
-
-        Raises:
-            NOT_A_RECORD: the lines do not form a complete record.
-        """
+        """The record as of the last line; raises NOT_A_RECORD if it is not complete."""
         raw = dict(self._fields)
         position = Lsn.parse(raw.pop("position"))
         for oid in self._level:

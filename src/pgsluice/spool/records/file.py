@@ -159,12 +159,8 @@ class RecordFile:
         replaced."""
 
     def open(self) -> SubscriptionRecord | None:
-        """Read the record; a save that a crash interrupted is completed if its line is complete,
-        else removed.
-
-        Raises:
-            SpoolError: the record cannot be read or written.
-        """
+        """Read the record. A save that a crash interrupted is completed if its line is complete,
+        else removed."""
         reader = RecordFileReader(self._spool_path, self._path.parent.name, is_owner=True)
         record = reader.read()
         if record is not None and reader.content is not None:

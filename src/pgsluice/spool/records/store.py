@@ -63,11 +63,7 @@ class RecordStore:
     @classmethod
     def create(cls, place: SpoolPlace | Path, record: SubscriptionRecord) -> RecordStore:
         """Register a subscription: write its first record durably; this replaces an existing
-        record.
-
-        Raises:
-            SpoolError: it could not be written.
-        """
+        record."""
         writer = _writer(SpoolPlace.of(place), record.name)
         writer.replace(record)
         return cls(record, writer)

@@ -149,11 +149,8 @@ class SpoolReader:
         return Spool.exists(path) and Spool.open(path).chain_start() is not None
 
     def start(self) -> Lsn:
-        """Where the chain starts: no position at or below it can be read.
-
-        Raises:
-            SpoolError: the spool is still an intent: its slot was never created.
-        """
+        """Where the chain starts: no position at or below it can be read. Raises SpoolError if its
+        slot was never created."""
         start = self.spool.chain_start()
         if start is None:
             raise SpoolError(
@@ -364,11 +361,8 @@ class SpoolReader:
 def relations_after(
     relations: Mapping[int, RelationInForce], block: MessageBlock, stop: int | None = None
 ) -> dict[int, RelationInForce]:
-    """The relations in force after a block's first ``stop`` messages (None: after all).
-
-    Raises:
-        ProtocolError: a relation's metadata is unreadable.
-    """
+    """The relations in force after a block's first ``stop`` messages (None: after all); raises
+    ProtocolError if a relation's metadata is unreadable."""
     result = dict(relations)
     tags = block.tags[:stop]
     rows: Int64s = np.flatnonzero((tags == RELATION) | (tags == FACTS_TAG))

@@ -69,11 +69,8 @@ Released = Mapping[str, Mapping[str, str]]
 
 
 def limit_words(max_bytes: int | None) -> tuple[str, str]:
-    """Why the spool is full, and how to make room.
-
-    Args:
-        max_bytes: the size limit; None: DISK_SHARE of the disk.
-    """
+    """Why the spool is full, and how to make room, by the size limit; None: DISK_SHARE of the
+    disk."""
     if max_bytes is None:
         percent = round(100 * DISK_SHARE)
         return f"the spool's disk is {percent} % full", "free space on the disk"

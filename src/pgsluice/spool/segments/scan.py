@@ -122,11 +122,8 @@ def _ordinals(tags: Bytes, first: Int64s | None = None) -> Int64s:
 
 
 def plain_block(messages: RawMessages) -> MessageBlock:
-    """Whole transactions, from B to C, as a block.
-
-    Raises:
-        ProtocolError: a transaction has no B or no C, or a message is truncated.
-    """
+    """Whole transactions, from B to C, as a block; raises ProtocolError if a B or C is missing, or
+    a message is truncated."""
     data, starts, ends = messages.data, messages.starts, messages.ends
     tags, oids = _tags_and_oids(data, starts, ends, body=1)
     begins, commits = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == COMMIT)
@@ -208,11 +205,8 @@ def _expect_length(starts: Int64s, ends: Int64s, rows: Int64s, length: int, tag:
 
 
 def truncated_oids(message: bytes, body: int = 1) -> tuple[int, ...]:
-    """The OIDs of the relations that one Truncate message names.
-
-    Raises:
-        ProtocolError: the message is truncated.
-    """
+    """The OIDs of the relations that one Truncate message names; raises ProtocolError if it is
+    truncated."""
     try:
         (count,) = struct.unpack_from(">i", message, body)
         return struct.unpack_from(f">{count}I", message, body + 5)

@@ -206,11 +206,7 @@ class SpoolWriter:
 
     def lower_frontier(self, lsn: Lsn) -> None:
         """Lower the received-through LSN durably, because another server was promoted at ``lsn``; a
-        no-op for a higher one.
-
-        Raises:
-            SpoolError: the spool has later commits or prepares.
-        """
+        no-op for a higher one. Raises SpoolError if the spool has later commits or prepares."""
         with self._chain.mutex:
             if self.last_received > lsn:
                 raise SpoolError(
