@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from pgsluice.columnar import RelationChanges, decode_segment
 from pgsluice.lsn import Lsn
-from pgsluice.spool.segments.block import RelationInForce, SegmentView
-from pgsluice.spool.segments.scan import RawMessages, plain_block
+from pgsluice.spool.segments.block import RawMessages, RelationInForce, SegmentView, plain_block
 from pgsluice.types import TypeOptions
 from pgsluice.wire import (
     Begin,

@@ -60,7 +60,7 @@ FORBIDDEN = [
     (FOLDERS_OF_CONFIG, "config/values/dsn.py", "import pgsluice.config.section"),
     (FOLDERS_OF_PREFLIGHT, "preflight/slot.py", "import pgsluice.preflight.gathering.tables"),
     (FORMATS, "sinks/lake/edit.py", "import deltalake"),
-    (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.scan"),
+    (FOLDERS_OF_SPOOL, "spool/records/record.py", "import pgsluice.spool.segments.block"),
     (PUBLICATION, "preflight/__init__.py", "import pgsluice.publication.statements.syntax"),
     (VERIFICATION, "verification/digest.py", "import pgsluice.types"),
     (PUBLICATION, "copy/job.py", "import pgsluice.publication.statements.syntax"),

@@ -34,8 +34,8 @@ from pgsluice.spool import (
     SpoolReader,
     SpoolWriter,
 )
+from pgsluice.spool.segments.block import Counts
 from pgsluice.spool.segments.header import Origin
-from pgsluice.spool.segments.scan import Counts
 from pgsluice.spool.segments.segment import write_segment
 from pgsluice.wire import Insert, RelationColumn, StreamAbort, StreamStart, StreamStop, TupleData
 

@@ -22,8 +22,8 @@ from pgsluice.spool import (
     SegmentHeader,
 )
 from pgsluice.spool.formats import encode_json
+from pgsluice.spool.segments.block import Counts, RelationCounts
 from pgsluice.spool.segments.header import Origin, decode_header, encode_header
-from pgsluice.spool.segments.scan import Counts, RelationCounts
 from pgsluice.spool.segments.segment import expect_kind, read_header, write_segment
 
 # Written by the first version that wrote format 2.

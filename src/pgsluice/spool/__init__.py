@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UnseenLeaf,
     )
     from pgsluice.spool.records.store import RecordStore, find_record
-    from pgsluice.spool.segments.block import FACTS_TAG, RelationInForce, SegmentView
+    from pgsluice.spool.segments.block import FACTS_TAG, RawMessages, RelationInForce, SegmentView
     from pgsluice.spool.segments.header import (
         PartHeader,
         PartReference,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         SegmentHeader,
     )
     from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after
-    from pgsluice.spool.segments.scan import RawMessages
     from pgsluice.spool.segments.writer import SpoolWriter
     from pgsluice.spool.spool import Spool
 
@@ -56,7 +55,6 @@ __getattr__ = on_demand(
         "segments.reader",
         "records.record",
         "records.store",
-        "segments.scan",
         "spool",
         "segments.writer",
     ),

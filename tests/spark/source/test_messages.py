@@ -21,7 +21,7 @@ from pgsluice.spark.source.options import TableName
 from pgsluice.spark.source.reading import ChangePartition, RowReader, plan
 from pgsluice.spark.source.rows import MAX_ROWS
 from pgsluice.spool import RawMessages, SegmentView, SpoolReader
-from pgsluice.spool.segments.scan import part_block
+from pgsluice.spool.segments.block import part_block
 from pgsluice.types import TypeOptions
 from pgsluice.wire import LogicalMessage
 

@@ -13,7 +13,7 @@ from tests.support.transactions import begin, commit, facts, insert, raw, relati
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages
-from pgsluice.spool.segments.scan import count_changes, part_block, plain_block
+from pgsluice.spool.segments.block import count_changes, part_block, plain_block
 from pgsluice.wire import POSTGRES_EPOCH_US, LogicalMessage, Truncate, XLogData
 
 OIDS = st.sampled_from([5, 16385, 2**32 - 1])

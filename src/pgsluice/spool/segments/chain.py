@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pgsluice.errors import ProtocolError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.segments.block import InForce
+from pgsluice.spool.segments.block import InForce, RawMessages
 from pgsluice.spool.segments.header import ChainHeader, Origin
 from pgsluice.spool.segments.reader import SegmentInfo
 from pgsluice.spool.segments.recent_commits import RecentCommit, RecentCommits
-from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.spool.segments.segment import Objects
 from pgsluice.spool.spool import Spool
 

@@ -21,8 +21,7 @@ from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import FORMAT, damaged, decode_file, encode_json
 from pgsluice.spool.layout import PartName, PreparedName, SegmentName
-from pgsluice.spool.segments.block import RelationInForce, body_offset
-from pgsluice.spool.segments.scan import Counts, RelationCounts
+from pgsluice.spool.segments.block import Counts, RelationCounts, RelationInForce, body_offset
 
 
 @dataclass(frozen=True, slots=True)

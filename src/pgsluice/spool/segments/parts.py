@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from pgsluice.errors import SpoolError
 from pgsluice.spool.layout import PREPARED, PreparedName
-from pgsluice.spool.segments.block import InForce, relations_of
+from pgsluice.spool.segments.block import Counts, InForce, relations_of
 from pgsluice.spool.segments.header import PartReference, PreparedHeader
-from pgsluice.spool.segments.scan import Counts
 from pgsluice.spool.segments.segment import Objects
 
 

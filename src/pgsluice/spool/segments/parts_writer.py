@@ -14,13 +14,20 @@ from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.spool.segments.block import InForce, RelationInForce, relations_of
+from pgsluice.spool.segments.block import (
+    Counts,
+    InForce,
+    RawMessages,
+    RelationInForce,
+    count_changes,
+    part_block,
+    relations_of,
+)
 from pgsluice.spool.segments.chain import ChainEnd
 from pgsluice.spool.segments.header import PartHeader, PreparedHeader, ReferenceHeader
 from pgsluice.spool.segments.parts import PreparedTransactions, TransactionInParts, WrittenPart
 from pgsluice.spool.segments.reader import SegmentInfo, relations_after, roots_of
 from pgsluice.spool.segments.recent_commits import commit_of
-from pgsluice.spool.segments.scan import Counts, RawMessages, count_changes, part_block
 
 Facts = Mapping[int, RelationFacts | None]
 

@@ -23,10 +23,13 @@ from pgsluice.spool.formats import RESTORE_OBJECT
 from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
 from pgsluice.spool.segments.block import (
     FACTS_TAG,
+    RELATION,
     Int64s,
     MessageBlock,
     RelationInForce,
     SegmentView,
+    part_block,
+    plain_block,
 )
 from pgsluice.spool.segments.header import (
     ChainHeader,
@@ -35,7 +38,6 @@ from pgsluice.spool.segments.header import (
     ReferenceHeader,
     SegmentHeader,
 )
-from pgsluice.spool.segments.scan import RELATION, part_block, plain_block
 from pgsluice.spool.segments.segment import Objects, expect_kind
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Entry, Storage

@@ -22,10 +22,9 @@ import numpy as np
 from pgsluice.errors import SpoolHole
 from pgsluice.lsn import Lsn
 from pgsluice.spool.layout import COMMITS
-from pgsluice.spool.segments.block import Int64s, MessageBlock
+from pgsluice.spool.segments.block import BEGIN, COMMIT, COUNTED, MESSAGE, Int64s, MessageBlock
 from pgsluice.spool.segments.header import Origin, ReferenceHeader
 from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader
-from pgsluice.spool.segments.scan import BEGIN, COMMIT, COUNTED, MESSAGE
 
 REMEMBERED = 1000
 """How many commits to remember: a server does not resend more of them."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pgsluice.errors import SpoolError
 from pgsluice.spool.formats import RESTORE_OBJECT, checksum, damaged
 from pgsluice.spool.layout import new_object
+from pgsluice.spool.segments.block import RawMessages
 from pgsluice.spool.segments.header import (
     Header,
     PartHeader,
@@ -32,7 +33,6 @@ from pgsluice.spool.segments.header import (
     encode_header,
     name_of,
 )
-from pgsluice.spool.segments.scan import RawMessages
 from pgsluice.spool.spool import Spool
 from pgsluice.spool.storage import Storage
 from pgsluice.types.buffers import fixed_width, spans

@@ -33,13 +33,21 @@ from pgsluice.spool.layout import (
     PartName,
 )
 from pgsluice.spool.lock import writer_lock
-from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, relations_of
+from pgsluice.spool.segments.block import (
+    COMMIT,
+    FACTS_TAG,
+    RELATION,
+    MessageBlock,
+    RawMessages,
+    count_changes,
+    plain_block,
+    relations_of,
+)
 from pgsluice.spool.segments.chain import ChainEnd, Written
 from pgsluice.spool.segments.header import SegmentHeader
 from pgsluice.spool.segments.parts_writer import PartsWriter
 from pgsluice.spool.segments.reader import SegmentInfo, SpoolReader, relations_after, roots_of
 from pgsluice.spool.segments.recent_commits import RecentCommits, Remembered, Request, commits_of
-from pgsluice.spool.segments.scan import COMMIT, RELATION, RawMessages, count_changes, plain_block
 from pgsluice.spool.spool import ChainStart, Spool
 
 

@@ -16,7 +16,7 @@ from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SegmentInfo, SpoolReader
 from pgsluice.spool.segments.batch_limits import BatchLimits
-from pgsluice.spool.segments.scan import change_positions
+from pgsluice.spool.segments.block import change_positions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
