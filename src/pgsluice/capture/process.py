@@ -63,15 +63,11 @@ class Waits:
 _WAITS = Waits()
 
 
-def _ignore(_: MetricsEvent) -> None:
-    return None
-
-
 def run_capture(
     config: Config,
     *,
     once: bool = False,
-    report: Callable[[MetricsEvent], None] = _ignore,
+    report: Callable[[MetricsEvent], None] = lambda _: None,
     stop: threading.Event | None = None,
     waits: Waits = _WAITS,
 ) -> None:
@@ -164,7 +160,7 @@ class _Capture:
                     stream = SlotStream(config, spool, store, reporter, self._stop, once=self._once)
                     stream.has_started = self.has_started
                     try:
-                        self._keep_streaming(stream, reporter)
+                        self._keep_streaming(stream, store, reporter)
                     finally:
                         self.has_started = stream.has_started
             except PgsluiceError as error:
@@ -173,7 +169,7 @@ class _Capture:
                 raise
             reporter.report(CapturePhase.STOPPED)
 
-    def _keep_streaming(self, stream: SlotStream, reporter: CaptureReporter) -> None:
+    def _keep_streaming(self, stream: SlotStream, store: Store, reporter: CaptureReporter) -> None:
         """Stream on one connection after another, until done or until waiting cannot help.
 
         The pauses between connections grow while nothing is received. A connection that received
@@ -183,7 +179,7 @@ class _Capture:
         backoff = Backoff(self._waits.pauses_s)
         in_use_since: float | None = None
         while not stream.is_done:
-            began, durable = time.monotonic(), stream.durable
+            began, durable = time.monotonic(), store.durable
             try:
                 stream.run()
                 backoff.succeeded()
@@ -207,7 +203,7 @@ class _Capture:
                 if not stream.has_started and not self._stop.is_set():
                     raise
                 reason, in_use_since = error, None
-            if stream.durable > durable or time.monotonic() - began > backoff.longest_s:
+            if store.durable > durable or time.monotonic() - began > backoff.longest_s:
                 backoff.succeeded()
             reporter.count_connection(_OUTCOMES.get(type(reason), "refused"))
             # Waiting may not help here: the server says only what is missing.

@@ -125,23 +125,18 @@ class CaptureReporter:
         """A description of a transaction, and how to make room."""
         transaction = largest.transaction
         xid, mebibytes = transaction.xid, transaction.size_bytes / 2**20
-        name = f"{mebibytes:.1f} MiB are transaction {xid}"
-        more = self._room
-        match largest.status:
-            case TransactionStatus.IN_PROGRESS if transaction.gid is not None:
-                gid = quote_literal(transaction.gid)
-                return f"{name}, which is prepared: ROLLBACK PREPARED {gid} frees it, or {more}"
-            case TransactionStatus.IN_PROGRESS:
-                return (
-                    f"{name}, which is open (its session has this backend_xid in pg_stat_activity):"
-                    f" its rollback frees it; if it is to commit, {more}"
-                )
-            case TransactionStatus.ABORTED:
-                return f"{name}, which was rolled back: it is dropped now"
-            case TransactionStatus.COMMITTED:
-                return f"{name}, which has committed and needs more room: {more}"
-            case None:
-                return f"{name}, whose outcome the server no longer knows: {more}"
+        name, more = f"{mebibytes:.1f} MiB are transaction {xid}", self._room
+        if largest.status is TransactionStatus.IN_PROGRESS and transaction.gid is not None:
+            gid = quote_literal(transaction.gid)
+            return f"{name}, which is prepared: ROLLBACK PREPARED {gid} frees it, or {more}"
+        ends = {
+            TransactionStatus.IN_PROGRESS: "which is open (its session has this backend_xid in "
+            f"pg_stat_activity): its rollback frees it; if it is to commit, {more}",
+            TransactionStatus.ABORTED: "which was rolled back: it is dropped now",
+            TransactionStatus.COMMITTED: f"which has committed and needs more room: {more}",
+            None: f"whose outcome the server no longer knows: {more}",
+        }
+        return f"{name}, {ends[largest.status]}"
 
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None

@@ -97,11 +97,6 @@ class SlotStream:
             self._target is not None and self._store.durable >= self._target
         )
 
-    @property
-    def durable(self) -> Lsn:
-        """Everything up to this LSN is received and durable."""
-        return self._store.durable
-
     def _connect(self) -> ReplicationConnection:
         source = self._config.source
 

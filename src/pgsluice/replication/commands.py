@@ -52,11 +52,6 @@ _OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
 _COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
-def never() -> bool:
-    """For a wait that is never ended early."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
     """The answer to IDENTIFY_SYSTEM.
@@ -147,7 +142,7 @@ class Walsender:
         *,
         doing: str | None = None,
         timeout_s: float = _SILENCE_S,
-        is_stopping: Callable[[], bool] = never,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> list[dict[str, str | None]]:
         """Run a replication command or SQL as a simple query.
 
@@ -229,7 +224,7 @@ class Walsender:
         two_phase: bool = False,
         failover: bool = False,
         timeout_s: float = 300,
-        is_stopping: Callable[[], bool] = never,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
@@ -333,7 +328,7 @@ class Walsender:
             raise self._broken(doing, error) from None
 
     def _get_result(
-        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = never
+        self, doing: str, deadline: float, is_stopping: Callable[[], bool] = lambda: False
     ) -> pq.abc.PGresult | None:
         """The next result of the running command; None: complete. TimeoutError also if results keep
         coming."""

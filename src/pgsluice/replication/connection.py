@@ -31,7 +31,7 @@ from psycopg import pq
 
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
-from pgsluice.replication.commands import Walsender, never
+from pgsluice.replication.commands import Walsender
 from pgsluice.replication.low_water import SHORT_WAIT_S, LowWater
 from pgsluice.replication.options import PgoutputOptions, quote_identifier
 from pgsluice.replication.refusals import no_answer, odd_answer, refused_result, status_name
@@ -62,7 +62,7 @@ class ReplicationConnection(Walsender):
         start: Lsn,
         options: PgoutputOptions,
         *,
-        is_stopping: Callable[[], bool] = never,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Send START_REPLICATION; afterwards the server sends frames.
 

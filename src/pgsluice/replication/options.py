@@ -54,7 +54,8 @@ class PgoutputOptions:
         major = server_version // 10000
         newest = newest_proto_version(server_version)
         proto = self.proto_version or newest
-        streaming = self.streaming or self._default_streaming(proto)
+        best: Streaming = "parallel" if proto >= 4 else "on" if proto >= 2 else "off"
+        streaming = self.streaming or ("off" if self.messages else best)
         checks = (
             (proto > newest, f"proto_version {proto}", f"{newest} is its newest"),
             (streaming == "on" and proto < 2, "streaming = on", "it needs proto_version 2 (14+)"),
@@ -74,11 +75,6 @@ class PgoutputOptions:
                 raise SourceRefused(f"PostgreSQL {major} cannot do {option}", hint=why)
         return replace(self, proto_version=proto, streaming=streaming)
 
-    def _default_streaming(self, proto: int) -> Streaming:
-        if self.messages or proto < 2:
-            return "off"
-        return "parallel" if proto >= 4 else "on"
-
     def to_command(self, server_version: int) -> str:
         """The list of options in parentheses, without options that the server does not know; raises
         as :meth:`resolve`."""
@@ -95,11 +91,7 @@ class PgoutputOptions:
                 options[name] = "true"
         if resolved.origin != "any":
             options["origin"] = resolved.origin
-        return (
-            "("
-            + ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
-            + ")"
-        )
+        return f"({', '.join(f'{name} {quote_literal(each)}' for name, each in options.items())})"
 
 
 def quote_identifier(name: str) -> str:

@@ -270,19 +270,15 @@ def forget_spool(place: SpoolPlace | Path) -> bool:
         for name in FILES:
             had_files |= folder.stat(name) is not None
             folder.delete(name)
-    return _forget_folder(place.folder) or had_files
-
-
-def _forget_folder(spool_path: Path) -> bool:
     patterns = [*FOLDERS, f"{SPARK_LOG}.*"]
     for name in FILES:
         patterns += [f"{name}.*{TEMPORARY}", f"{name}{TEMPORARY}", name]
-    paths = [path for pattern in patterns for path in sorted(spool_path.glob(pattern))]
+    paths = [path for pattern in patterns for path in sorted(place.folder.glob(pattern))]
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    if spool_path.is_dir() and not any(spool_path.iterdir()):
-        spool_path.rmdir()
-    return bool(paths)
+    if place.folder.is_dir() and not any(place.folder.iterdir()):
+        place.folder.rmdir()
+    return bool(paths) or had_files

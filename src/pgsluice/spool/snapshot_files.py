@@ -37,7 +37,7 @@ from pgsluice.spool.layout import (
     SNAPSHOT_ROWS,
     subscription_folder,
 )
-from pgsluice.spool.storage import LocalStorage, make_folder, write_all
+from pgsluice.spool.storage import LocalStorage, make_folder
 
 _LENGTH_BYTES = 4
 _BEGIN_ANEW = (
@@ -219,7 +219,7 @@ class _Summed(io.RawIOBase):
 
     def write(self, data: Any) -> int:  # the types of buffers have no common name before 3.12
         view = memoryview(data)
-        write_all(self._file, view)
+        self._file.write(view)
         self.size_bytes += len(view)
         self.crc = checksum(view, self.crc)
         return len(view)
@@ -236,7 +236,7 @@ def _fill(file: BinaryIO, batches: Iterable[pa.RecordBatch], schema: pa.Schema) 
             writer.write_batch(batch)
             rows += len(batch)
     trailer = encode_json({"rows": rows, "bytes": summed.size_bytes, "rows_crc32": summed.crc})
-    write_all(file, trailer + len(trailer).to_bytes(_LENGTH_BYTES))
+    file.write(trailer + len(trailer).to_bytes(_LENGTH_BYTES))
 
 
 def _trailer(data: memoryview, path: Path) -> tuple[int, int, int]:

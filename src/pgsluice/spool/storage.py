@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
 from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -147,7 +146,7 @@ class LocalStorage(Storage):
     def replace(self, name: str, data: bytes) -> None:
         path = self.root / name
         make_folder(path.parent)
-        _write_durably(path, lambda file: write_all(file, data))
+        _write_durably(path, lambda file: file.write(data))
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -268,14 +267,15 @@ def spool_error(error: OSError, path: Path | str) -> SpoolError:
     )
 
 
-def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
+def _write_durably(path: Path, fill: Callable[[BinaryIO], object]) -> int:
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
+        with os.fdopen(descriptor, "wb") as file:
             failpoint("spool.write")
             fill(file)
             size = file.tell()
+            file.flush()
             failpoint("spool.before_fsync")
             os.fsync(file.fileno())
         failpoint("spool.before_rename")
@@ -287,14 +287,6 @@ def _write_durably(path: Path, fill: Callable[[BinaryIO], None]) -> int:
             temporary.unlink(missing_ok=True)
         raise spool_error(error, path) from error
     return size
-
-
-def write_all(file: BinaryIO | FileIO, data: bytes | memoryview) -> None:
-    """Write all of ``data`` to an unbuffered file, whose ``write`` may write only a part at a
-    time."""
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
 
 
 def _sync_folder(path: Path) -> None:

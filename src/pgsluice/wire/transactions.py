@@ -143,8 +143,6 @@ class TransactionMachine:
     def _here(self) -> Scope:
         return self._current.scope if isinstance(self._current, Stream) else self._scope
 
-    # ── messages ────────────────────────────────────────────────────────────────────────────
-
     def feed(self, data: bytes) -> tuple[Message, Step]:
         """Decode the next message in its context, and follow it; raises ProtocolError if the bytes
         are not a message, or if it is illegal here."""
@@ -241,8 +239,6 @@ class TransactionMachine:
         current.length += count
         return Step(event, current.xid, current.length)
 
-    # ── inside a bracket ────────────────────────────────────────────────────────────────────
-
     def _transition(self, name: str) -> tuple[State, Event]:
         legal = TRANSITIONS[self._state]
         try:
@@ -307,8 +303,6 @@ class TransactionMachine:
         self._advance(STANDALONE, message.lsn + 1)
         return Step(event, None, 0)
 
-    # ── transactions in progress ────────────────────────────────────────────────────────────
-
     def _follow_stream(
         self, message: StreamStart | StreamCommit | StreamPrepare | StreamAbort
     ) -> Step:
@@ -356,8 +350,6 @@ class TransactionMachine:
                 if isinstance(message, Relation):
                     joining.add(message.oid)
         return frozenset(joining)
-
-    # ── rules ───────────────────────────────────────────────────────────────────────────────
 
     def _check_announced(self, name: str, oids: Collection[int]) -> None:
         announced = self._here().relations.keys()

@@ -201,8 +201,6 @@ class TransactionAssembler:
             yield from self.take_whole()
             yield command
 
-    # ── what each message does ──────────────────────────────────────────────────────────────
-
     def _follow_plain(self, cursor: _Cursor, number: int) -> bool:
         """Process consecutive plain transactions all at once; False: follow each message, which
         refuses a malformed one."""

@@ -216,14 +216,13 @@ def _encode(value: Any) -> Any:
     return _encode_fields(value) if is_dataclass(value) else value
 
 
-def _decode_table(raw: Mapping[str, Any]) -> TableRecord:
-    return _decode_fields(TableRecord, raw)
-
-
 def _decode_fields(part: type[T], raw: Mapping[str, Any]) -> T:
     """Decode a table or a part of it; fields of newer versions are ignored."""
     known = raw.keys() & {field.name for field in fields(part)}  # type: ignore[arg-type]
     return part(**{n: _DECODERS[n](raw[n]) if n in _DECODERS else raw[n] for n in known})
+
+
+_decode_table = partial(_decode_fields, TableRecord)
 
 
 def _decode_copying(raw: Mapping[str, Any]) -> OldTarget | Partitions:

@@ -28,7 +28,7 @@ from pgsluice.spool.identity import spool_id_of
 from pgsluice.spool.layout import REGISTERED, record_path
 from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
-from pgsluice.spool.storage import LocalStorage, spool_error, write_all
+from pgsluice.spool.storage import LocalStorage, spool_error
 
 _HEAD_BYTES = 39
 """The length of the format and a random name at the start of each file's first line."""
@@ -191,17 +191,19 @@ class RecordFile:
         if size - self._first_bytes + len(line) > max(self._first_bytes, _SMALL_BYTES):
             return False
         try:
-            with self._path.open("r+b", buffering=0) as file:
+            with self._path.open("r+b") as file:
                 opened = os.fstat(file.fileno())
                 if (opened.st_ino, opened.st_size) != status:
                     return False
                 file.seek(size)
                 failpoint("record.write")
-                write_all(file, line)
+                file.write(line)
+                file.flush()
                 failpoint("record.before_fsync")
                 os.fsync(file.fileno())
                 failpoint("record.before_newline")
-                write_all(file, b"\n")
+                file.write(b"\n")
+                file.flush()
                 failpoint("record.after_newline")
         except OSError as error:
             raise spool_error(error, self._path) from error
