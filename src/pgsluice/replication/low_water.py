@@ -37,11 +37,9 @@ class LowWater:
 
     def enable(self) -> None:
         """Call at the start of the stream."""
-        self._is_usable = (
-            sys.platform == "linux"
-            and not self._pgconn.ssl_in_use
-            and not _is_unix_socket(self._pgconn.socket)
-        )
+        with socket.socket(fileno=os.dup(self._pgconn.socket)) as one:
+            is_tcp = one.family != socket.AF_UNIX
+        self._is_usable = sys.platform == "linux" and is_tcp and not self._pgconn.ssl_in_use
 
     def disable(self) -> None:
         """Call at the end of the stream: poll() then reports each byte again."""
@@ -70,18 +68,10 @@ class LowWater:
 
     def _raise(self, is_raised: bool) -> None:
         if self._is_usable and self._is_raised != is_raised:
-            _set_low_water(self._pgconn.socket, _LOW_WATER_BYTES if is_raised else 1)
+            with socket.socket(fileno=os.dup(self._pgconn.socket)) as one:
+                size = _LOW_WATER_BYTES if is_raised else 1
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
         self._is_raised = is_raised
-
-
-def _is_unix_socket(fd: int) -> bool:
-    with socket.socket(fileno=os.dup(fd)) as one:
-        return one.family == socket.AF_UNIX
-
-
-def _set_low_water(fd: int, size: int) -> None:
-    with socket.socket(fileno=os.dup(fd)) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def _readable_bytes(fd: int) -> int:

@@ -1,16 +1,16 @@
 """The spool's files in an object store: segments, parts, and small objects that are replaced.
 
 An object is created only if its name is free, and a small object is replaced only if it is the one
-that this process knows. So two writers cannot overwrite each other: the second one gets
-:class:`SpoolTaken`. A write is durable when it returns. Errors of the store are
-:class:`pgsluice.stores.contract.StoreError`, after which the object may still appear.
+that this process knows. So of two writers, the second one gets :class:`SpoolTaken`. A write is
+durable when it returns. After a :class:`pgsluice.stores.contract.StoreError`, the object may still
+appear.
 
 Each listing is a paid request, so a reader lists at most once a second, and more rarely after a
-minute without changes. Where capture runs on the
-same machine, it announces each segment by a file in the machine's folder, and a reader lists only
-after an announcement. Names of segments rise, so a long listing is continued from its last name.
-Readers of one process share a listing, unless it is from before they were opened. The writer itself
-lists once. Objects that a reader will open one after the other are fetched several at a time.
+minute without changes. Where capture runs on the same machine, it announces each segment by a file
+in the machine's folder, and a reader lists only after that. Names of segments rise, so a long
+listing is continued from its last name. Readers of one process share a listing, unless it is from
+before they were opened. The writer itself lists once. Objects that a reader will open one after the
+other are fetched several at a time.
 """
 
 from __future__ import annotations

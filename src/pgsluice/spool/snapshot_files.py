@@ -3,17 +3,10 @@ delivered.
 
 Spark repeats a batch after a crash, but the snapshot is gone then, and its rows cannot be read
 again. So tasks first write the rows to these files, and batches read them from there. Each attempt
-has its own files. Its plan is durable before its first task, so that another process can complete
-it. When all files are durable, a file with their names is written; without it, they are ignored.
-
-::
-
-    <spool>/subscriptions/<name>/snapshot/attempt.json
-                                          complete.json
-                                          <attempt>-<number>-<random>.arrow
-
-A file of rows is a stream of Arrow batches, followed by JSON with its checksum, and the length of
-that JSON.
+has its own files, ``<attempt>-<number>-<random>.arrow``: a stream of Arrow batches, followed by
+JSON with its checksum, and the length of that JSON. The plan of an attempt is durable before its
+first task, so that another process can complete it. When all files are durable, ``complete.json``
+is written with their names; without it, they are ignored.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ its own file for another writer's. So after *every* error of a create or a repla
 read. With our bytes, the write succeeded. With other bytes, another writer was first. Without a
 file, the write is repeated. Therefore the content has to differ between writers, as commits do by
 their UUID. Unless :class:`NameTaken` or :class:`Changed` is raised, a failed create may still take
-effect later.
-
-A write is durable when it returns: nothing has to be synced.
+effect later. A write is durable when it returns.
 """
 
 from __future__ import annotations

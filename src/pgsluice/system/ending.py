@@ -1,12 +1,10 @@
 """The deadline for the shutdown of a process: it ends soon after a signal, whatever it waits for.
 
 A server that does not answer, or a file system that hangs, can block a thread for ever, and Python
-cannot interrupt it. So the shutdown has a deadline: after it, the process exits without waiting for
-its threads, as by SIGKILL. That is safe at any moment: every durable file is complete (contracts:
-spool).
-
-A separate thread enforces the deadline; a signal reaches it through a pipe. So the deadline holds
-even while the main thread is inside a call that does not return.
+cannot interrupt it. So after a deadline, the process exits without waiting for its threads, as by
+SIGKILL. That is safe at any moment: every durable file is complete (contracts: spool). A separate
+thread enforces the deadline, which a signal reaches through a pipe, even while the main thread is
+inside a call that does not return.
 """
 
 from __future__ import annotations

@@ -216,12 +216,9 @@ class Reader:
         meaning."""
         value = self.u8(field)
         if value not in allowed:
-            raise self._other_part(allowed, field, value)
+            parts, got = " or ".join(repr(chr(part)) for part in allowed), f"byte {value:#04x}"
+            raise self.wrong(f"{parts} for {field}", offset=self.offset - 1, got=got)
         return value
-
-    def _other_part(self, allowed: bytes, field: str, value: int) -> ProtocolError:
-        parts = " or ".join(repr(chr(part)) for part in allowed)
-        return self.wrong(f"{parts} for {field}", offset=self.offset - 1, got=f"byte {value:#04x}")
 
     def end(self) -> None:
         """Refuse bytes after the last field."""

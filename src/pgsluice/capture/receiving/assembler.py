@@ -6,11 +6,11 @@ one, the one being prepared, and every streamed one) is collected separately, an
 parts when all of them together are too large.
 
 Readers see an open transaction only after its end is written. An illegal message ends the
-connection. So readers never see an illegal transaction.
+connection, so readers never see an illegal transaction.
 
 The metadata of plain relations is read at their Relation message. That of a streamed or prepared
-transaction is read at its commit, because before that other sessions cannot see what it created.
-Older metadata would decode its rows wrongly. So the stream waits until the catalog shows the
+transaction is read at its commit, because before that other sessions cannot see what it created,
+and older metadata would decode its rows wrongly. So the stream waits until the catalog shows the
 transaction, which takes long only if its commit waits for a synchronous standby.
 """
 

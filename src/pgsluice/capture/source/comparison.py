@@ -5,13 +5,13 @@ the server, and after the server was restored from a backup. After a crash, the 
 exactly the same commits up to the frontier. Any other server has another history, even if its WAL
 continues past the frontier.
 
-The comparison uses a separate connection, before the one that receives. Its messages are not
-stored, so no message of another history gets into the spool. A server's decisions at the first
-changes of a connection then still happen past the frontier (ADR 0040). It acknowledges nothing:
-that would move the slot, and the next start would have nothing to compare.
+The comparison uses a separate connection, before the one that receives, so that no message of
+another history gets into the spool, and a server's decisions at the first changes of a connection
+still happen past the frontier (ADR 0040). It acknowledges nothing: that would move the slot, and
+the next start would have nothing to compare.
 
-Transactions without changes are ignored: whether the server sends one depends on its version.
-PREPARE and ROLLBACK PREPARED are ignored, too: only commits change a target.
+Ignored are transactions without changes, which a server sends or not by its version, PREPARE and
+ROLLBACK PREPARED: only commits change a target.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""A subscription's record in an object store: one object for each save.
-
-::
-
-    <spool>/records/<name>/<number>.json
+"""A subscription's record in an object store: one object for each save,
+``records/<name>/<number>.json``.
 
 An object has what changed since the one before, or a whole record: the first one, and every
 hundredth. It says which object the last whole record is, so that a reader of the newest one knows
 what else to read. Numbers have no gaps. Objects before the last but one whole record are deleted.
 
-An object is created only if its name is free. So where two processes run the same subscription on
-two machines, with a lock on each, only one can save a record: a start takes it over by a whole
-record, and the process that had it gets :class:`SpoolTaken` at its next save.
-
-After an error of the store, the object may still appear. The next save therefore has the whole
-record, under the next number that is free.
+An object is created only if its name is free. So of two processes that run the same subscription on
+two machines, only one can save a record: a start takes it over by a whole record, and the process
+that had it gets :class:`SpoolTaken` at its next save. After an error of the store, the object may
+still appear, so the next save has the whole record, under the next number that is free.
 """
 
 from __future__ import annotations

@@ -3,13 +3,8 @@ deletes segments.
 
 One process writes a spool. It holds the writer's lock, and raises the spool's epoch durably before
 it writes anything else. Every method returns after its changes are durable; if it fails, the spool
-is unchanged.
-
-A transaction that arrives before its commit, or is larger than a segment, is written in parts
-(:mod:`pgsluice.spool.segments.parts_writer`). At its start, the writer deletes parts without a
-reference or prepared transaction: an earlier writer crashed before the commit, and the server
-resends the transaction. If the commit of a resent transaction is already in the spool, the
-transaction is dropped.
+is unchanged. At its start, the writer deletes what an earlier one left of transactions without a
+commit or PREPARE: the server resends them. What the spool has already of a resent one is dropped.
 """
 
 from __future__ import annotations
