@@ -98,8 +98,8 @@ class Comparison:
         self.matched = sent.end
 
     def passed(self, lsn: Lsn) -> None:
-        """Note that the server has sent everything up to a position; raises ForeignSource if it
-        left out a commit of the spool."""
+        """Note that the server has sent everything up to a position; raises ForeignSource if a
+        commit of the spool is missing."""
         if self.is_over:
             return
         self._skip(Lsn(min(lsn, self._frontier) + 1))
