@@ -29,7 +29,7 @@ THIRD = history(3, (1, 500), (2, 800))
 
 def test_a_server_s_history_is_what_its_commands_say() -> None:
     switches = (TimelineSwitch(1, Lsn(500)), TimelineSwitch(2, Lsn(800)))
-    assert History.of_server(3, switches) == THIRD
+    assert History(3, switches) == THIRD
     assert [THIRD.end_of(timeline) for timeline in (1, 2, 4)] == [500, 800, None]
 
 

@@ -302,7 +302,7 @@ class SlotStream:
     def _follow_timeline(self, connection: ReplicationConnection, system: SystemIdentity) -> None:
         """Follow the server's timeline, if the spool's content is part of its history."""
         identity = self._spool.identity
-        server = History.of_server(system.timeline, connection.timeline_history(system.timeline))
+        server = History(system.timeline, connection.timeline_history(system.timeline))
         known = History(identity.timeline, identity.history)
         last = self._store.settled_writer().last_received
         start = start_on(Received(known, last, self._store.durable), server)

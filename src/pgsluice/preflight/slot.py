@@ -141,7 +141,7 @@ def check_timeline(facts: SourceFacts) -> Iterator[Finding]:
     system = facts.replication.identity
     if identity is None or received is None or system is None:
         return
-    history = History.of_server(system.timeline, facts.replication.switches)
+    history = History(system.timeline, facts.replication.switches)
     if identity.system_identifier != system.system_id or received.history == history:
         return
     try:

@@ -9,7 +9,7 @@ records at the same LSNs. Source: ``readTimeLineHistory`` in src/backend/access/
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pgsluice.errors import ProtocolError
 from pgsluice.lsn import Lsn
@@ -17,8 +17,7 @@ from pgsluice.lsn import Lsn
 _LINE = re.compile(r"\s*([0-9]{1,10})\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?:|\s.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineSwitch:
+class TimelineSwitch(NamedTuple):
     """The end of one timeline."""
 
     timeline: int

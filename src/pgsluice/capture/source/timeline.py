@@ -21,14 +21,13 @@ transactions in the spool, so none of them is past the switch point.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pgsluice.catalog.server import ServerInfo, SlotInfo
 from pgsluice.errors import ForeignSource, SlotLost, SourceRefused, SourceUnreachable
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
-from pgsluice.replication import TimelineSwitch
 
 _END_OF_WAL = Lsn(2**63 - 1)
 
@@ -43,11 +42,6 @@ class History:
 
     timeline: int
     ends: tuple[tuple[int, Lsn], ...] = ()
-
-    @classmethod
-    def of_server(cls, timeline: int, switches: Sequence[TimelineSwitch]) -> History:
-        """The history from IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
-        return cls(timeline, tuple((switch.timeline, switch.lsn) for switch in switches))
 
     @property
     def is_known(self) -> bool:
