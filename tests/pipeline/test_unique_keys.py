@@ -12,7 +12,7 @@ from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.cli.app import run_command
 from pgsluice.errors import TablesUnfinished
-from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
+from pgsluice.sinks.lake.copied_rows import refuse_shared_keys
 
 KEYS = """key = {
     "public.shared" = ["device"], "public.later" = ["device"], "public.earlier" = ["device"],

@@ -44,7 +44,12 @@ from pgsluice.sinks.delta.upkeep import delete_leftovers, drop_vectors, keep_up
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
-from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
+from pgsluice.sinks.lake.copied_rows import (
+    altered_batch,
+    altered_schema,
+    fitting_rows,
+    refuse_shared_keys,
+)
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import merge_of
@@ -52,7 +57,6 @@ from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.merge.key_scan import KeyScan, gone_rows
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Rewrites, first_rows
 from pgsluice.sinks.lake.merge.whole_rows import RowIndex, RowScan
-from pgsluice.sinks.lake.shared_keys import refuse_shared_keys
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
     discard_changes,
@@ -201,10 +205,10 @@ class DeltaHandle(TableHandle):
         self,
         schema: pa.Schema,
         rows: Iterable[pa.RecordBatch],
-        index: staging.TakesKeys | None = None,
+        index: KeyIndex | None = None,
     ) -> StagedRows:
         self._layout.check(schema, self._table.title)
-        copied = CopiedRows(rows, schema, self._table.title)
+        copied = fitting_rows(rows, schema, self._table.title)
         prefix, layout = self._prefix, self._layout
         return staging.stage(
             self._snapshot.folder, schema, copied, index, prefix=prefix, layout=layout

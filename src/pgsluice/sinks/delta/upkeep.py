@@ -27,8 +27,8 @@ from pgsluice.sinks.delta.log.reading import remember
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 from pgsluice.sinks.delta.maintenance import MAINTAINED
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.snapshot import DataFile
-from pgsluice.sinks.lake.staging import TakesKeys
 from pgsluice.sinks.lake.upkeep import files_to_rewrite, leftovers, rewritten, sidecars_of, unneeded
 from pgsluice.stores.local import TEMPORARY_FOLDER
 
@@ -44,7 +44,7 @@ def keep_up(
     bytes_written: int,
     cut_retention_s: float,
     history_retention_s: float,
-    index: TakesKeys | None = None,
+    index: KeyIndex | None = None,
 ) -> DeltaSnapshot:
     """Do what is due after a batch; nothing, if another commit comes first.
 
@@ -88,7 +88,7 @@ def delete_leftovers(snapshot: DeltaSnapshot, written_before: float) -> None:
 
 
 def rewrite(
-    snapshot: DeltaSnapshot, files: Sequence[DataFile], index: TakesKeys | None = None
+    snapshot: DeltaSnapshot, files: Sequence[DataFile], index: KeyIndex | None = None
 ) -> DeltaSnapshot:
     """Write the live rows of files to new files, in one commit that changes no data.
 

@@ -1,38 +1,47 @@
-"""Converts rows for a table to its columns, and counts them."""
+"""Converts rows for a table to its columns, and refuses a copy in which several rows have the same
+key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
+from pgsluice.changes.shared_keys import count_shared_keys
+from pgsluice.changes.unique import shared_keys_error
 from pgsluice.errors import TableError
-from pgsluice.sinks.contract import AddedColumn
+from pgsluice.lsn import Lsn
+from pgsluice.sinks.contract import AddedColumn, StagedRows, TargetTable
+from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.sinks.lake.staging import staged_files
+from pgsluice.stores.contract import Folder
+
+_READ_ROWS = 2**16
 
 
-class CopiedRows:
-    """The batches of a copy in the table's types, counted."""
+def fitting_rows(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str
+) -> Iterator[pa.RecordBatch]:
+    """Rows in a table's types, batch by batch.
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: str) -> None:
-        self.batches, self.schema, self.table = batches, schema, table
-        self.keys = [i for i, field in enumerate(schema) if not field.nullable]
-        self.rows = 0
+    Raises:
+        TableError: a key column, which is not nullable, is NULL.
+    """
+    keys = [field.name for field in schema if not field.nullable]
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return map(self._checked, self.batches)  # which keeps no batch
-
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self.rows += len(batch)
-        for index in self.keys:
-            if nulls := batch.column(index).null_count:
+    def fitting(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in keys:
+            if nulls := batch.column(name).null_count:
                 raise TableError(
-                    f"the key column {self.schema.names[index]!r} of table {self.table} is NULL in"
-                    f" {nulls} copied row(s)",
+                    f"the key column {name!r} of table {table} is NULL in {nulls} copied row(s)",
                     hint="set `key` in the subscription to columns that are never NULL",
-                    table=self.table,
-                    column=self.schema.names[index],
+                    table=table,
+                    column=name,
                 )
-        return batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+        return batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    return map(fitting, batches)  # which keeps no batch
 
 
 def altered_schema(
@@ -61,3 +70,43 @@ def altered_batch(
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def refuse_shared_keys(
+    folder: Folder,
+    table: TargetTable,
+    types: pa.Schema,
+    staged: Sequence[StagedRows],
+    position: Lsn,
+    cache_dir: str | None,
+) -> None:
+    """Check that no two rows of a copy have the same key, if the source does not prove it: read the
+    keys back from all staged files.
+
+    Args:
+        folder: the table's folder.
+        types: the table's columns in the target's types.
+        position: the copy's position, for the message.
+        cache_dir: a folder on a local disk for numbers of keys; None: the temporary files'.
+
+    Raises:
+        TableError: some rows have the same key.
+    """
+    # A target without its key's columns (a column list of inserts only) is only appended to.
+    if table.is_key_proved or not table.key or not {*table.key} <= {*types.names}:
+        return
+    keys = pa.schema([types.field(name) for name in table.key])
+    count = count_shared_keys(
+        lambda: _keys_of(folder, staged_files(staged), keys),
+        sum(part.rows for part in staged),
+        None if cache_dir is None else Path(cache_dir),
+    )
+    if count:
+        raise shared_keys_error(count, table.source_key, table.title, position)
+
+
+def _keys_of(folder: Folder, files: Iterable[DataFile], keys: pa.Schema) -> Iterator[pa.Table]:
+    for file in files:
+        with file.open(folder) as parquet:
+            for batch in parquet.iter_batches(_READ_ROWS, columns=keys.names, use_threads=False):
+                yield pa.Table.from_batches([batch]).select(keys.names).cast(keys)

@@ -231,7 +231,15 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _live_batches(
     folder: Folder, file: DataFile, dead: BitMap, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in order, one row group at a time."""
+    for _, rows in numbered_rows(folder, file, dead, schema):
+        yield from rows.combine_chunks().to_batches()
+
+
+def numbered_rows(
+    folder: Folder, file: DataFile, dead: BitMap, schema: pa.Schema
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    """The live rows of a file with their row numbers, in order, one row group at a time; arguments
+    as of :func:`live_batches`."""
     dead_places = np.asarray(dead.to_array(), np.int64)
     start = 0
     with file.open(folder) as parquet:
@@ -244,5 +252,5 @@ def _live_batches(
             first, end = np.searchsorted(dead_places, (start, start + count))
             is_live[dead_places[first:end] - start] = False
             live = with_all_columns(rows, schema).filter(pa.array(is_live))
-            yield from live.combine_chunks().to_batches()
+            yield start + np.flatnonzero(is_live), live
             start += count

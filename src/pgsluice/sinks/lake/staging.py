@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
-from pgsluice.sinks.lake.copied_rows import CopiedRows
-from pgsluice.sinks.lake.keys.index import with_sidecars
+from pgsluice.sinks.lake.keys.index import KeyIndex, with_sidecars
 from pgsluice.sinks.lake.layout import bounds
 from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
 from pgsluice.sinks.lake.layout.partitions import arranged
@@ -60,39 +59,22 @@ Delta's other writers (property ``dataSkippingNumIndexedCols``). Statistics of a
 cost a fifth of the CPU of writing rows with 200 columns."""
 
 
-class TakesKeys(Protocol):
-    """Keeps the keys of data files."""
-
-    def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """What it keeps of rows; None: nothing."""
-
-    def add(self, file: NewFile, keys: pa.Table) -> None:
-        """Take note of a data file that has just been written, with that of its rows."""
-
-
 def stage(
     folder: Folder,
     schema: pa.Schema,
-    rows: CopiedRows,
-    index: TakesKeys | None = None,
+    rows: Iterable[pa.RecordBatch],
+    index: KeyIndex | None = None,
     *,
     prefix: str = PREFIX,
     layout: Layout = NO_LAYOUT,
 ) -> StagedRows:
-    """Write rows as files of about TARGET_FILE_BYTES.
-
-    Args:
-        folder: the table's; it need not exist.
-        schema: the rows' columns, in the table's types.
-        index: gets the keys.
-        prefix: what the files' names begin with.
-        layout: which rows share files; it may add columns.
-    """
+    """Write rows durably as files of about TARGET_FILE_BYTES; arguments as of
+    :func:`write_files`."""
     with attempt():
         files = write_files(folder, schema, rows, index, prefix=prefix, layout=layout)
         folder.settle()
     return StagedRows(
-        rows=rows.rows,
+        rows=sum(file.recorded_rows or 0 for file in files),
         bytes_written=sum(file.size for file in files),
         payload=json.dumps([file.as_json() for file in files]).encode(),
     )
@@ -117,7 +99,7 @@ def write_files(
     folder: Folder,
     schema: pa.Schema,
     rows: Iterable[pa.RecordBatch],
-    index: TakesKeys | None = None,
+    index: KeyIndex | None = None,
     *,
     prefix: str = PREFIX,
     layout: Layout = NO_LAYOUT,
@@ -125,7 +107,8 @@ def write_files(
     """Write rows as files of about TARGET_FILE_BYTES.
 
     Args:
-        folder: the table's; the files are durable after its ``settle``.
+        folder: the table's, which need not exist; the files are durable after its ``settle``.
+        schema: the rows' columns, in the table's types.
         index: gets the keys of each file.
         prefix: what the files' names begin with.
         layout: which rows share files; it may add columns.
@@ -152,7 +135,7 @@ def _write_file(
     schema: pa.Schema,
     following: list[pa.RecordBatch],
     batches: Iterator[pa.RecordBatch],
-    index: TakesKeys | None,
+    index: KeyIndex | None,
     prefix: str,
 ) -> tuple[NewFile, pa.Table | None]:
     """Write one file until it is large enough.

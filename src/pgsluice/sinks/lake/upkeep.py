@@ -15,7 +15,7 @@ from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import CLOSED, by_prefix, prefix_of
-from pgsluice.sinks.lake.keys.index import KEYS_FOLDER, data_file_of
+from pgsluice.sinks.lake.keys.index import KEYS_FOLDER, KeyIndex, data_file_of
 from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
@@ -28,9 +28,7 @@ SHARE_OF_DEAD = 0.2
 _SMALLEST_BYTES = 32 * 1024
 
 
-def rewritten(
-    snapshot: Snapshot, files: Sequence[DataFile], index: staging.TakesKeys | None = None
-) -> Edit:
+def rewritten(snapshot: Snapshot, files: Sequence[DataFile], index: KeyIndex | None = None) -> Edit:
     """Write the live rows of files to new files; what exchanges them.
 
     Args:
@@ -41,7 +39,7 @@ def rewritten(
 
 
 def write_live_rows(
-    snapshot: Snapshot, files: Iterable[DataFile], index: staging.TakesKeys | None = None
+    snapshot: Snapshot, files: Iterable[DataFile], index: KeyIndex | None = None
 ) -> list[NewFile]:
     """Write the live rows of files to new files; closed versions of a history stay apart.
 

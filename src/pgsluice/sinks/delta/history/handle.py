@@ -16,7 +16,7 @@ from pgsluice.sinks.delta.log.features import refuse_unknown_rules
 from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
-from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
+from pgsluice.sinks.lake.copied_rows import altered_batch, altered_schema, fitting_rows
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.copied_again import copied_edit
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, by_prefix
@@ -47,7 +47,7 @@ class DeltaHistoryHandle(DeltaHandle):
         for prefix, files in by_prefix(old.files.values()).items():
             if prefix != CLOSED and (widened or any(column.value.is_valid for column in added)):
                 rows = (altered_batch(batch, schema, added) for batch in live_rows(old, files))
-                copied = CopiedRows(rows, schema, self._table.title)
+                copied = fitting_rows(rows, schema, self._table.title)
                 index = self._index_with(schema)
                 edit.new += staging.write_files(
                     old.folder, schema, copied, index, prefix=prefix, layout=self._layout

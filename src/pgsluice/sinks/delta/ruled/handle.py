@@ -36,7 +36,7 @@ from pgsluice.sinks.delta.ruled.statistics import writer_properties
 from pgsluice.sinks.delta.ruled.store_errors import store_error
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows, altered_batch, altered_schema
+from pgsluice.sinks.lake.copied_rows import altered_batch, altered_schema, fitting_rows
 from pgsluice.sinks.lake.edit import bytes_of
 from pgsluice.sinks.lake.upkeep import live_rows
 
@@ -62,7 +62,7 @@ class RuledHandle(DeltaHandle):
         schema = self.target_types(altered_schema(self._snapshot.schema, added, widened))
         old = self._snapshot
         rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
-        staged = staging.stage(old.folder, schema, CopiedRows(rows, schema, title))
+        staged = staging.stage(old.folder, schema, fitting_rows(rows, schema, title))
         made = self._replace(schema, [staged], position, "REPLACE COLUMNS")
         return replace(made, rows_inserted=0)
 

@@ -18,20 +18,14 @@ from pgsluice.changes.history.columns import TIME, HistoryColumns
 from pgsluice.columnar.changes import Int64s, Mask
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.joined_columns import with_all_columns
-from pgsluice.sinks.lake.data_files import dead_rows, rows_at
+from pgsluice.sinks.lake.data_files import dead_rows, numbered_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.files import may_be_current
 from pgsluice.sinks.lake.history.merge import write_closed
-from pgsluice.sinks.lake.layout.partitions import with_partition
-from pgsluice.sinks.lake.merge.key_scan import KeyScan
-from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
+from pgsluice.sinks.lake.merge.key_scan import KeyScan, some_at_a_time
+from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows
-
-_ROWS = 500_000
-_BYTES = 64 * 2**20
-"""How many rows are looked for at a time: each time, the key columns of the copy are read."""
 
 
 def copied_edit(
@@ -89,14 +83,14 @@ class _Comparison:
 
     def closed(self, history: HistoryColumns, position: Lsn) -> Iterator[pa.RecordBatch]:
         """The versions that end; ``dead`` is whole afterwards."""
-        for part in self._parts(history):
-            is_kept = self._equal(part.rows)
-            places = np.flatnonzero(~is_kept)
-            for number, name in enumerate(part.files):
-                ending = part.numbers[places[part.file_of[places] == number]]
-                self._kill(name, ending)
-            self.ended += len(places)
-            rows = part.rows.take(pa.array(places))
+        for part in some_at_a_time(self._current(history), lambda each: each[2]):
+            rows = pa.concat_tables([rows for *_, rows in part])
+            is_ended = ~self._equal(rows)
+            ends = np.cumsum([len(some) for *_, some in part])
+            for (name, numbers, _), each in zip(part, np.split(is_ended, ends[:-1]), strict=True):
+                self._kill(name, numbers[each])
+            rows = rows.filter(pa.array(is_ended))
+            self.ended += len(rows)
             positions: Int64s = np.full(len(rows), int(position), np.int64)
             no_times = pa.nulls(len(rows), TIME)
             yield from history.closed(rows, positions, no_times).combine_chunks().to_batches()
@@ -127,73 +121,14 @@ class _Comparison:
                 self._kill(file.name, of_copy[is_equal])
         return is_kept
 
-    def _parts(self, history: HistoryColumns) -> Iterator[_Versions]:
-        """The current versions, some at a time."""
-        held = _Versions([], [], [], [])
+    def _current(self, history: HistoryColumns) -> Iterator[tuple[str, Int64s, pa.Table]]:
+        """The current versions: the names of their files, their row numbers there, and they
+        themselves."""
+        folder, schema = self.base.folder, self.base.schema
         for file in may_be_current(self.base.files.values()):
-            for numbers, rows in _numbered(self.base, file):
+            for numbers, rows in numbered_rows(folder, file, dead_rows(folder, file), schema):
                 is_current = pc.is_null(rows.column(history.valid_to))
-                held.add(file.name, numbers[is_current.to_numpy()], rows.filter(is_current))
-                if held.is_full:
-                    yield held
-                    held = _Versions([], [], [], [])
-        if held.files:
-            yield held
-
-
-@dataclass(slots=True)
-class _Versions:
-    """Versions, and where they are."""
-
-    files: list[str]
-    _numbers: list[Int64s]
-    _file_of: list[Int64s]
-    _rows: list[pa.Table]
-
-    def add(self, name: str, numbers: Int64s, rows: pa.Table) -> None:
-        """Add rows of one file."""
-        if name not in self.files:
-            self.files.append(name)
-        self._numbers.append(numbers)
-        self._file_of.append(np.full(len(rows), self.files.index(name)))
-        self._rows.append(rows)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more should be in memory."""
-        rows = sum(map(len, self._rows))
-        return rows >= _ROWS or sum(part.nbytes for part in self._rows) >= _BYTES
-
-    @property
-    def numbers(self) -> Int64s:
-        """The row number of each version in its file."""
-        return np.concatenate(self._numbers)
-
-    @property
-    def file_of(self) -> Int64s:
-        """The index of the file of each version."""
-        return np.concatenate(self._file_of)
-
-    @property
-    def rows(self) -> pa.Table:
-        """The versions."""
-        return pa.concat_tables(self._rows)
-
-
-def _numbered(snapshot: Snapshot, file: DataFile) -> Iterator[tuple[Int64s, pa.Table]]:
-    """The live rows of a file with their numbers, one row group at a time."""
-    is_dead = np.zeros(file.rows(snapshot.folder), np.bool_)
-    is_dead[np.asarray(dead_rows(snapshot.folder, file).to_array(), np.int64)] = True
-    start = 0
-    with file.open(snapshot.folder) as parquet:
-        names = [name for name in snapshot.schema.names if name in parquet.schema_arrow.names]
-        for group in range(parquet.num_row_groups):
-            rows = parquet.read_row_group(group, columns=names)
-            rows = with_partition(rows, file.partition, snapshot.schema)
-            rows = with_all_columns(rows, snapshot.schema)
-            is_live = ~is_dead[start : start + len(rows)]
-            yield start + np.flatnonzero(is_live), rows.filter(pa.array(is_live))
-            start += len(rows)
+                yield file.name, numbers[is_current.to_numpy()], rows.filter(is_current)
 
 
 def same_rows(first: pa.Table, second: pa.Table) -> Mask:

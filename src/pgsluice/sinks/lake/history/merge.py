@@ -18,7 +18,7 @@ from pgsluice.changes.net import NetChanges
 from pgsluice.columnar.changes import Int64s
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows
+from pgsluice.sinks.lake.copied_rows import fitting_rows
 from pgsluice.sinks.lake.data_files import dead_rows, joined, live_batches, whole_groups
 from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, may_be_current, prefix_of
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
@@ -163,8 +163,8 @@ def _whole(batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
 def write_closed(snapshot: Snapshot, rows: Iterable[pa.RecordBatch], table: str) -> list[NewFile]:
     """Write closed versions to files that are not searched."""
     schema, folder = snapshot.schema, snapshot.folder
-    copied = CopiedRows(whole_groups(batch.cast(schema) for batch in rows), schema, table)
-    return staging.write_files(folder, schema, copied, prefix=CLOSED, layout=snapshot.layout)
+    closed = fitting_rows(whole_groups(batch.cast(schema) for batch in rows), schema, table)
+    return staging.write_files(folder, schema, closed, prefix=CLOSED, layout=snapshot.layout)
 
 
 def merge_of(

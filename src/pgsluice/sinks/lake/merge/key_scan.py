@@ -6,9 +6,9 @@ next batch will find other files. In the same way, it finds the rows that a copy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from pgsluice.stores.contract import Folder
 
 _ROWS = 500_000
 _BYTES = 64 * 2**20
-"""How many rows are looked for at a time: each time, the key columns of the copy are read."""
+"""How many rows are looked for at a time."""
+
+Piece = TypeVar("Piece")
 
 
 class KeyScan:
@@ -47,8 +49,7 @@ class KeyScan:
         Args:
             wanted: the key columns.
         """
-        keys = Wanted(wanted, self._keys)
-        values = sorted_integers(keys.keys)
+        keys, values = self._wanted(wanted)
         for file in files if len(keys.numbers) else ():
             if not lies_outside(file, values):
                 hits = keys.among(self._candidates(file, keys))
@@ -59,11 +60,10 @@ class KeyScan:
         """As :func:`.data_files.rows_at`."""
         return rows_at(self._folder, file, rows, schema)
 
-    def keys_of(self, rows: pa.RecordBatch) -> None:
-        """Nothing is kept of a file that has just been written."""
-
-    def add(self, file: DataFile, keys: pa.Table) -> None:
-        """Nothing is kept."""
+    def _wanted(self, wanted: pa.Table) -> tuple[Wanted, dict[str, npt.NDArray[Any]]]:
+        """The wanted keys, and their columns of whole numbers."""
+        keys = Wanted(wanted, self._keys)
+        return keys, sorted_integers(keys.keys)
 
     def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
         """The rows of a file whose keys have the number of a wanted key."""
@@ -121,7 +121,9 @@ def gone_rows(
     """
     scan = KeyScan(snapshot.folder, pa.schema([schema.field(name) for name in key]))
     now = pa.scalar(datetime.now(UTC), TIME)
-    for rows in _chunks(live_rows(snapshot, snapshot.files.values())):
+    live = live_rows(snapshot, snapshot.files.values())
+    for batches in some_at_a_time(live, lambda batch: batch):
+        rows = pa.Table.from_batches(batches)
         is_copied = np.zeros(len(rows), np.bool_)
         for _, hits in scan.find(copied, rows.select(key)):
             is_copied[hits.wanted] = True
@@ -132,17 +134,22 @@ def gone_rows(
         yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows, size = rows + len(batch), size + batch.nbytes
-        if rows >= _ROWS or size >= _BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
+def some_at_a_time(
+    pieces: Iterable[Piece], rows_of: Callable[[Piece], pa.Table | pa.RecordBatch]
+) -> Iterator[list[Piece]]:
+    """Pieces in groups that fit into memory, each as large as possible: for each group, the key
+    columns of a copy are read."""
+    held: list[Piece] = []
+    count = size = 0
+    for piece in pieces:
+        held.append(piece)
+        rows = rows_of(piece)
+        count, size = count + len(rows), size + rows.nbytes
+        if count >= _ROWS or size >= _BYTES:
+            yield held
+            held, count, size = [], 0, 0
     if held:
-        yield pa.Table.from_batches(held)
+        yield held
 
 
 def _as(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:

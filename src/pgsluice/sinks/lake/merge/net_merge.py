@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,12 @@ from pgsluice.changes.rekeyed import resolve_keys, resolve_rekeyed, with_values
 from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import CopiedRows
+from pgsluice.sinks.lake.copied_rows import fitting_rows
 from pgsluice.sinks.lake.data_files import dead_rows, fetch_vectors, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes
+from pgsluice.sinks.lake.keys.index import KeyIndex
+from pgsluice.sinks.lake.merge.key_scan import KeyScan
 from pgsluice.sinks.lake.merge.whole_rows import equal_rows, first_of_each
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
@@ -40,14 +42,8 @@ much, all, or none. It must be none if other tasks merge into the same version: 
 in the old files."""
 
 
-class FindsKeys(staging.TakesKeys, Protocol):
-    """Finds the rows of keys."""
-
-    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are missing."""
-
-    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Some rows of a file, as :func:`.data_files.rows_at`."""
+FindsKeys = KeyIndex | KeyScan
+"""Finds the rows of keys, and reads them."""
 
 
 @dataclass(slots=True)
@@ -100,18 +96,16 @@ class NetMerge:
         if net.is_empty:
             return Merged(rows_skipped=net.skipped)
         if net.truncated:
-            return self.replace(net)
+            merged = self._add(net)
+            merged.edit.gone += self._snapshot.files
+            return merged
         if net.whole_rows is not None:
             return self._merge_whole(net.whole_rows)
         is_new = net.only_new and not searches_new
-        return self.append(net) if not net.key or is_new else self.merge(net)
+        return self._add(net) if not net.key or is_new else self._merge(net)
 
-    def merge(self, net: NetChanges) -> Merged:
-        """Write the files of changes without a TRUNCATE, without a commit.
-
-        Args:
-            net: net changes with a key.
-        """
+    def _merge(self, net: NetChanges) -> Merged:
+        """Write the files of changes with a key, without a TRUNCATE."""
         lacking, sources = 0, Live.joined([])
         if len(net.rekeyed):
             before, sources = len(net.rows), self._live(_keys(net.source_keys, net))
@@ -120,7 +114,7 @@ class NetMerge:
             lacking = before - len(net.rows)
         keys = pa.concat_tables([_keys(net.rows, net), _keys(net.deletes, net)])
         hits = self._live(keys)
-        matched = hits.among(0, len(net.rows))
+        matched = hits.where(hits.wanted < len(net.rows))
         is_matched = matched.has(len(net.rows))
         is_mark = np.zeros(len(net.rows), np.bool_) if net.marked is None else net.marked
         inserted = int(np.count_nonzero(net.inserted & ~is_matched))
@@ -143,7 +137,7 @@ class NetMerge:
         return merged
 
     def _merge_whole(self, whole: WholeRows) -> Merged:
-        """Write the files of changes of whole rows, without a commit."""
+        """Write the files of changes of whole rows."""
         live = self._equal(whole, whole.needed)
         found = live.count(len(whole.needed))
         if (found < whole.needed).any():  # some changes are skipped: how many have their row?
@@ -174,17 +168,11 @@ class NetMerge:
         live = Live.joined([*equal_rows(snapshot, found, read, dead, values, needed[wanted])])
         return replace(live, wanted=wanted[live.wanted])
 
-    def append(self, net: NetChanges) -> Merged:
-        """Write the files of changes that only add rows, without a commit."""
+    def _add(self, net: NetChanges) -> Merged:
+        """Write the files of changes that only add rows."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
         rows = with_all_columns(net.rows, self._snapshot.schema)
         self._append(NewRows(len(rows), rows.to_batches()), merged)
-        return merged
-
-    def replace(self, net: NetChanges) -> Merged:
-        """Write the files of changes that first truncate the table, without a commit."""
-        merged = self.append(net)
-        merged.edit.gone += self._snapshot.files
         return merged
 
     def _live(self, keys: pa.Table) -> Live:
@@ -296,12 +284,11 @@ class NetMerge:
         schema, folder = self._snapshot.schema, self._snapshot.folder
         kept = live_batches(folder, rewritten, schema)
         batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
-        copied = CopiedRows(batches, schema, self._table)
         merged.edit.new += staging.write_files(
             folder,
             schema,
-            copied,
-            self._index,
+            fitting_rows(batches, schema, self._table),
+            self._index if isinstance(self._index, KeyIndex) else None,
             prefix=self._prefix,
             layout=self._snapshot.layout,
         )
@@ -393,10 +380,6 @@ class Live:
     def where(self, mask: npt.NDArray[np.bool_]) -> Live:
         """Some of the rows."""
         return Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
-
-    def among(self, start: int, end: int) -> Live:
-        """The rows of some wanted keys."""
-        return self.where((self.wanted >= start) & (self.wanted < end))
 
     def by_file(self) -> Iterator[tuple[DataFile, Indexes]]:
         """Each file, with the indexes of its rows."""

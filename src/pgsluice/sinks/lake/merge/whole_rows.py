@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,10 @@ from pyroaring import BitMap
 
 from pgsluice.changes.key_numbers import numbers_of, numbers_of_rows
 from pgsluice.sinks.joined_columns import with_all_columns
-from pgsluice.sinks.lake.data_files import all_batches, rows_at
+from pgsluice.sinks.lake.data_files import all_batches
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes, KeyEntries, Wanted, are_equal
 from pgsluice.sinks.lake.keys.index import KeyIndex
-from pgsluice.sinks.lake.merge.key_scan import lies_outside, sorted_integers
+from pgsluice.sinks.lake.merge.key_scan import KeyScan, sorted_integers
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.stores.contract import Folder
 
@@ -75,39 +76,16 @@ class RowIndex(KeyIndex):
         yield _numbers_of_file(self._table, file, self._columns)
 
 
-class RowScan:
+class RowScan(KeyScan):
     """Finds rows by their hashes by reading all files that may have them, which the batch will
-    rewrite.
+    rewrite; the key columns are those by which rows are compared."""
 
-    Args:
-        folder: the table's folder.
-        rows: the columns by which rows are compared, in the table's types.
-    """
+    def _wanted(self, wanted: pa.Table) -> tuple[Wanted, dict[str, npt.NDArray[Any]]]:
+        return Wanted(_numbered(wanted, self._keys), _NUMBERS), sorted_integers(wanted)
 
-    def __init__(self, folder: Folder, rows: pa.Schema) -> None:
-        self._folder = folder
-        self._rows = rows
-
-    def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """As :meth:`RowIndex.find`."""
-        keys = Wanted(_numbered(wanted, self._rows), _NUMBERS)
-        values = sorted_integers(wanted)
-        for file in files if len(wanted) else ():
-            if not lies_outside(file, values):
-                numbers = _numbers_of_file(self._folder, file, self._rows)
-                hits = keys.among(KeyEntries.of(numbers, numbers_of(numbers)))
-                if hits is not None:
-                    yield file, hits
-
-    def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
-        """As :func:`.data_files.rows_at`."""
-        return rows_at(self._folder, file, rows, schema)
-
-    def keys_of(self, rows: pa.RecordBatch) -> None:
-        """Nothing is kept of a file that has just been written."""
-
-    def add(self, file: DataFile, keys: pa.Table) -> None:
-        """Nothing is kept."""
+    def _candidates(self, file: DataFile, wanted: Wanted) -> KeyEntries:
+        numbers = _numbers_of_file(self._folder, file, self._keys)
+        return KeyEntries.of(numbers, numbers_of(numbers))
 
 
 def equal_rows(
