@@ -39,7 +39,7 @@ ALLOWED = {
     "sinks/delta/ruled/handle.py": "times in the table's log",
     "sinks/lake/merge/key_scan.py": "when rows were deleted, as the target has it",
     "sinks/lake/upkeep.py": "the age of files and of versions, which the log has by that clock",
-    "sinks/delta/changelog/retention.py": "the age of files, which the log has by that clock",
+    "sinks/delta/retention.py": "the age of files, which the log has by that clock",
     "sinks/lake/keys/index.py": "the age of files, which has that clock",
     "sinks/lake/row_cache.py": "the age of files, which has that clock",
     "spark/source/streaming/batch_ends.py": "the lag in seconds",

@@ -55,7 +55,7 @@ FORBIDDEN = [
     (TASKS, "subscription/batches/tasks/apply.py", "import pgsluice.subscription.batches.results"),
     (FOLDERS_OF_SPARK, "spark/jobs/tasks.py", "import pgsluice.spark.session.master"),
     (FOLDERS_OF_SINKS, "sinks/contract.py", "import pgsluice.sinks.target"),
-    (FOLDERS_OF_DELTA, "sinks/delta/log/layout.py", "import pgsluice.sinks.delta.maintenance"),
+    (FOLDERS_OF_DELTA, "sinks/delta/log/layout.py", "import pgsluice.sinks.delta.upkeep"),
     (FOLDERS_OF_LAKE, "sinks/lake/keys/entries.py", "import pgsluice.sinks.lake.upkeep"),
     (FOLDERS_OF_CONFIG, "config/values/dsn.py", "import pgsluice.config.section"),
     (FOLDERS_OF_PREFLIGHT, "preflight/slot.py", "import pgsluice.preflight.gathering.tables"),

@@ -31,11 +31,12 @@ from pgsluice.changes.net import NetChanges, net_changes
 from pgsluice.errors import TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, TargetTable
-from pgsluice.sinks.delta import maintenance, upkeep
+from pgsluice.sinks.delta import upkeep
 from pgsluice.sinks.delta.log import reading
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake import mapped_files, row_cache
+from pgsluice.sinks.lake import upkeep as lake_upkeep
 from pgsluice.sinks.lake.keys import index, sidecars
 from pgsluice.sinks.lake.merge import net_merge
 from pgsluice.stores import remote
@@ -565,8 +566,8 @@ def have_limits_soon() -> None:
     """Let upkeep begin, sidecars be large, and row groups be kept, with tables as small as
     these."""
     row_cache.SMALLEST_BYTES, row_cache.FEW_ROWS = 0, 1
-    maintenance.MANY_COMMITS = 10
-    upkeep.FILES_OF_A_SIZE = 4
+    upkeep.MANY_COMMITS = 10
+    lake_upkeep.FILES_OF_A_SIZE = 4
     sidecars.ROWS_IN_A_RUN = 8
     mapped_files.RESIDENT_BYTES = 2048
 

@@ -27,8 +27,9 @@ from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.log.reading import KNOWN_TABLES
-from pgsluice.sinks.delta.maintenance import MANY_COMMITS, MANY_SMALL_FILES, maintain
+from pgsluice.sinks.delta.ruled.maintenance import MANY_SMALL_FILES, maintain
 from pgsluice.sinks.delta.sink import DeltaSink
+from pgsluice.sinks.delta.upkeep import MANY_COMMITS
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.lake.staging import write_files
 from pgsluice.stores.local import LocalFolder

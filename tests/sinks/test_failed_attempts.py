@@ -193,7 +193,7 @@ def test_a_key_file_that_cannot_be_written_leaves_nothing(
 def test_key_files_of_killed_processes_are_deleted_after_a_day(
     sink: DeltaSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 1)
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.MANY_COMMITS", 1)
     load(sink)
     update(sink, 1, 110)
     (folder,) = (tmp_path / "keys").iterdir()

@@ -15,7 +15,7 @@ def test_random_steps_keep_table_and_model_equal(
     tmp_path: Path, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pgsluice.sinks.lake.merge.net_merge.LARGE_SHARE", 0.2)
-    monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 10)
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.MANY_COMMITS", 10)
     monkeypatch.setattr("pgsluice.sinks.lake.upkeep.FILES_OF_A_SIZE", 4)
     monkeypatch.setattr("pgsluice.sinks.lake.keys.sidecars.ROWS_IN_A_RUN", 8)
     monkeypatch.setattr("pgsluice.sinks.lake.mapped_files.RESIDENT_BYTES", 2048)

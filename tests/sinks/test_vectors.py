@@ -584,7 +584,7 @@ class TestUpkeep:
     def test_files_that_no_kept_version_needs_are_deleted(
         self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pgsluice.sinks.delta.maintenance.MANY_COMMITS", 6)
+        monkeypatch.setattr("pgsluice.sinks.delta.upkeep.MANY_COMMITS", 6)
         load(sink, *(row(id_) for id_ in range(100)))
         kept = apply(sink, update(1, 7), 101).version
         expected = rows_of(sink)

@@ -32,7 +32,7 @@ CLIENT = {"timeout": "5s"}
 _WHOLE_SECONDS_S = 5.0
 """Times in a store are in whole seconds, and by another clock."""
 _A_DAY_LATER = {
-    "delta.maintenance.MANY_COMMITS": 1,
+    "delta.upkeep.MANY_COMMITS": 1,
     "delta.upkeep.MAINTAINED": "another.maintenance",  # was never done
 }
 

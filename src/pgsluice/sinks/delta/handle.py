@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,39 +19,33 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
-    Overtaken,
     StagedChanges,
     StagedRows,
     TableHandle,
     TargetContent,
     TargetTable,
 )
-from pgsluice.sinks.delta import maintenance
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.commit import actions_of, commit
 from pgsluice.sinks.delta.log.durability import settle_through
-from pgsluice.sinks.delta.log.features import (
-    definition,
-    has_change_data_feed,
-    refuse_unknown_rules,
-    was_merged_on_read,
-)
+from pgsluice.sinks.delta.log.features import definition, has_change_data_feed, refuse_unknown_rules
 from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.delta.log.reading import operations
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot, content_of
-from pgsluice.sinks.delta.upkeep import delete_leftovers, drop_vectors, keep_up
+from pgsluice.sinks.delta.upkeep import delete_leftovers, keep_up, log_hours, table_properties
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import (
-    altered_batch,
+    altered_rows,
     altered_schema,
     fitting_rows,
     refuse_shared_keys,
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
+from pgsluice.sinks.lake.history.files import CLOSED, by_prefix
 from pgsluice.sinks.lake.history.merge import merge_of
 from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.merge.key_scan import KeyScan, gone_rows
@@ -64,7 +58,6 @@ from pgsluice.sinks.lake.staged_changes import (
     joined_edit,
     stage_changes,
 )
-from pgsluice.sinks.lake.upkeep import live_rows
 
 if TYPE_CHECKING:
     from pgsluice.sinks.delta.sink import DeltaSink
@@ -177,7 +170,7 @@ class DeltaHandle(TableHandle):
         refuse_shared_keys(folder, self._table, schema, staged, position, cache_dir)
         gone = self._gone_rows(schema, staged)
         self._way = self._way_with(staged)
-        applied = self._replace(schema, [*staged, *gone], position, "WRITE")
+        applied = self._replace(schema, [*staged, *gone], position)
         return replace(applied, rows_inserted=sum(part.rows for part in staged))
 
     def can_keep_deleted(self) -> bool:
@@ -230,18 +223,28 @@ class DeltaHandle(TableHandle):
         self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
     ) -> Applied:
         """Add columns without new files if they are NULL in all rows. Otherwise rewrite the live
-        rows, one file after the other, so that neighbouring rows stay together.
+        rows, one file after the other, so that neighbouring rows stay together. Closed versions of
+        a history do not get the value of an added column, which the source did not have at their
+        time.
         """
-        old = self._snapshot
-        refuse_unknown_rules(old, self._table.title)
+        old, title = self._snapshot, self._table.title
+        refuse_unknown_rules(old, title)
         schema = self.target_types(altered_schema(old.schema, added, widened))
-        self._layout.check(schema, self._table.title)
-        if not widened and not any(column.value.is_valid for column in added):
-            self._commit("ADD COLUMNS", self._definition(schema), position)
-            return Applied(version=self.version)
-        rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
-        part = self._stage(schema, rows, self._index_with(schema))
-        return replace(self._replace(schema, [part], position, "REPLACE COLUMNS"), rows_inserted=0)
+        self._layout.check(schema, title)
+        edit = Edit()
+        for prefix, files in by_prefix(old.files.values()).items():
+            is_closed = prefix == CLOSED and self._identity.mode.history is not None
+            filled = [] if is_closed else [column for column in added if column.value.is_valid]
+            if widened or filled:
+                rows = fitting_rows(altered_rows(old, files, schema, filled), schema, title)
+                index = None if is_closed else self._index_with(schema)
+                edit.new += staging.write_files(
+                    old.folder, schema, rows, index, prefix=prefix, layout=self._layout
+                )
+                edit.gone += [file.name for file in files]
+        operation = "REPLACE COLUMNS" if edit.gone else "ADD COLUMNS"
+        self._commit_edit(operation, self._definition(schema), edit, position)
+        return Applied(version=self.version, bytes_written=self._bytes_written)
 
     def comments(self) -> TableComments | None:
         return columns.comments_of(self._snapshot.metadata)
@@ -271,14 +274,7 @@ class DeltaHandle(TableHandle):
             "num_target_rows_copied": merged.rows_copied,
         }
         self._commit("MERGE", [*self._allowed(), *actions], position, metrics)
-        return Applied(
-            version=self.version,
-            rows_inserted=merged.rows_inserted,
-            rows_updated=merged.rows_updated,
-            rows_deleted=merged.rows_deleted,
-            rows_skipped=merged.rows_skipped,
-            bytes_written=self._bytes_written,
-        )
+        return Applied(self.version, *merged.counts, self._bytes_written)
 
     def can_change_whole_rows(self) -> bool:
         return True
@@ -312,8 +308,7 @@ class DeltaHandle(TableHandle):
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         refuse_unknown_rules(self._snapshot, self._table.title)
         edit = joined_edit(self._snapshot, staged, keeps_vectors=self._is_merged_on_read)
-        actions, self._bytes_written = actions_of(self._snapshot, edit)
-        self._commit("MERGE", [*self._allowed(), *actions], position)
+        self._commit_edit("MERGE", self._allowed(), edit, position)
         self._index = forget_sidecars(self._snapshot, self._sink.cache_dir, staged)
         return applied_changes(self.version, staged, self._bytes_written)
 
@@ -321,15 +316,13 @@ class DeltaHandle(TableHandle):
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         if (before := self.version) < 0:
             return False
-        if not self._is_merged_on_read and was_merged_on_read(self._snapshot.configuration):
-            with suppress(Overtaken):  # another commit came first; the next maintenance does it
-                self._snapshot = drop_vectors(self._snapshot)
         self._snapshot = keep_up(
             self._snapshot,
             keep_versions,
             bytes_written=self._bytes_written,
             cut_retention_s=self._sink.cut_retention_s,
             history_retention_s=self._sink.history_retention_s,
+            keeps_vectors=self._is_merged_on_read,
             index=self._index if self._is_merged_on_read else None,
         )
         is_done = self.version > before
@@ -357,18 +350,14 @@ class DeltaHandle(TableHandle):
     def _create(self, net: NetChanges, position: Lsn) -> Applied:
         rows, skipped = first_rows(net, self.target_types(net.schema))
         part = self._stage(rows.schema, rows.to_batches())
-        applied = self._replace(rows.schema, [part], position, "WRITE")
-        return replace(applied, rows_skipped=skipped)
+        return replace(self._replace(rows.schema, [part], position), rows_skipped=skipped)
 
-    def _replace(
-        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
-    ) -> Applied:
+    def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """Make staged files the whole content."""
         if self._way == "auto":
             self._way = "on_write"  # made from changes, so without a copy
         edit = Edit([*self._snapshot.files], new=staging.staged_files(staged))
-        actions, self._bytes_written = actions_of(self._snapshot, edit)
-        self._commit(operation, [*self._definition(schema), *actions], position)
+        self._commit_edit("WRITE", self._definition(schema), edit, position)
         return Applied(
             version=self.version,
             rows_inserted=sum(part.rows for part in staged),
@@ -386,15 +375,22 @@ class DeltaHandle(TableHandle):
         return self._definition(None)
 
     def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
-        hours = maintenance.log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
+        hours = log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
         return definition(
             self._snapshot,
             schema=schema,
             layout=self._layout,
-            properties=maintenance.table_properties(hours),
+            properties=table_properties(hours),
             configured=self._properties,
             allows_vectors=self._is_merged_on_read,
         )
+
+    def _commit_edit(
+        self, operation: str, definition: Sequence[dict[str, Any]], edit: Edit, position: Lsn
+    ) -> None:
+        """Create the next version by an edit, and actions that change the table's definition."""
+        actions, self._bytes_written = actions_of(self._snapshot, edit)
+        self._commit(operation, [*definition, *actions], position)
 
     def _commit(
         self,
@@ -423,16 +419,14 @@ class DeltaHandle(TableHandle):
         if self._is_merged_on_read:
             self._index = self._index_of(net)
             return self._index
-        folder, schema = self._snapshot.folder, self._snapshot.schema
-        columns = net.key if net.whole_rows is None else net.whole_rows.columns
-        keys = pa.schema([schema.field(name) for name in columns])
-        return KeyScan(folder, keys) if net.whole_rows is None else RowScan(folder, keys)
+        whole, schema = net.whole_rows, self._snapshot.schema
+        kind, names = (KeyScan, net.key) if whole is None else (RowScan, whole.columns)
+        return kind(self._snapshot.folder, pa.schema([schema.field(name) for name in names]))
 
     def _index_of(self, net: NetChanges) -> KeyIndex:
-        snapshot, cache_dir, shares = self._snapshot, self._sink.cache_dir, self._is_merged_on_read
-        if net.whole_rows is None:
-            return KeyIndex.of(snapshot, cache_dir, net.key, shares=shares)
-        return RowIndex.of(snapshot, cache_dir, net.whole_rows.columns, shares=shares)
+        whole, shares = net.whole_rows, self._is_merged_on_read
+        kind, names = (KeyIndex, net.key) if whole is None else (RowIndex, whole.columns)
+        return kind.of(self._snapshot, self._sink.cache_dir, names, shares=shares)
 
     def _index_with(self, schema: pa.Schema) -> KeyIndex | None:
         """What finds rows when the table has these columns; None: nothing will."""

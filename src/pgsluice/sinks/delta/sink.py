@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgsluice.sinks.contract import TableHandle, TargetTable
-from pgsluice.sinks.delta.changelog.handle import DeltaLogHandle
 from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.handle import DeltaHandle
-from pgsluice.sinks.delta.history.handle import DeltaHistoryHandle
+from pgsluice.sinks.delta.keeping import DeltaHistoryHandle, DeltaLogHandle
 from pgsluice.sinks.delta.log.features import (
     has_rules_of_others,
     refuse_partitioned,

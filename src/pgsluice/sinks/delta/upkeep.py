@@ -1,40 +1,109 @@
-"""Upkeep of a table, in steps that no batch waits for long.
+"""Keeps a table's folder and its log small, in steps that no batch waits for long.
 
-After each batch some files are rewritten, if that is due (:mod:`pgsluice.sinks.lake.upkeep`).
-After some commits, a checkpoint is written; after more, or many bytes, files that no kept version
-needs are deleted, among them those of vectors. No vacuum does the latter: deltalake's and Spark's
-skip the folder ``_dv``. Sidecars in an object store go with their data files.
+Sixty merges of 50 keys turned 43 MB into 2.7 GB. So after each batch some files are rewritten, if
+that is due (:mod:`pgsluice.sinks.lake.upkeep`). After some commits, a checkpoint is written, with
+which deltalake cleans up the log by the table's properties; after more, or many bytes, files that
+no kept version needs are deleted, among them those of vectors. No vacuum does the latter:
+deltalake's and Spark's skip the folder ``_dv``. Sidecars in an object store go with their data
+files.
+
+"Many bytes" is estimated without reading more: the commits since the last time times the bytes of
+the newest commit. The version of the last time is a transaction identifier, like the position
+(:mod:`.log.commit_marker`), so every task can read it.
 
 Files that a killed process left are no part of this: :func:`delete_leftovers` searches for them.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgsluice.sinks.contract import Overtaken
-from pgsluice.sinks.delta import maintenance
 from pgsluice.sinks.delta.log import commit_marker
 from pgsluice.sinks.delta.log.commit import actions_of, commit
 from pgsluice.sinks.delta.log.deletion_vectors import FOLDER
-from pgsluice.sinks.delta.log.features import definition_without_vectors
+from pgsluice.sinks.delta.log.features import definition_without_vectors, was_merged_on_read
 from pgsluice.sinks.delta.log.reading import remember
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
-from pgsluice.sinks.delta.maintenance import MAINTAINED
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.lake.upkeep import files_to_rewrite, leftovers, rewritten, sidecars_of, unneeded
 from pgsluice.stores.local import TEMPORARY_FOLDER
+
+MAINTAINED = "pgsluice.maintained"
+_RETENTIONS = {"delta.logRetentionDuration": 720, "delta.deletedFileRetentionDuration": 168}
+"""Delta's properties of a retention, with the default in hours."""
+_INTERVAL = re.compile(r"interval (\d+) hours")
+
+MANY_COMMITS = 50
+LITTLE_BYTES = 16 * 2**20
 
 CHECKPOINT_EVERY = 20
 """The number of versions between two checkpoints: readers read all commits after a checkpoint, one
 file each."""
+
+
+def whole_hours(seconds: float) -> int:
+    """Seconds as hours, rounded up, because Delta's retention is in hours."""
+    return math.ceil(seconds / 3600)
+
+
+def log_hours(cut_retention_s: float, history_retention_s: float) -> int:
+    """How many hours the log has to reach back, for readers of consistent checkpoints and of other
+    versions."""
+    return max(1, whole_hours(2 * cut_retention_s), whole_hours(history_retention_s))
+
+
+def table_properties(hours: int) -> dict[str, str | None]:
+    """Properties of a new table; a user may change them later.
+
+    The log serves readers of recent versions and is no archive: at two commits per second, a
+    month of it would have five million files.
+
+    Args:
+        hours: how long the log reaches back.
+    """
+    return {
+        **dict.fromkeys(_RETENTIONS, f"interval {hours} hours"),
+        "delta.targetFileSize": str(TARGET_FILE_BYTES),
+    }
+
+
+def keep_log(handle: DeltaTable, hours: int) -> None:
+    """Extend the retentions of an existing table to the configured one: of the log, and of its
+    entries for removed files, without which these files look like those of killed attempts."""
+    wanted = {}
+    for name, default in _RETENTIONS.items():
+        configured = handle.metadata().configuration.get(name) or f"interval {default} hours"
+        interval = _INTERVAL.fullmatch(configured)
+        if interval is not None and int(interval[1]) < hours:  # a longer time is the user's own
+            wanted[name] = f"interval {hours} hours"
+    if wanted:
+        with suppress(CommitFailedError):  # somebody commits: the next maintenance does it
+            handle.alter.set_table_properties(
+                wanted, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+
+
+def is_due(commits: int, bytes_written: int, sizes: Iterable[int]) -> bool:
+    """Whether enough has been written since the last maintenance.
+
+    Args:
+        commits: the number of commits since then.
+        bytes_written: the size of the newest commit's files in bytes.
+        sizes: the sizes of the live files in bytes.
+    """
+    written = commits * bytes_written
+    return commits >= MANY_COMMITS or (written >= LITTLE_BYTES and written >= 2 * sum(sizes))
 
 
 def keep_up(
@@ -44,7 +113,8 @@ def keep_up(
     bytes_written: int,
     cut_retention_s: float,
     history_retention_s: float,
-    index: KeyIndex | None = None,
+    keeps_vectors: bool,
+    index: KeyIndex | None,
 ) -> DeltaSnapshot:
     """Do what is due after a batch; nothing, if another commit comes first.
 
@@ -53,23 +123,26 @@ def keep_up(
         bytes_written: bytes of the batch's files.
         keep_versions: whose files stay, however old they are.
         history_retention_s: files that were replaced later than this stay, too.
+        keeps_vectors: otherwise the deletion vectors of earlier merges are disabled.
         index: gets the keys of files that are rewritten.
 
     Returns:
         the newest version afterwards.
     """
     before = snapshot.version - 1
-    hours = maintenance.log_hours(cut_retention_s, history_retention_s)
+    hours = log_hours(cut_retention_s, history_retention_s)
     with suppress(Overtaken):
+        if not keeps_vectors and was_merged_on_read(snapshot.configuration):
+            snapshot = drop_vectors(snapshot)
         if chosen := files_to_rewrite(snapshot):
             snapshot = rewrite(snapshot, chosen, index)
         commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
         sizes = (file.size for file in snapshot.files.values())
-        is_due = maintenance.is_due(commits, bytes_written, sizes)
+        has_much_written = is_due(commits, bytes_written, sizes)
         is_at_checkpoint = snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY
-        if is_at_checkpoint or commits >= maintenance.MANY_COMMITS:
+        if is_at_checkpoint or commits >= MANY_COMMITS:
             _write_checkpoint(snapshot, hours)
-        if is_due:
+        if has_much_written:
             snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
     return snapshot
 
@@ -138,7 +211,7 @@ def _write_checkpoint(snapshot: DeltaSnapshot, log_hours: int) -> None:
     """Write a checkpoint, and delete log files that are older than needed."""
     with suppress(DeltaError):  # others commit or clean up; the next time will do
         table = DeltaTable(snapshot.folder.uri, storage_options=snapshot.folder.storage_options())
-        maintenance.keep_log(table, log_hours)
+        keep_log(table, log_hours)
         table.create_checkpoint()
         # The commits before it are deleted next.
         written = (f"{table.version():020}.checkpoint.parquet", "_last_checkpoint")

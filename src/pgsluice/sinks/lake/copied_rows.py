@@ -4,6 +4,7 @@ key."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from pgsluice.changes.unique import shared_keys_error
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, StagedRows, TargetTable
-from pgsluice.sinks.lake.snapshot import DataFile
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.staging import staged_files
+from pgsluice.sinks.lake.upkeep import live_rows
 from pgsluice.stores.contract import Folder
 
 _READ_ROWS = 2**16
@@ -53,23 +55,25 @@ def altered_schema(
     return pa.schema([*fields, *(column.field for column in added)])
 
 
-def altered_batch(
-    batch: pa.RecordBatch, schema: pa.Schema, added: Sequence[AddedColumn]
-) -> pa.RecordBatch:
-    """Rows with other columns.
+def altered_rows(
+    snapshot: Snapshot,
+    files: Iterable[DataFile],
+    schema: pa.Schema,
+    added: Iterable[AddedColumn] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of files in other columns.
 
     Args:
-        schema: the new columns of the rows.
-        added: those of them that the table does not have yet.
+        schema: the new columns; those that a file lacks are NULL.
+        added: columns that have their value in all rows.
     """
-    values = {column.field.name: column.value for column in added}
-    columns = [
-        pa.repeat(values[field.name].cast(field.type), len(batch))
-        if field.name in values
-        else batch.column(field.name).cast(field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    for batch in live_rows(replace(snapshot, schema=schema), files):
+        for column in added:
+            place = schema.get_field_index(column.field.name)
+            field = schema.field(place)
+            values = pa.repeat(column.value.cast(field.type), len(batch))
+            batch = batch.set_column(place, field, values)
+        yield batch
 
 
 def refuse_shared_keys(

@@ -148,14 +148,10 @@ def applied_changes(version: int, staged: Sequence[StagedChanges], bytes_written
         version: the version that it created.
         bytes_written: the size of the commit's new files and vectors.
     """
-    return Applied(
-        version=version,
-        rows_inserted=sum(part.rows_inserted for part in staged),
-        rows_updated=sum(part.rows_updated for part in staged),
-        rows_deleted=sum(part.rows_deleted for part in staged),
-        rows_skipped=sum(part.rows_skipped for part in staged),
-        bytes_written=bytes_written,
-    )
+    merged = Merged()
+    for part in staged:
+        merged.count(part)
+    return Applied(version, *merged.counts, bytes_written)
 
 
 @dataclass(slots=True)
@@ -178,10 +174,7 @@ class _Versions:
 
     def add(self, merged: Merged) -> None:
         """Add a version; new files that it no longer has are deleted."""
-        self.merged.rows_inserted += merged.rows_inserted
-        self.merged.rows_updated += merged.rows_updated
-        self.merged.rows_deleted += merged.rows_deleted
-        self.merged.rows_skipped += merged.rows_skipped
+        self.merged.count(merged)
         before, self.last = self.last, merged.edit.applied(self.last)
         unused = before.files.keys() - self.first.files.keys() - self.last.files.keys()
         folder = self.first.folder
@@ -204,15 +197,8 @@ class _Versions:
         changed = ((name, file.vector) for name, file in files.items())
         dead = {name: vector.rows for name, vector in changed if isinstance(vector, DeadRows)}
         new = self._new_files()
-        return StagedChanges(
-            version=self.first.version,
-            rows_inserted=self.merged.rows_inserted,
-            rows_updated=self.merged.rows_updated,
-            rows_deleted=self.merged.rows_deleted,
-            rows_skipped=self.merged.rows_skipped,
-            bytes_written=bytes_of(new),
-            payload=_Share(self.key, new, first.keys() - files.keys(), dead).encode(),
-        )
+        share = _Share(self.key, new, first.keys() - files.keys(), dead)
+        return StagedChanges(self.first.version, *self.merged.counts, bytes_of(new), share.encode())
 
     def _new_files(self) -> list[NewFile]:
         return [file for file in self.last.files.values() if isinstance(file, NewFile)]

@@ -9,6 +9,7 @@ that version first.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -20,25 +21,36 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.errors import PgsluiceError, TableError
+from pgsluice.disk import disk_trouble
+from pgsluice.errors import PgsluiceError, TableError, TargetUnreachable
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, StagedRows
-from pgsluice.sinks.delta import maintenance
+from pgsluice.sinks.delta import upkeep
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.commit import statistics_text
 from pgsluice.sinks.delta.log.durability import settle_through
 from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
-from pgsluice.sinks.delta.ruled.merge import merge
-from pgsluice.sinks.delta.ruled.rekeyed_rows import read_and_resolve, refuse_shared
-from pgsluice.sinks.delta.ruled.statistics import writer_properties
-from pgsluice.sinks.delta.ruled.store_errors import store_error
+from pgsluice.sinks.delta.ruled.maintenance import maintain
+from pgsluice.sinks.delta.ruled.merge import (
+    merge,
+    read_and_resolve,
+    refuse_shared,
+    writer_properties,
+)
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
-from pgsluice.sinks.lake.copied_rows import altered_batch, altered_schema, fitting_rows
+from pgsluice.sinks.lake.copied_rows import altered_rows, altered_schema, fitting_rows
 from pgsluice.sinks.lake.edit import bytes_of
-from pgsluice.sinks.lake.upkeep import live_rows
+from pgsluice.sinks.opened_table import target_trouble
+
+_STORE = re.compile(
+    r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"
+)
+_MISSING = "not found"
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+_DECORATION = re.compile(r"\x1b\[[0-9;]*m|[\s↳]+")
 
 
 class RuledHandle(DeltaHandle):
@@ -59,12 +71,11 @@ class RuledHandle(DeltaHandle):
             self._write(lambda: columns.add_empty_columns(delta, fields, title, commit))
             self._write(lambda: columns.list_invariants(delta))
             return Applied(version=self.version)
-        schema = self.target_types(altered_schema(self._snapshot.schema, added, widened))
         old = self._snapshot
-        rows = (altered_batch(batch, schema, added) for batch in live_rows(old, old.files.values()))
-        staged = staging.stage(old.folder, schema, fitting_rows(rows, schema, title))
-        made = self._replace(schema, [staged], position, "REPLACE COLUMNS")
-        return replace(made, rows_inserted=0)
+        schema = self.target_types(altered_schema(old.schema, added, widened))
+        rows = fitting_rows(altered_rows(old, old.files.values(), schema, added), schema, title)
+        staged = staging.stage(old.folder, schema, rows)
+        return replace(self._replace(schema, [staged], position), rows_inserted=0)
 
     def comments(self) -> None:
         """Others have given the table its definition, which deltalake does not let us replace."""
@@ -105,15 +116,15 @@ class RuledHandle(DeltaHandle):
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
         delta = self._opened()
-        commits = self.version - (delta.transaction_version(maintenance.MAINTAINED) or 0)
+        commits = self.version - (delta.transaction_version(upkeep.MAINTAINED) or 0)
         sizes = [file.size for file in self._snapshot.files.values()]
-        if not maintenance.is_due(commits, self._bytes_written, sizes):
+        if not upkeep.is_due(commits, self._bytes_written, sizes):
             return False
         sink, folder = self._sink, self._snapshot.folder
         history_s = sink.history_retention_s
-        maintenance.keep_log(delta, maintenance.log_hours(sink.cut_retention_s, history_s))
-        hours = maintenance.whole_hours(history_s)
-        maintenance.maintain(delta, folder, keep_versions, history_hours=hours)
+        upkeep.keep_log(delta, upkeep.log_hours(sink.cut_retention_s, history_s))
+        hours = upkeep.whole_hours(history_s)
+        maintain(delta, folder, keep_versions, history_hours=hours)
         return True
 
     def _opened(self) -> DeltaTable:
@@ -126,7 +137,7 @@ class RuledHandle(DeltaHandle):
             if self._delta.version() != self.version:
                 self._delta.load_as_version(self.version)
         except (DeltaError, OSError) as error:
-            raise store_error(error, self._table.title, folder.uri) or error from None
+            raise _store_error(error, self._table.title, folder.uri) or error from None
         return self._delta
 
     def _commit_changes(self, delta: DeltaTable, net: NetChanges, position: Lsn) -> dict[str, Any]:
@@ -162,9 +173,7 @@ class RuledHandle(DeltaHandle):
         """
         return not net.key or (net.only_new and self._sink.foreign_writes == "park")
 
-    def _replace(
-        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn, operation: str
-    ) -> Applied:
+    def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """Make staged files the whole content; deltalake refuses rows that violate the rules."""
         now_ms = int(time.time() * 1000)
         files = staging.staged_files(staged)
@@ -224,7 +233,7 @@ class RuledHandle(DeltaHandle):
 
 def _without_rows(error: Exception, table: str, uri: str) -> Exception:
     """An error of deltalake without values of rows that its text may have."""
-    if (unreachable := store_error(error, table, uri)) is not None:
+    if (unreachable := _store_error(error, table, uri)) is not None:
         return unreachable
     text = str(error)
     if "failed validation check" in text or "Invalid data found" in text:
@@ -238,3 +247,28 @@ def _without_rows(error: Exception, table: str, uri: str) -> Exception:
     if "\n" in text:
         return PgsluiceError(f"writing {table} failed: {text.splitlines()[0]}", table=table)
     return error
+
+
+def _store_error(error: Exception, table: str, place: str) -> TargetUnreachable | None:
+    """The error for a temporary failure of the store; None if it is an error of the table, as a
+    missing file is.
+
+    deltalake raises OSError or DeltaError for both. The errors of stores are those of the Rust
+    crate ``object_store``: its texts begin with "Generic" and name the store, such as
+    LocalFileSystem or S3.
+    """
+    text = str(error)
+    number = _NUMBER.search(text)
+    if number is not None and (trouble := disk_trouble(OSError(int(number[1]), ""), place)):
+        return target_trouble(trouble, table)
+    is_of_store = isinstance(error, OSError) or _STORE.search(text) is not None
+    if not is_of_store or _MISSING in text:
+        return None
+    lines = [_DECORATION.sub(" ", line).strip() for line in text.splitlines()]
+    # Of a chain of causes the first says what was done, and the last why it failed.
+    reasons = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
+    return TargetUnreachable(
+        f"the store of the target of table {table} fails: {': '.join(reasons)}",
+        hint="pgsluice keeps retrying",
+        table=table,
+    )

@@ -4,21 +4,38 @@ The source's columns are named by number, so that they cannot collide with a use
 ``c0, c1, …`` are the values, ``a0, a1, …`` are true where the target's value stays, ``op`` is
 true for a row to delete, ``ins`` for a row that is inserted if the target lacks it. The target's
 names are quoted.
+
+Some rows of the target are read before, from the version on which the MERGE starts. A MERGE matches
+a row by its final key: after a swap of two keys, it would find the wrong row. So rows with a
+changed key are read under their key before the batch. And it silently changes all rows of a key: if
+nothing proves that keys are unique, the rows are counted first.
+
+deltalake writes bounds of decimals as doubles, which rounds more than 15 digits, and ignores NaN in
+bounds of floats. With such bounds, a reader would skip files that have matching rows, so they are
+not written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 
 from pgsluice.changes.net import NetChanges
+from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
+from pgsluice.changes.unique import UnprovedKeys
 from pgsluice.sinks.delta.log.columns import as_stored, existing_schema
-from pgsluice.sinks.delta.ruled.statistics import has_exact_bounds, writer_properties
+from pgsluice.sinks.lake.data_files import dead_rows, rows_at
+from pgsluice.sinks.lake.keys.entries import Hits
+from pgsluice.sinks.lake.merge.key_scan import KeyScan
+from pgsluice.sinks.lake.merge.net_merge import without_dead
+from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
+_DIGITS_OF_A_DOUBLE = 15
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
 
@@ -32,7 +49,7 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
     """Apply net changes that do not truncate, in one commit.
 
     Args:
-        net: with a key, and without rekeyed rows (:mod:`.rekeyed_rows`).
+        net: with a key, and without rekeyed rows (:func:`read_and_resolve`).
 
     Returns:
         deltalake's metrics.
@@ -118,3 +135,48 @@ def _source(net: NetChanges) -> pa.Table:
     columns["ins"] = pa.array(np.append(net.inserted, np.zeros(deletes, np.bool_)))
     columns["op"] = pa.array(np.arange(rows + deletes) >= rows)
     return as_stored(pa.table(columns))
+
+
+def read_and_resolve(snapshot: Snapshot, net: NetChanges) -> tuple[NetChanges, int]:
+    """The same net changes with rekeyed rows resolved, and the number of rows that the target does
+    not have."""
+    needed = pa.schema([net.rows.schema.field(name) for name in columns_of_sources(net)])
+    rows = [needed.empty_table()]
+    for file, hits in _live(snapshot, net.source_keys):
+        rows += rows_at(snapshot.folder, file, np.sort(hits.rows), needed)
+    return resolve_rekeyed(net, pa.concat_tables(rows))
+
+
+def refuse_shared(snapshot: Snapshot, unproved: UnprovedKeys, table: str) -> None:
+    """Check that no key of a batch has too many rows: a MERGE would change them all, and report it
+    only afterwards.
+
+    Raises:
+        TableError: rows have the same key.
+    """
+    found = Hits.joined([hits for _, hits in _live(snapshot, unproved.keys)])
+    unproved.refuse_shared(found.wanted, table)
+
+
+def _live(snapshot: Snapshot, keys: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
+    """The live rows of each file that have one of these keys."""
+    types = pa.schema([snapshot.schema.field(name) for name in keys.schema.names])
+    for file, hits in KeyScan(snapshot.folder, types).find(snapshot.files.values(), keys):
+        yield file, without_dead(hits, dead_rows(snapshot.folder, file))
+
+
+def has_exact_bounds(kind: pa.DataType) -> bool:
+    """Whether deltalake writes and compares exact bounds of a column."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision <= _DIGITS_OF_A_DOUBLE)
+    return not pa.types.is_floating(kind)
+
+
+def writer_properties(schema: pa.Schema) -> WriterProperties:
+    """How deltalake writes files with these columns."""
+    none = ColumnProperties(statistics_enabled="NONE")
+    without = [field.name for field in schema if not has_exact_bounds(field.type)]
+    # With properties of our own, deltalake would not compress by default.
+    return WriterProperties(
+        compression="SNAPPY", column_properties=dict.fromkeys(without, none) if without else None
+    )

@@ -21,6 +21,7 @@ from pyroaring import BitMap
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import resolve_keys, resolve_rekeyed, with_values
 from pgsluice.changes.whole_rows import WholeRows
+from pgsluice.sinks.contract import StagedChanges
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import fitting_rows
@@ -61,6 +62,18 @@ class Merged:
     rows_deleted: int = 0
     rows_skipped: int = 0
     rows_copied: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The counts in the order of :class:`.Applied`."""
+        return self.rows_inserted, self.rows_updated, self.rows_deleted, self.rows_skipped
+
+    def count(self, other: Merged | StagedChanges) -> None:
+        """Add the counts of another merge."""
+        self.rows_inserted += other.rows_inserted
+        self.rows_updated += other.rows_updated
+        self.rows_deleted += other.rows_deleted
+        self.rows_skipped += other.rows_skipped
 
 
 class NetMerge:

@@ -1,1 +1,0 @@
-"""Delta tables to which rows are only added."""

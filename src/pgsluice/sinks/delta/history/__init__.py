@@ -1,1 +1,0 @@
-"""Delta tables that are histories."""
