@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink
-from pgsluice.sinks.contract import Sink, TargetTable
+from pgsluice.sinks.contract import Sink, TableHandle, TargetTable
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.renamed import RenamingSink
 from pgsluice.testing.sink_contract import TABLE, SinkContract, batches, changes, identity, net, row
@@ -93,6 +94,19 @@ def test_readers_see_the_names_at_the_target_and_writers_those_of_the_source(
     assert opened(sink).table_uri.rstrip("/").endswith("/L%C3%A4den/t~271") or "Läden/t~271" in str(
         sink.location("public", "t")
     )
+
+
+def test_each_method_with_columns_has_the_names_of_the_source(tmp_path: Path) -> None:
+    handle = made(tmp_path, "on_read").open(TABLE, identity())
+    texts = {
+        name: str(method.__annotations__)
+        for name, method in vars(TableHandle).items()
+        if inspect.isfunction(method)
+    }
+    kinds = ("pa.", "NetChanges", "AddedColumn", "TableComments", "TargetContent", "str]")
+    with_columns = {name for name, text in texts.items() if any(each in text for each in kinds)}
+    assert with_columns
+    assert with_columns <= vars(type(handle)).keys()
 
 
 def test_partitions_and_comments_have_the_names_of_the_source_in_settings(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from pgsluice.sinks.delta.config import Merge
 from pgsluice.sinks.delta.log.deletion_vectors import (
     Descriptor,
     from_base85,
-    read_vector,
     to_base85,
     write_vectors,
 )
@@ -244,7 +243,7 @@ def test_the_vectors_of_a_commit_share_a_file(tmp_path: Path) -> None:
     (name,) = {descriptor.name(LocalFolder(tmp_path)) for descriptor in descriptors}
     assert name is not None
     assert (tmp_path / name).stat().st_size == size
-    assert [read_vector(LocalFolder(tmp_path), descriptor) for descriptor in descriptors] == vectors
+    assert [descriptor.read(LocalFolder(tmp_path)) for descriptor in descriptors] == vectors
     assert write_vectors(LocalFolder(tmp_path), []) == ([], 0)
 
 
@@ -254,9 +253,9 @@ def test_a_vector_that_stands_in_the_log_can_be_read(tmp_path: Path) -> None:
     data = struct.pack("<IQI", 1681511377, 1, 0) + rows.serialize()
     text = to_base85(data + bytes(-len(data) % 4))
     descriptor = Descriptor("i", text, None, len(data), len(rows))
-    assert read_vector(LocalFolder(tmp_path), descriptor) == rows
+    assert descriptor.read(LocalFolder(tmp_path)) == rows
     with pytest.raises(PgsluiceError, match="no text in base 85"):
-        read_vector(LocalFolder(tmp_path), replace(descriptor, path="~~~~~"))
+        replace(descriptor, path="~~~~~").read(LocalFolder(tmp_path))
 
 
 class TestForeignCommits:

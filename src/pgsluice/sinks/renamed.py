@@ -9,9 +9,9 @@ parts of times) keep their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ from pgsluice.sinks.contract import (
     TargetContent,
     TargetTable,
 )
-from pgsluice.sinks.identity import CommitMarker, TargetIdentity
+from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.verification import TargetRows
 
 Item = TypeVar("Item")
@@ -186,7 +186,7 @@ class RenamingSink:
             ),
             identity,
         )
-        return _RenamedHandle(handle, columns) if renamed else handle
+        return cast(TableHandle, _RenamedHandle(handle, columns)) if renamed else handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +216,9 @@ def rows_at_source(rows: TargetRows, names: TargetNames, title: str) -> TargetRo
     return _SourceRows(rows, _Columns(renamed)) if renamed else rows
 
 
-class _RenamedHandle(TableHandle):
-    """A target table, with the source's names of its columns.
+class _RenamedHandle:
+    """A target table, with the source's names of its columns. The methods of
+    :class:`.TableHandle` that have no columns are those of the wrapped handle.
 
     Args:
         handle: knows the names at the target.
@@ -228,23 +229,12 @@ class _RenamedHandle(TableHandle):
         self._handle = handle
         self._columns = columns
 
-    @property
-    def location(self) -> str:
-        return self._handle.location
-
-    @property
-    def version(self) -> int:
-        return self._handle.version
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
 
     def schema(self) -> pa.Schema | None:
         schema = self._handle.schema()
         return None if schema is None else self._columns.source_schema(schema)
-
-    def marker(self) -> CommitMarker | None:
-        return self._handle.marker()
-
-    def refuse_foreign_changes(self) -> None:
-        self._handle.refuse_foreign_changes()
 
     def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
         with self._columns.named():
@@ -276,12 +266,6 @@ class _RenamedHandle(TableHandle):
         with self._columns.named():
             return self._handle.apply(self._columns.changes(changes), position)
 
-    def maintain(self, keep_versions: Iterable[int]) -> bool:
-        return self._handle.maintain(keep_versions)
-
-    def delete_leftovers(self, written_before: float) -> None:
-        self._handle.delete_leftovers(written_before)
-
     def content(self, version: int) -> TargetContent | None:
         content = self._handle.content(version)
         if content is None:
@@ -293,9 +277,6 @@ class _RenamedHandle(TableHandle):
         batches = self._handle.keys([*map(self._columns.at_target, columns)])
         return None if batches is None else self._columns.source_batches(batches)
 
-    def can_stage_load(self) -> bool:
-        return self._handle.can_stage_load()
-
     def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         with self._columns.named():
             return self._handle.stage_load(self._columns.batches(rows))
@@ -303,15 +284,6 @@ class _RenamedHandle(TableHandle):
     def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         with self._columns.named():
             return self._handle.commit_load(staged, position)
-
-    def discard_load(self, staged: Sequence[StagedRows]) -> None:
-        self._handle.discard_load(staged)
-
-    def can_keep_deleted(self) -> bool:
-        return self._handle.can_keep_deleted()
-
-    def can_append(self) -> bool:
-        return self._handle.can_append()
 
     def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
         with self._columns.named():
@@ -323,20 +295,11 @@ class _RenamedHandle(TableHandle):
         with self._columns.named():
             return self._handle.append(self._columns.schema(schema), staged, position)
 
-    def can_keep_versions(self) -> bool:
-        return self._handle.can_keep_versions()
-
     def load_versions(
         self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
     ) -> Applied:
         with self._columns.named():
             return self._handle.load_versions(self._columns.schema(schema), staged, position)
-
-    def can_change_whole_rows(self) -> bool:
-        return self._handle.can_change_whole_rows()
-
-    def can_stage_changes(self) -> bool:
-        return self._handle.can_stage_changes()
 
     def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
         with self._columns.named():
@@ -346,14 +309,6 @@ class _RenamedHandle(TableHandle):
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         with self._columns.named():
             return self._handle.commit_changes(staged, position)
-
-    def discard_changes(self, staged: Sequence[StagedChanges]) -> None:
-        self._handle.discard_changes(staged)
-
-    def whole_attempt(
-        self, delete: Callable[[], object] | None = None
-    ) -> AbstractContextManager[None]:
-        return self._handle.whole_attempt(delete)
 
 
 def _schema(schema: pa.Schema, name_of: Callable[[str], str]) -> pa.Schema:

@@ -104,8 +104,25 @@ class Descriptor:
         return None if name is None else (name, span)
 
     def read(self, folder: Folder) -> BitMap:
-        """The deleted rows, as :func:`read_vector` reads them."""
-        return read_vector(folder, self)
+        """The deleted rows of the data file.
+
+        Raises:
+            PgsluiceError: the vector cannot be read, or is damaged.
+        """
+        try:
+            if self.storage == "i":
+                return decoded(from_base85(self.path)[: self.size])
+            if (place := self.place(folder)) is None:
+                raise ValueError("it is outside of the table's folder")
+            name, span = place
+            (stored,) = folder.read_spans(name, [span])
+            return decoded_blob(stored, self.size)
+        except (OSError, ValueError, struct.error) as error:
+            raise PgsluiceError(
+                f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
+                hint="restore the file from a backup, or copy the table again",
+                location=folder.uri,
+            ) from error
 
 
 def _inside(uri: str, folder: Folder) -> str | None:
@@ -114,29 +131,6 @@ def _inside(uri: str, folder: Folder) -> str | None:
     file = uri if path is None else str(path)
     name = file.removeprefix(f"{folder.uri.rstrip('/')}/")
     return name if name != file else None
-
-
-def read_vector(folder: Folder, descriptor: Descriptor) -> BitMap:
-    """Read the deleted rows of a data file.
-
-    Raises:
-        PgsluiceError: the vector cannot be read, or is damaged.
-    """
-    try:
-        if descriptor.storage == "i":
-            return decoded(from_base85(descriptor.path)[: descriptor.size])
-        place = descriptor.place(folder)
-        if place is None:
-            raise ValueError("it is outside of the table's folder")
-        name, span = place
-        (stored,) = folder.read_spans(name, [span])
-        return decoded_blob(stored, descriptor.size)
-    except (OSError, ValueError, struct.error) as error:
-        raise PgsluiceError(
-            f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
-            hint="restore the file from a backup, or copy the table again",
-            location=folder.uri,
-        ) from error
 
 
 def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:

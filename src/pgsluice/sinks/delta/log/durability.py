@@ -9,7 +9,6 @@ does nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +23,6 @@ clean-up."""
 
 SETTLED: dict[Folder, int] = {}
 """The newest version of each table that this process has made durable."""
-_lock = threading.Lock()
 
 
 def settle_through(folder: Folder, version: int) -> None:
@@ -36,8 +34,7 @@ def settle_through(folder: Folder, version: int) -> None:
     """
     if folder.path is None:
         return
-    with _lock:
-        last = SETTLED.get(folder, -1)
+    last = SETTLED.get(folder, -1)
     if last == version:
         return
     first = max(version - _COMMITS_OF_AN_ATTEMPT + 1, 0)
@@ -49,8 +46,7 @@ def settle_through(folder: Folder, version: int) -> None:
 
 def note_settled(folder: Folder, version: int) -> None:
     """Note that this process has made a version durable."""
-    with _lock:
-        SETTLED[folder] = version
+    SETTLED[folder] = version
 
 
 def new_files(

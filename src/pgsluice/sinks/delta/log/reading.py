@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -29,8 +29,7 @@ from pgsluice.sinks.delta.log.columns import arrow_schema
 from pgsluice.sinks.delta.log.commit_marker import COPY, VERSION
 from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.log.layout import layout_of
-from pgsluice.sinks.delta.log.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, NewestCommits
-from pgsluice.sinks.lake.layout.layout import NO_LAYOUT
+from pgsluice.sinks.delta.log.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, no_table
 from pgsluice.sinks.lake.layout.partitions import NO_PARTITION
 from pgsluice.sinks.lake.snapshot import Removed
 from pgsluice.stores.contract import Folder, Stored, at_once
@@ -63,7 +62,8 @@ def read_commit(folder: Folder, version: int) -> list[dict[str, Any]] | None:
 def operations(folder: Folder, after: int, through: int) -> list[str]:
     """The operations of commits, one for each whose file still exists."""
     commits = (read_commit(folder, version) for version in range(after + 1, through + 1))
-    return [_operation(actions) for actions in commits if actions is not None]
+    found = (_information(actions) for actions in commits if actions is not None)
+    return [str(information.get("operation", "")) for information in found]
 
 
 def has_lost_commit(folder: Folder, version: int) -> bool:
@@ -93,10 +93,6 @@ def is_ours(folder: Folder, version: int) -> bool:
     """Whether pgsluice made a version's commit; True if its file does not exist."""
     actions = read_commit(folder, version)
     return actions is None or _transactions(actions).get(VERSION) == version
-
-
-def _operation(actions: Iterable[dict[str, Any]]) -> str:
-    return str(_information(actions).get("operation", ""))
 
 
 def _information(actions: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -168,17 +164,17 @@ def read_snapshot(folder: Folder) -> DeltaSnapshot | None:
         PgsluiceError: the log cannot be read, or does not reach back far enough.
     """
     listed = _Listed.of(folder.entries(_LOG))
-    if listed.is_empty:
+    if listed.newest < 0:
         return None
     if listed.checkpoint is not None:
         start, names = listed.checkpoint
         actions = chain.from_iterable(_checkpoint_actions(folder, name) for name in names)
     else:
         start, actions = 0, chain(_commit(folder, 0))
-    began = _Building(folder).applied(actions, start)
+    began = _Building(no_table(folder)).applied(actions, start).snapshot(start, listed.tags)
     if listed.checkpoint is not None:
-        began.commits = NewestCommits(is_id_known=False)
-    return _advanced(began.snapshot(start, listed.tags), listed)
+        began = replace(began, commits=replace(began.commits, is_id_known=False))
+    return _advanced(began, listed)
 
 
 def after_commit(
@@ -190,7 +186,7 @@ def after_commit(
         tag: the tag of the commit's file.
     """
     version = snapshot.version + 1
-    return _Building.of(snapshot).applied(actions, version).snapshot(version, {version: tag})
+    return _Building(snapshot).applied(actions, version).snapshot(version, {version: tag})
 
 
 def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
@@ -198,7 +194,7 @@ def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
     newest = listed.newest
     if snapshot.version >= newest:
         return snapshot
-    building, folder = _Building.of(snapshot), snapshot.folder
+    building, folder = _Building(snapshot), snapshot.folder
     versions = range(snapshot.version + 1, newest + 1)
     commits = at_once(folder, partial(_commit, folder), versions)
     for version, actions in zip(versions, commits, strict=True):
@@ -238,11 +234,6 @@ class _Listed:
     checkpoint: tuple[int, list[str]] | None
     tags: Mapping[int, Hashable]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the log has no files of a table."""
-        return self.newest < 0
-
     @classmethod
     def of(cls, entries: Iterable[Stored]) -> _Listed:
         """Parse the names of a log's files."""
@@ -263,33 +254,16 @@ class _Listed:
 class _Building:
     """A snapshot to which actions are being applied."""
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.protocol: Mapping[str, Any] | None = None
-        self.metadata: Mapping[str, Any] | None = None
-        self.schema: pa.Schema | None = None
-        self.layout = NO_LAYOUT
-        self.files: dict[str, DeltaFile] = {}
-        self.transactions: dict[str, int] = {}
-        self.removed: dict[str, Removed] = {}
-        self.commits = NewestCommits()
-
-    @classmethod
-    def of(cls, snapshot: DeltaSnapshot) -> _Building:
-        """Start with a snapshot."""
-        new = cls(snapshot.folder)
-        new.protocol, new.metadata = snapshot.protocol, snapshot.metadata
-        new.schema, new.layout = snapshot.schema, snapshot.layout
-        new.files, new.transactions = dict(snapshot.files), dict(snapshot.transactions)
-        new.removed = dict(snapshot.removed)
-        new.commits = snapshot.commits
-        return new
+    def __init__(self, start: DeltaSnapshot) -> None:
+        self._made = start
+        self._files, self._removed = dict(start.files), dict(start.removed)
+        self._transactions = dict(start.transactions)
 
     def applied(self, actions: Iterable[dict[str, Any]], version: int) -> _Building:
         """Apply a version's commit or checkpoint: removals first, because a file with a new vector
         is added under the same name."""
         added, information = [], dict[str, Any]()
-        copy_before = self.transactions.get(COPY)
+        copy_before = self._transactions.get(COPY)
         for action in actions:
             if add := action.get("add"):
                 added.append(add)
@@ -298,26 +272,27 @@ class _Building:
             elif remove := action.get("remove"):
                 self._remove(remove, version)
             elif txn := action.get("txn"):
-                self.transactions[txn["appId"]] = txn["version"]
+                self._transactions[txn["appId"]] = txn["version"]
             elif protocol := action.get("protocol"):
-                self.protocol = protocol
+                self._made = replace(self._made, protocol=protocol)
             elif metadata := action.get("metaData"):
-                self.metadata = metadata
-                self.layout = layout_of(metadata.get("configuration") or {})
+                layout = layout_of(metadata.get("configuration") or {})
                 schema = arrow_schema(DeltaSchema.from_json(metadata["schemaString"]))
-                self.schema = self.layout.without_parts(schema)
+                schema = layout.without_parts(schema)
+                self._made = replace(self._made, metadata=metadata, layout=layout, schema=schema)
         for add in added:
             self._add(add, version)
-        is_another_copy = self.transactions.get(COPY) != copy_before
-        self.commits = self.commits.followed_by(information, is_another_copy=is_another_copy)
+        is_another_copy = self._transactions.get(COPY) != copy_before
+        commits = self._made.commits.followed_by(information, is_another_copy=is_another_copy)
+        self._made = replace(self._made, commits=commits)
         return self
 
     def _add(self, add: Mapping[str, Any], version: int) -> None:
         name = unquote(add["path"])
-        before = self.removed.pop(name, None)
+        before = self._removed.pop(name, None)
         since = version if before is None else before.since
         rows = json.loads(add.get("stats") or "{}").get("numRecords")
-        self.files[name] = DeltaFile(
+        self._files[name] = DeltaFile(
             name,
             add["size"],
             vector=_descriptor(add),
@@ -332,17 +307,17 @@ class _Building:
         """Remove a file with its vector. The vector's file may have vectors of other data files;
         upkeep checks which ones are live."""
         name, vector = unquote(remove["path"]), _descriptor(remove)
-        live = self.files.get(name)
+        live = self._files.get(name)
         if live is None or live.vector != vector:
             since = vector_since = -1  # a checkpoint names it without the versions it was in
         else:
             since, vector_since = live.since, live.vector_since
-            del self.files[name]
+            del self._files[name]
         time_ms = remove.get("deletionTimestamp") or 0
-        if name not in self.files:
-            self.removed[name] = Removed(since, version, time_ms)
-        if vector is not None and (stored := vector.name(self.folder)) is not None:
-            self.removed[stored] = Removed(vector_since, version, time_ms)
+        if name not in self._files:
+            self._removed[name] = Removed(since, version, time_ms)
+        if vector is not None and (stored := vector.name(self._made.folder)) is not None:
+            self._removed[stored] = Removed(vector_since, version, time_ms)
 
     def snapshot(self, version: int, tags: Mapping[int, Hashable]) -> DeltaSnapshot:
         """The finished snapshot.
@@ -353,25 +328,22 @@ class _Building:
         Raises:
             PgsluiceError: the log lacks the table's definition.
         """
-        if self.protocol is None or self.metadata is None or self.schema is None:
+        folder = self._made.folder
+        if not self._made.protocol or not self._made.metadata:
             raise PgsluiceError(
-                f"the log of the Delta table in {self.folder.uri} is not complete: no file has "
-                "the table's protocol or schema",
+                f"the log of the Delta table in {folder.uri} is not complete: no file has the "
+                "table's protocol or schema",
                 hint="restore the files of the folder _delta_log; or move the table's folder away "
                 "and copy the table again",
-                location=self.folder.uri,
+                location=folder.uri,
             )
-        return DeltaSnapshot(
-            self.folder,
-            version,
-            self.schema,
-            self.removed,
-            layout=self.layout,
-            files=self.files,
-            protocol=self.protocol,
-            metadata=self.metadata,
-            transactions=self.transactions,
-            commits=self.commits.with_tags(tags, version),
+        return replace(
+            self._made,
+            version=version,
+            files=self._files,
+            removed=self._removed,
+            transactions=self._transactions,
+            commits=self._made.commits.with_tags(tags, version),
         )
 
 
