@@ -92,6 +92,6 @@ class CopiedRejects:
     def _known(self) -> RejectedValues:
         if not self._values:
             assert self.place is not None
-            keys = {} if self.is_copy else self.place.table().open_keys(self.relation)
+            keys = {} if self.is_copy else self.place.open_keys(self.relation)
             self._values.append(RejectedValues(keys, accepts=self.place.accepts))
         return self._values[0]

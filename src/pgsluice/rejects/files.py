@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,11 +119,15 @@ class EventFiles:
         return sorted(events)
 
     def keys(self, relation: int) -> Keys:
-        """The keys of one table that may get rejects from its files, with their columns."""
+        """The keys of one table that may get rejects from its files, with their columns. Files that
+        are deleted meanwhile are left out: their events are in the rejects table."""
         keys: dict[str, set[str]] = {}
-        for event in self.read(name for name in self.names() if name.relation == relation):
-            if event.kind in (Kind.REJECTED, Kind.MOVED):
-                keys.setdefault(event.key, set()).add(event.column)
+        for name in self.names():
+            if name.relation == relation:
+                with suppress(FileNotFoundError):
+                    for event in self.read([name]):
+                        if event.kind in (Kind.REJECTED, Kind.MOVED):
+                            keys.setdefault(event.key, set()).add(event.column)
         return {key: frozenset(columns) for key, columns in keys.items()}
 
     def delete(self, names: Sequence[EventFile]) -> None:

@@ -79,6 +79,13 @@ class RejectsPlace:
             name = f"{NAMESPACE}_{name}"
         return RejectsTable(made, name, self.spool_id)
 
+    def open_keys(self, relation: int) -> Keys:
+        """The keys of one table that have open rejects, or may get some from events that are not
+        folded yet, with their columns; more keys do no harm."""
+        waiting = self.files.keys(relation)  # first: a fold deletes a file after the table has it
+        keys = self.table().open_keys(relation)
+        return {key: keys.get(key, _NONE) | waiting.get(key, _NONE) for key in {*keys, *waiting}}
+
 
 def rejected_values(
     place: RejectsPlace | None, relation: int, open_count: int, *, is_ahead: bool
@@ -92,10 +99,11 @@ def rejected_values(
     """
     if place is None:
         return RejectedValues({}, accepts=False)
-    keys = place.table().open_keys(relation) if open_count or is_ahead else {}
-    if is_ahead:  # more keys do no harm
-        waiting = place.files.keys(relation)
-        keys = {key: keys.get(key, _NONE) | waiting.get(key, _NONE) for key in {*keys, *waiting}}
+    keys: Keys = {}
+    if is_ahead:
+        keys = place.open_keys(relation)
+    elif open_count:
+        keys = place.table().open_keys(relation)
     return RejectedValues(keys, accepts=place.accepts)
 
 
