@@ -120,7 +120,7 @@ class EventFiles:
 
     def keys(self, relation: int) -> Keys:
         """The keys of one table that may get rejects from its files, with their columns. Files that
-        are deleted meanwhile are left out: their events are in the rejects table."""
+        are deleted meanwhile do not count: their events are in the rejects table."""
         keys: dict[str, set[str]] = {}
         for name in self.names():
             if name.relation == relation:
