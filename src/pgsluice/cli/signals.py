@@ -28,12 +28,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether a signal asked the command to stop.
-
-    Attributes:
-        event: set by the first signal.
-        signal_number: the first signal; None before it.
-    """
+    """Whether a signal asked the command to stop: the event and the number are of the first one."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int | None = None

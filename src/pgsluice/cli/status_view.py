@@ -32,11 +32,7 @@ _RECENT_S = 60.0
 
 
 def show(status: Status, console: Console, config: str) -> None:
-    """Print the status, with the reasons of parked tables and the changes that targets do not get.
-
-    Args:
-        config: the configuration's path, for commands in hints.
-    """
+    """Print the status, with what targets lack; hints name the configuration by its path."""
 
     def say(line: Text | None) -> None:
         if line is not None:

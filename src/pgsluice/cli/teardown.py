@@ -40,11 +40,7 @@ from pgsluice.stores.spool_place import SpoolPlace
 def drop_subscription(
     config: Config, name: str, *, yes: bool, before: Callable[[], None] = lambda: None
 ) -> None:
-    """Remove one subscription's record and checkpoint.
-
-    Args:
-        before: called when the user has agreed, while the record still exists.
-    """
+    """Remove one subscription's record and checkpoint; call ``before`` once the user has agreed."""
     # Compared as a name, not opened as a path: ".." is no subscription.
     place = config.spool.place
     folder = place.folder / SUBSCRIPTIONS

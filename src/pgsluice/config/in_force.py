@@ -41,12 +41,8 @@ _NOTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The names of settings that differ between a file and a run.
-
-    Attributes:
-        taken: settings that the run can take over.
-        left: settings that the run reads only at its next start.
-    """
+    """Settings that differ between a file and a run, which can take them over or reads them at its
+    next start."""
 
     taken: tuple[str, ...] = ()
     left: tuple[str, ...] = ()

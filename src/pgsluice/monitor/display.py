@@ -22,11 +22,9 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 class Display(ABC):
-    """A context manager that draws the result of :meth:`render`, if the console is a terminal.
+    """Draws the result of :meth:`render`, within a with block and if the console is a terminal.
 
-    Args:
-        console: the console; None: stdout.
-        config: the configuration's path, for commands in hints.
+    Hints that it prints name the configuration's path.
     """
 
     def __init__(self, console: Console | None = None, *, config: str = "CONFIG") -> None:

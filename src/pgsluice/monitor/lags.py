@@ -74,8 +74,7 @@ class Lags:
 
     Args:
         flushed: the server's flush LSN; None: unknown.
-        spool: the spool's state.
-        lacking: gives the object that finds what the targets of a subscription lack, by its name.
+        lacking: by a subscription's name, what finds the changes that its targets lack.
         server_end: the LSN up to which the server has sent everything, as capture knows; None: it
             does not stream.
     """

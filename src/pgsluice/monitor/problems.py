@@ -44,11 +44,9 @@ _READY_IN_SPITE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that a person has to look at.
+    """Something that a person has to look at, as a sentence with its subject.
 
-    Attributes:
-        what: one sentence with its subject, in one line when rendered.
-        subscription: the one that it concerns; None: all.
+    It concerns one subscription, or all (None).
     """
 
     kind: ProblemKind

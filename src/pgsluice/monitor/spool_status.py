@@ -94,10 +94,7 @@ class SpoolStatus:
 
 
 def read_spool(reader: SpoolReader, holds: Sequence[Hold]) -> SpoolStatus:
-    """The state of a spool that exists.
-
-    Args:
-        holds: all retention pins.
+    """The state of a spool that exists, with all retention pins.
 
     Raises:
         SpoolError: a state file cannot be read.
@@ -118,11 +115,7 @@ def read_spool(reader: SpoolReader, holds: Sequence[Hold]) -> SpoolStatus:
 
 
 class HeldBytes:
-    """How much of the spool follows a position.
-
-    Args:
-        segments: all of the spool's.
-    """
+    """How many bytes of the spool's segments follow a position."""
 
     def __init__(self, segments: Sequence[SegmentInfo]) -> None:
         sizes = []

@@ -135,11 +135,7 @@ class SubscriptionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything that ``pgsluice status`` shows.
-
-    Attributes:
-        read_at: in seconds since 1970.
-    """
+    """Everything that ``pgsluice status`` shows, read at a time in seconds since 1970."""
 
     source: SourceStatus
     spool: SpoolStatus
@@ -161,9 +157,7 @@ class Status:
 class StatusReader:
     """Reads the status repeatedly; of the spool it reads only what is new.
 
-    Args:
-        config: the configuration of server and spool.
-        asks_server: query the server for its slot; otherwise use the slot that capture last read.
+    Without ``asks_server``, the slot is as capture last read it, and no connection is made.
     """
 
     def __init__(self, config: Config, *, asks_server: bool = True) -> None:

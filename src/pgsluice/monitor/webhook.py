@@ -49,12 +49,7 @@ Alert = dict[str, Any]
 
 
 class Alerts:
-    """Which problems have begun, were raised, and have ended.
-
-    Args:
-        source: the slot's name.
-        after_s: a problem is raised when it has lasted so long, in seconds.
-    """
+    """Which problems have begun, were raised when they had lasted ``after_s`` seconds, or ended."""
 
     def __init__(self, source: str, after_s: float) -> None:
         self._source = source
@@ -63,11 +58,7 @@ class Alerts:
         self.raised: dict[str, Alert] = {}
 
     def update(self, problems: Iterable[Problem], now: float) -> list[Alert]:
-        """What is to be sent after a reading of the status.
-
-        Args:
-            now: in seconds since 1970.
-        """
+        """What is to be sent after a reading of the status, at a time in seconds since 1970."""
         current = {f"{each.kind.value}:{each.subscription or ''}": each for each in problems}
         self._since = {name: self._since.get(name, now) for name in current}
         messages = []

@@ -21,11 +21,7 @@ WAITS = "cannot be applied"
 
 
 def state_words(state: str, incomplete: Sequence[str] = ()) -> str:
-    """The name of a table's state, with a word for what its target lacks.
-
-    Args:
-        incomplete: which changes its target does not get; see :class:`pgsluice.spool.TableRecord`.
-    """
+    """The name of a table's state, with words for changes that its target does not get."""
     words = STATES.get(state, state)
     if state not in ("f", "s", "r") or not incomplete:
         return words

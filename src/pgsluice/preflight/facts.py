@@ -240,11 +240,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """The folder or the URL of an object store to which a subscription writes.
-
-    Attributes:
-        problem: why nothing can be written there; None: no problem is known.
-    """
+    """The folder or URL that a subscription writes to, and the known problem with that; or None."""
 
     subscription: str
     folder: str

@@ -16,11 +16,9 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``pgsluice check``.
+    """One line of ``pgsluice check``: the subject, in a word or two, the result, and what to do.
 
-    Attributes:
-        subject: what was checked, in a word or two.
-        todo: what to do, possibly several lines; None if nothing has to be done.
+    What to do may be several lines; None: nothing.
     """
 
     level: Level

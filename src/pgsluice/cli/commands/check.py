@@ -80,12 +80,7 @@ def _summary(counts: dict[Level, int]) -> str:
 
 
 def executor_findings(config: Config, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Ask each executor, if the master is a cluster's.
-
-    Args:
-        findings: those of this machine; with an error of the spool or of a target, the executors
-            are not asked.
-    """
+    """Ask each executor of a cluster, unless this machine's findings have an error of spool or target."""
     from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 
     if is_local(config.spark.get("spark.master", DEFAULT_MASTER)):

@@ -60,9 +60,6 @@ def replicate(
     Args:
         captures: receive, too; otherwise another process does.
         debug: print a line for each batch.
-
-    Raises:
-        PgsluiceError: as :func:`pgsluice.subscription.running.run.run`.
     """
     from pgsluice.monitor.live import LiveView
 

@@ -89,13 +89,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A decoded message.
-
-    Attributes:
-        raw: its bytes.
-        message: the message.
-        xid: the xid of its top-level transaction; None outside transactions.
-    """
+    """A decoded message, with the xid of its top-level transaction; None outside transactions."""
 
     raw: Raw
     message: wire.Message | Facts

@@ -34,12 +34,7 @@ _DOUBLE_FROM = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An opened input.
-
-    Attributes:
-        name: for errors.
-        path: None for stdin.
-    """
+    """An opened input: its name, for errors, and its path; None for stdin."""
 
     name: str
     path: Path | None

@@ -42,22 +42,14 @@ _IDENTITIES = {
 
 
 class LinePrinter:
-    """Prints each message as one line, coloured on a terminal.
-
-    Args:
-        is_full: print long values in full.
-    """
+    """Prints each message as one line, coloured on a terminal; cuts long values unless ``is_full``."""
 
     def __init__(self, *, is_full: bool = False) -> None:
         self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
         self._limit = None if is_full else _LONG
 
     def show(self, seen: Seen, follower: Follower) -> None:
-        """Print one message.
-
-        Args:
-            follower: has the relations and types in force.
-        """
+        """Print one message, with the relations and types that are in force."""
         message = seen.message
         xid = "" if seen.xid is None else str(seen.xid)
         sub = getattr(message, "xid", None)
@@ -211,11 +203,7 @@ def quote_name(name: str) -> str:
 
 
 def quote(text: str, *, is_cut: bool = False) -> str:
-    """Text in single quotes, or without quotes if that is unambiguous.
-
-    Args:
-        is_cut: it was truncated, and is always quoted.
-    """
+    """Text in single quotes; without them if that is unambiguous, and the text was not cut."""
     if not is_cut and text != "NULL" and _BARE.match(text):
         return text
     return "'" + shown(text.replace("\\", "\\\\")).replace("'", "''") + "'"

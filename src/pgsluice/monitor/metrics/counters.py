@@ -24,11 +24,7 @@ _FAMILIES = (
 
 
 class RunCounters:
-    """A metrics callback that counts; safe from any thread.
-
-    Args:
-        names: the names of the subscriptions, which have series from the start.
-    """
+    """A metrics callback that counts, from any thread; subscriptions named first have series at 0."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -85,11 +81,7 @@ class RunCounters:
             self._add(name, action, subscription_rows=0)
 
     def samples(self, *, with_tables: bool) -> Iterator[Sample]:
-        """The counts now.
-
-        Args:
-            with_tables: also those of each table.
-        """
+        """The counts now, with those of each table if this is wanted."""
         visible = "pgsluice_subscription_commit_to_visible_seconds"
         with self._lock:
             found = [

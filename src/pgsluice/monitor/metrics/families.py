@@ -22,13 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric with its series.
-
-    Attributes:
-        name: as Prometheus has it, with ``_total`` for a counter.
-        help: one sentence.
-        labels: the names of its labels.
-    """
+    """A metric with its series; a counter's name ends with ``_total``, and its help is a sentence."""
 
     name: str
     kind: Kind

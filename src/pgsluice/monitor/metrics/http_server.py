@@ -36,12 +36,7 @@ _END_S = 0.5
 
 
 class Page(NamedTuple):
-    """An answer.
-
-    Attributes:
-        status: the status code of HTTP.
-        headers: more of them.
-    """
+    """An answer by HTTP, with headers beside those that every answer has."""
 
     status: HTTPStatus
     content_type: str
@@ -56,11 +51,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Recent(Generic[T]):
-    """A value that is renewed at most once in a period of some seconds; threads may share it.
-
-    Args:
-        make: makes the value; one thread at a time calls it.
-    """
+    """A value that threads share: made at most once in a period of some seconds, by one of them."""
 
     def __init__(
         self, make: Callable[[], T], every_s: float, clock: Callable[[], float] = time.monotonic

@@ -53,12 +53,7 @@ class Histogram:
 
 
 class Sample(NamedTuple):
-    """One value.
-
-    Attributes:
-        family: its name.
-        labels: values of the family's labels, in their order.
-    """
+    """One value of a family, with the values of the family's labels in their order."""
 
     family: str
     value: float | Histogram | None
@@ -201,11 +196,7 @@ def spark_samples() -> Iterator[Sample]:
 
 
 def process_samples(capture_pid: int | None) -> Iterator[Sample]:
-    """The figures of this process, of capture, and of Spark with its workers.
-
-    Args:
-        capture_pid: capture's process; None: it does not run.
-    """
+    """The figures of this process, of capture if it runs, and of Spark with its workers."""
     import psutil
 
     groups: dict[str, list[psutil.Process]] = {}

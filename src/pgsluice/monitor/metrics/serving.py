@@ -91,11 +91,7 @@ def _all_samples(config: Config, status: Status, counters: RunCounters | None) -
 
 
 def require_packages() -> None:
-    """Refuse ``listen`` without the packages that it needs.
-
-    Raises:
-        ConfigError: the extra ``monitor`` is not installed.
-    """
+    """Raise a ConfigError if the packages of the extra ``monitor`` are not installed."""
     if any(find_spec(package) is None for package in ("prometheus_client", "psutil")):
         raise ConfigError(
             "the option listen in [monitor] needs Python packages that are not installed",
@@ -106,9 +102,7 @@ def require_packages() -> None:
 def status_pages(config: Config, status: Callable[[], Status], every_s: float = EVERY_S) -> Pages:
     """The page at ``/``, and ``/status.json``, which is the output of ``pgsluice status --json``.
 
-    Args:
-        status: the status, which many requests may share.
-        every_s: how often to write the data again at most.
+    Its data are written again at most every ``every_s`` seconds.
     """
 
     def report() -> bytes:

@@ -23,10 +23,7 @@ _SAME_PATH = "mount it there under the same path, or use an object store (docs/c
 class SharedFolder:
     """A folder that the driver and the executors have to share.
 
-    Attributes:
-        subject: what it is for, in a word.
-        path: the folder.
-        mark: a file in it, or in its nearest parent that exists, which the driver has written.
+    The driver has written the file ``mark`` into it, or into its nearest parent that exists.
     """
 
     subject: str

@@ -141,11 +141,7 @@ def unfit_targets(
     catalog: SourceCatalog,
     sent: Collection[int],
 ) -> tuple[Finding, ...]:
-    """Of tables that settings of the sink or ``rename`` concern, those whose target is refused.
-
-    Args:
-        sent: the relations that the server sends, by OID.
-    """
+    """Tables that are sent, and whose target the settings of the sink or ``rename`` do not allow."""
     tables = catalog.tables
     roots = {(oid, *tables[oid].ancestors)[-1] for oid in sent if oid in tables} & tables.keys()
     found: list[Finding] = []
