@@ -50,13 +50,12 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts after the command's name: ``[OPTIONS]``, then the arguments."""
-        arguments = (param for param in self.params if param.param_type_name == "argument")
-        return ["[OPTIONS]", *(_usage_of(argument) for argument in arguments)]
-
-
-def _usage_of(argument: Any) -> str:
-    name = argument.metavar if argument.required else f"[{argument.metavar}]"
-    return name if argument.nargs == 1 else f"{name}..."
+        names = [
+            (each, f"{each.metavar}" if each.required else f"[{each.metavar}]")
+            for each in self.params
+            if each.param_type_name == "argument"
+        ]
+        return ["[OPTIONS]", *(name if each.nargs == 1 else f"{name}..." for each, name in names)]
 
 
 app = typer.Typer(

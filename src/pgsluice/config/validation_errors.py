@@ -85,8 +85,9 @@ def _sentence(details: Any, model: type[BaseModel], place: str) -> str:
         case "missing":
             return f'{place}: "{key}" is missing'
         case "literal_error":
-            words = str(context["expected"]).replace("'", '"')
-            return f'{place}: "{key}" {_shown(details["input"])}can be {words}'
+            words, value = str(context["expected"]).replace("'", '"'), details["input"]
+            given = f'is "{value}"; it ' if isinstance(value, str) and len(value) <= 30 else ""
+            return f'{place}: "{key}" {given}can be {words}'
         case "value_error" if key:
             return f'{place}: "{key}" {context["error"]}'
         case "value_error":
@@ -112,11 +113,6 @@ def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 def choices(known: Iterable[str]) -> str:
     """The known names, quoted."""
     return ", ".join(f'"{name}"' for name in sorted(known))
-
-
-def _shown(value: Any) -> str:
-    """The value, if it is a short word."""
-    return f'is "{value}"; it ' if isinstance(value, str) and len(value) <= 30 else ""
 
 
 def _bound(kind: str, context: dict[str, Any]) -> str:

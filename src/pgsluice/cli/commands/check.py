@@ -80,7 +80,7 @@ def _summary(counts: dict[Level, int]) -> str:
 
 
 def executor_findings(config: Config, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Ask each executor of a cluster, unless this machine's findings have an error of spool or target."""
+    """Ask the executors of a cluster, unless this machine's findings have an error they share."""
     from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
 
     if is_local(config.spark.get("spark.master", DEFAULT_MASTER)):

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pgsluice import wire
 from pgsluice.cli.decode.follow import Facts, Follower, Seen
-from pgsluice.cli.decode.objects import column_names, is_sent, timestamp
+from pgsluice.cli.decode.objects import sent_columns, timestamp
 from pgsluice.shown import shown
 from pgsluice.types.registry import resolve_type
 
@@ -42,7 +42,7 @@ _IDENTITIES = {
 
 
 class LinePrinter:
-    """Prints each message as one line, coloured on a terminal; cuts long values unless ``is_full``."""
+    """Prints each message as one line, coloured on a terminal; cuts long values by default."""
 
     def __init__(self, *, is_full: bool = False) -> None:
         self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
@@ -129,8 +129,7 @@ class _Formatter:
     ) -> str:
         shown = [
             f"{quote_name(name)}={self._value(data, column)}"
-            for column, name in enumerate(column_names(data, relation))
-            if is_sent(data, relation, column, is_key=is_key)
+            for name, column in sent_columns(data, relation, is_key=is_key)
         ]
         return f"({', '.join(shown)})"
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -159,30 +160,25 @@ def _logical_message(message: wire.LogicalMessage) -> dict[str, Any]:
     }
 
 
-def column_names(data: wire.TupleData, relation: wire.Relation | None) -> list[str]:
-    """A row's column names; numbers if the relation is unknown or does not fit the row."""
-    if relation is None or len(relation.columns) != len(data):
-        return [f"${number}" for number in range(1, len(data) + 1)]
-    return [column.name for column in relation.columns]
+def sent_columns(
+    data: wire.TupleData, relation: wire.Relation | None, *, is_key: bool
+) -> Iterator[tuple[str, int]]:
+    """The names and indexes of a row's columns; in a key, the other columns are sent as NULL.
 
-
-def is_sent(
-    data: wire.TupleData, relation: wire.Relation | None, column: int, *, is_key: bool
-) -> bool:
-    """Whether the row has this column. In a key, the other columns are sent as NULL."""
-    if not is_key or not data.is_null(column):
-        return True
-    known = relation is not None and len(relation.columns) == len(data)
-    return known and relation is not None and relation.columns[column].is_key
+    Names are numbers, ``$1`` first, if the relation is unknown or does not fit the row.
+    """
+    known = relation.columns if relation is not None else ()
+    fits = len(known) == len(data)
+    for index in range(len(data)):
+        if not is_key or not data.is_null(index) or (fits and known[index].is_key):
+            yield (known[index].name if fits else f"${index + 1}"), index
 
 
 def _row(
     data: wire.TupleData, relation: wire.Relation | None, *, is_key: bool = False
 ) -> dict[str, Any]:
     return {
-        name: _value(data, column)
-        for column, name in enumerate(column_names(data, relation))
-        if is_sent(data, relation, column, is_key=is_key)
+        name: _value(data, column) for name, column in sent_columns(data, relation, is_key=is_key)
     }
 
 

@@ -24,7 +24,7 @@ _FAMILIES = (
 
 
 class RunCounters:
-    """A metrics callback that counts, from any thread; subscriptions named first have series at 0."""
+    """A metrics callback that counts, from any thread; the names have series from the start."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._lock = threading.Lock()

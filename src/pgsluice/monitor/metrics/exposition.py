@@ -44,17 +44,16 @@ class _Samples(Collector):
 def _metric(family: Family, samples: Sequence[Sample]) -> Any:
     metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
     for sample in samples:
-        labels = [_encodable(label) for label in sample.labels]
+        # The format escapes quotes and newlines; the rest has to be what UTF-8 can hold.
+        labels = [
+            each if each.isprintable() else each.encode("utf-8", "backslashreplace").decode()
+            for each in sample.labels
+        ]
         if isinstance(sample.value, Histogram):
             metric.add_metric(labels, sample.value.buckets, sample.value.sum_s)
         else:
             metric.add_metric(labels, float(sample.value or 0))
     return metric
-
-
-def _encodable(label: str) -> str:
-    """A label that UTF-8 can hold; the format itself escapes quotes and newlines."""
-    return label if label.isprintable() else label.encode("utf-8", "backslashreplace").decode()
 
 
 def render(samples: Iterable[Sample]) -> bytes:

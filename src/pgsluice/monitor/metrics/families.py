@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric with its series; a counter's name ends with ``_total``, and its help is a sentence."""
+    """A metric with its series: a counter's name ends with ``_total``; its help is a sentence."""
 
     name: str
     kind: Kind

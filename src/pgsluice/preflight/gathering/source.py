@@ -118,7 +118,9 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         connection.execute("SET default_transaction_read_only = on")
         session = connection.execute(_SESSION).fetchone()
         assert session is not None
-        is_awaited = counts_as_standby(connection, _captures_name(connection))
+        name = connection.info.parameter_status("application_name") or ""
+        captures_name = "pgsluice capture" if name == "pgsluice check" else name
+        is_awaited = counts_as_standby(connection, captures_name)
         limits = [ConnectionLimit(*row) for row in connection.execute(_CONNECTIONS.encode())]
         slot = slot_info(connection, source.slot)
         known = None if spool.received is None else spool.identity
@@ -126,7 +128,11 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         publications = _publications(connection, source.publications, requested)
         names = _existing(connection, source.publications, publications)
         sent = relations_of(connection, names) if names else None
-        published = _published(connection, sent)
+        if sent is None:
+            published = _publishable(connection)
+        else:
+            user = {table.oid: table for table in user_tables(connection)}
+            published = [user[oid] for oid in sent if oid in user]
         tables = _tables(connection, published, sent)
         column_types = _column_types(connection, sent) if source.binary else None
         catalog = source_catalog(connection, for_filters=config.publications is not None)
@@ -161,12 +167,6 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         keys=keys,
         unfit=unfit,
     )
-
-
-def _captures_name(connection: Connection) -> str:
-    """The application_name of capture: that of the dsn, or its default."""
-    name = connection.info.parameter_status("application_name") or ""
-    return "pgsluice capture" if name == "pgsluice check" else name
 
 
 def _replication(source: SourceConfig) -> ReplicationFacts:
@@ -308,14 +308,6 @@ def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType
         for column_type in query_column_types(connection, sent)
         if is_sent(column_type, sent)
     )
-
-
-def _published(connection: Connection, sent: Sent | None) -> list[UserTable]:
-    """The tables that the publications send, or will send after the first run."""
-    if sent is None:
-        return _publishable(connection)
-    tables = {table.oid: table for table in user_tables(connection)}
-    return [table for oid in sent if (table := tables.get(oid)) is not None]
 
 
 def _tables(

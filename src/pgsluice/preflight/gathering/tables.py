@@ -76,17 +76,14 @@ def query_column_types(
             type_name=name,
             is_sent=is_sent,
             is_inside=is_inside,
-            is_read=_is_read(int(oid), name, kind),
+            is_read=resolve_type(
+                int(oid), -1, {int(oid): TypeDefinition(int(oid), "", name, kind)}
+            ).reads_binary,
         )
         for relation, _, shown, column_type, oid, name, kind, is_sent, is_inside, column in (
             connection.execute(_COLUMN_TYPES, [sorted(relations)])
         )
     )
-
-
-def _is_read(oid: int, name: str, kind: str) -> bool:
-    definition = TypeDefinition(oid, "", name, kind)
-    return resolve_type(oid, -1, {oid: definition}).reads_binary
 
 
 def configured_keys(
@@ -141,7 +138,7 @@ def unfit_targets(
     catalog: SourceCatalog,
     sent: Collection[int],
 ) -> tuple[Finding, ...]:
-    """Tables that are sent, and whose target the settings of the sink or ``rename`` do not allow."""
+    """Sent tables whose target the settings of the sink or ``rename`` do not allow."""
     tables = catalog.tables
     roots = {(oid, *tables[oid].ancestors)[-1] for oid in sent if oid in tables} & tables.keys()
     found: list[Finding] = []
