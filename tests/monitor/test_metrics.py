@@ -17,8 +17,7 @@ from tests.support.waiting import await_that
 
 from pgsluice.config import Config, MonitorConfig
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.metrics.exposition import render
-from pgsluice.monitor.metrics.families import FAMILIES
+from pgsluice.monitor.metrics.families import FAMILIES, render
 from pgsluice.monitor.metrics.http_server import Recent
 from pgsluice.monitor.metrics.samples import samples
 from pgsluice.monitor.metrics.serving import monitoring

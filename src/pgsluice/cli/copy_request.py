@@ -1,4 +1,4 @@
-"""Requests copies and repairs of tables: from the active run, else in the subscription's record."""
+"""Requests copies and repairs of tables, from the active run or in the record, and follows them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -26,14 +27,16 @@ from pgsluice.errors import (
     TableError,
     TablesUnfinished,
 )
+from pgsluice.events import CopiesProgress, CopyProgress, MetricsCallback, TableStateChanged
 from pgsluice.hints import copy_again, with_config
-from pgsluice.monitor.followed_copy import follow_copy
 from pgsluice.shown import shown
-from pgsluice.spool import RecordStore, Spool, find_record
+from pgsluice.spool import RecordStore, Spool, TableState, find_record
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
-from pgsluice.spool.notes import read_run_settings
+from pgsluice.spool.notes import read_copy_status, read_run_settings
+from pgsluice.spool.records.store import record_reader
+from pgsluice.stores.spool_place import SpoolPlace
 from pgsluice.subscription.base.comparing import can_replace_rows
 from pgsluice.subscription.base.requests import request_copy
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
 _ACCEPT_TIMEOUT_S = 60.0
 _POLL_S = 0.1
+_FOLLOW_POLL_S = 0.5
 
 
 def find_table(config: Config, table: str, subscription: str | None) -> dict[str, int]:
@@ -171,6 +175,60 @@ def ask_for_copy(config: Config, name: str, oid: int, *, repairs: bool = False) 
             )
         time.sleep(_POLL_S)
     return True
+
+
+def follow_copy(
+    spool: SpoolPlace | Path,
+    name: str,
+    oid: int,
+    report: MetricsCallback,
+    pause: Callable[[], None] = lambda: time.sleep(_FOLLOW_POLL_S),
+) -> None:
+    """Report the progress of a copy in another process until the table is copied.
+
+    It reads the spool's files, and reports the same events as the run: the live view is the same.
+
+    Args:
+        spool, name: the subscription, whose run has accepted the request for the copy.
+        oid: the table's OID.
+        report: receives the events.
+        pause: waits a moment between two reads of the files.
+
+    Raises:
+        TableError: the table is parked, or no longer published.
+        PgsluiceError: the run ended before the table was copied.
+    """
+    spool = SpoolPlace.of(spool)
+    lock, reader = subscription_lock(spool.folder, name), record_reader(spool, name)
+    while True:
+        is_running = lock.is_held()  # asked before the record is read, which it may end with
+        record = reader.read()
+        table = None if record is None else record.tables.get(oid)
+        if record is None or table is None:
+            raise TableError(
+                f"the table was not copied: subscription {name} no longer receives the table"
+            )
+        # While a table is copied, what the copy mends is not reported.
+        incomplete = () if table.is_to_copy else table.incomplete
+        place = name, table.namespace, table.name
+        report(TableStateChanged(*place, table.shown_state, table.error, incomplete))
+        if not table.is_to_copy:
+            break
+        if not is_running:
+            raise PgsluiceError(
+                f'`pgsluice run` of subscription "{name}" ended before it had copied table '
+                f"{table.title}",
+                hint="start `pgsluice run CONFIG`, which resumes the copy",
+            )
+        status = read_copy_status(spool.folder, record)
+        if (amount := status.tables.get(oid)) is not None:
+            report(CopyProgress(*place, amount))
+        if (waits_for := status.waits_for.get(oid)) or status.all_tables:
+            waits = (waits_for,) if waits_for else ()
+            report(CopiesProgress(name, status.done, status.all_tables, status.amount, waits))
+        pause()
+    if table.state is TableState.PARKED:
+        raise TableError.of_text(f"table {table.title} is parked: {table.error}", table=table.title)
 
 
 def repair_tables(

@@ -37,7 +37,6 @@ class HeldSpool:
     """The subscription or table that needs the spool's oldest changes.
 
     Attributes:
-        subscription: its name.
         table: the table that needs them; None: the subscription as a whole.
         position: changes after this LSN are kept.
         since: when the oldest of them was committed, in seconds since 1970.

@@ -127,10 +127,7 @@ class ColumnType:
     """A type of a published column, or a type inside the column's values.
 
     Attributes:
-        relation: the table's OID.
-        column: the column's name.
         shown: schema, table and column, and the column's type.
-        type_name: the name of this type.
         is_sent: the type has a send function.
         is_inside: the type is inside an array, range or composite.
         is_read: pgsluice derives the type's text form from its binary form.
@@ -150,11 +147,9 @@ class SpoolFacts:
     """The spool's folder and its content.
 
     Attributes:
-        path: where it is.
         state: this machine's folder of a spool in an object store; None on a disk.
         problem: why nothing can be written to the folder; None if it can.
         file_system: its type as the kernel names it; None if unknown.
-        free_bytes: free space of its file system.
         identity: the source of the spool's changes; None without a spool.
         received: the extent of the spool; None before its first run.
         has_frontier: it has the file of its received-through LSN.
@@ -213,7 +208,6 @@ class SourceFacts:
         column_types: the types of their columns; None unless ``binary`` is configured.
         catalog: all relations, for pgsluice's own publications.
         sent: what the server's publications send, or will send after the first run, by OID.
-        keys: the keys in the configuration of subscriptions.
         unfit: tables whose target cannot be as configured, each as the error to print.
     """
 

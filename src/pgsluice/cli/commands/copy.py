@@ -26,8 +26,7 @@ def copy(
     debug: DebugOption = False,
 ) -> None:
     """Copy one table again."""
-    from pgsluice.cli.copy_request import ask_for_copy, ask_to_replace, find_table
-    from pgsluice.monitor.followed_copy import follow_copy
+    from pgsluice.cli.copy_request import ask_for_copy, ask_to_replace, find_table, follow_copy
     from pgsluice.monitor.live import LiveView
     from pgsluice.spark.session.java import require_java
 

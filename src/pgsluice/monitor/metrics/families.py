@@ -1,4 +1,4 @@
-"""The metrics that pgsluice serves: name, kind, words and labels of each family.
+"""The metrics that pgsluice serves: name, kind, words and labels of each family, and their text.
 
 Names follow Prometheus: base units (bytes, seconds), ``_total`` for counters, times as seconds
 since 1970. docs/monitoring.md has this list, and the alerts of deploy/ may only name what is in it.
@@ -8,8 +8,21 @@ tables``), or words of pgsluice's own. No label and no value comes from a row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
+
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from pgsluice.monitor.metrics.samples import Histogram, Sample
 
 
 class Kind(StrEnum):
@@ -30,6 +43,11 @@ class Family:
     labels: tuple[str, ...] = ()
 
 
+_KINDS: Mapping[Kind, Any] = {
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 _SUBSCRIPTION = ("subscription",)
 _TABLE = ("subscription", "schema", "table")
 
@@ -202,3 +220,39 @@ FAMILIES: tuple[Family, ...] = (
     *PROCESSES,
 )
 """All of them, in the order in which they are served."""
+
+
+class _Samples(Collector):
+    """Sorts values by family."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        by_family: dict[str, list[Sample]] = {}
+        for sample in self._samples:
+            if sample.value is not None:
+                by_family.setdefault(sample.family, []).append(sample)
+        for family in FAMILIES:
+            yield _metric(family, by_family.pop(family.name, ()))
+        assert not by_family, f"not among the families: {sorted(by_family)}"
+
+
+def _metric(family: Family, samples: Sequence[Sample]) -> Any:
+    metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
+    for sample in samples:
+        # The format escapes quotes and newlines; the rest has to be what UTF-8 can hold.
+        labels = [
+            each if each.isprintable() else each.encode("utf-8", "backslashreplace").decode()
+            for each in sample.labels
+        ]
+        if isinstance(sample.value, Histogram):
+            metric.add_metric(labels, sample.value.buckets, sample.value.sum_s)
+        else:
+            metric.add_metric(labels, float(sample.value or 0))
+    return metric
+
+
+def render(samples: Iterable[Sample]) -> bytes:
+    """Values as Prometheus reads them."""
+    return generate_latest(_Samples(samples))

@@ -61,7 +61,9 @@ def monitoring(
 def _pages(
     config: Config, counters: RunCounters | None, status: Recent[Status], every_s: float
 ) -> Pages:
-    from pgsluice.monitor.metrics.exposition import CONTENT_TYPE, render
+    from prometheus_client import CONTENT_TYPE_LATEST
+
+    from pgsluice.monitor.metrics.families import render
 
     metrics = Recent(lambda: render(_all_samples(config, status(), counters)), every_s)
 
@@ -76,7 +78,7 @@ def _pages(
 
     return {
         **status_pages(config, status, every_s),
-        "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
+        "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE_LATEST, metrics()),
         "/healthz": lambda: Page(HTTPStatus.OK, TEXT, b"ok\n"),
         "/readyz": ready,
     }

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from tests.support.transactions import new_spool
 
+from pgsluice.cli.copy_request import follow_copy
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
-from pgsluice.monitor.followed_copy import follow_copy
 from pgsluice.monitor.live import LiveView
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import subscription_folder
