@@ -6,11 +6,14 @@ src/fe_utils/print.c (print_aligned_text, border 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 
+from pgsluice.cli.source_view import OWNER, SourceView
+from pgsluice.config.values.table_names import publication_named
 from pgsluice.definitions.source_tables import SourceColumn, SourceTable
+from pgsluice.errors import ConfigError
 from pgsluice.publication import OwnedPublication, Publication, PublicationTable
 from pgsluice.shown import shown
 
@@ -22,6 +25,43 @@ _KINDS = {
     "m": "Materialized view",
 }
 _NEWEST = 180000
+
+
+def pictures(view: SourceView, name: str | None) -> Iterator[str]:
+    """A picture of each publication, then of each of their tables.
+
+    Raises:
+        ConfigError: there is no publication with this name.
+    """
+    meant = name and publication_named(name, [owned.publication.name for owned in view.all])
+    drawn = [owned for owned in view.all if name is None or owned.publication.name == meant]
+    if name is not None and not drawn:
+        names = ", ".join(f'"{owned.publication.name}"' for owned in view.all) or "none"
+        raise ConfigError(
+            f'no publication has the name "{name}"', hint=f"the publications are: {names}"
+        )
+    for owned in drawn:
+        version = {} if owned.owner == OWNER else {"server_version": view.server_version}
+        yield publication_picture(owned, **version)
+    publications = [owned.publication for owned in view.all]
+    for table in _tables(view, [owned.publication for owned in drawn]):
+        yield table_picture(table, publications)
+
+
+def _tables(view: SourceView, publications: list[Publication]) -> list[SourceTable]:
+    """The tables of these publications, sorted by name."""
+    tables = [
+        table
+        for table in view.catalog.tables.values()
+        if table.is_publishable
+        and any(
+            publication.all_tables
+            or table.namespace in publication.schemas
+            or publication.table(table.oid)
+            for publication in publications
+        )
+    ]
+    return sorted(tables, key=lambda table: (table.namespace.encode(), table.name.encode()))
 
 
 def publication_picture(owned: OwnedPublication, server_version: int = _NEWEST) -> str:

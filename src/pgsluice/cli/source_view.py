@@ -1,10 +1,13 @@
-"""The input of ``describe`` and ``explain``: the source's tables, its publications, and our own."""
+"""The source's tables, its publications, and our own, for ``describe`` and ``explain``; and what applies
+to a table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pgsluice.catalog.publications.managed import INSERT_SUFFIX
 from pgsluice.catalog.publications.publications import server_publications
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config
@@ -12,14 +15,20 @@ from pgsluice.config.values.table_names import table_named
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError
 from pgsluice.publication import (
+    ACTIONS,
+    Action,
     OwnedPublication,
+    Publication,
     Publications,
+    Resolution,
     find_table,
     load_configured,
     read_relation_name,
+    resolve,
+    subscribed,
 )
 from pgsluice.replication import connect_sql, source_errors
-from pgsluice.sql import SqlRefused
+from pgsluice.sql import SqlRefused, any_of
 
 _KINDS = ("r", "p")
 _SYSTEM = ("pg_catalog", "information_schema")
@@ -82,3 +91,91 @@ def read_source(config: Config) -> SourceView:
             server = tuple(server_publications(connection))
         version = connection.info.server_version
     return SourceView(catalog, server, load_configured(config.publications, catalog), version)
+
+
+def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:
+    """Lines about what the server sends of the table, and what each subscription applies."""
+    table = view.table(name)
+    below = [child for child in view.catalog.below(table) if not child.is_partitioned]
+    leaves = below if table.is_partitioned else [table]
+    server = _server_publications(view, config)
+    for number, leaf in enumerate(leaves):
+        if number:
+            yield ""
+        yield _name(leaf) + _partition_of(view, leaf)
+        yield from _explain_leaf(view, config, leaf, server)
+    if not leaves:
+        yield f"{_name(table)} has no partitions"
+
+
+def _server_publications(view: SourceView, config: Config) -> list[Publication]:
+    """The publications that the slot sends, or will send after the first run."""
+    names = config.source.publications
+    sent = {*names, *(name + INSERT_SUFFIX for name in names)}
+    existing = [owned.publication for owned in view.server if owned.publication.name in sent]
+    return existing or [
+        Publication(f"{name} (the first run creates it)", all_tables=True) for name in names
+    ]
+
+
+def _explain_leaf(
+    view: SourceView, config: Config, leaf: SourceTable, server: Sequence[Publication]
+) -> Iterator[str]:
+    names = ", ".join(f'"{publication.name}"' for publication in server)
+    yield f"  the server, publications {names}"
+    sent = resolve(server, leaf, view.catalog)
+    yield from _lines(sent, leaf)
+    if sent is None:
+        return
+    for subscription in config.subscriptions:
+        if subscription.publications is None:
+            yield f"  subscription {subscription.name}: everything that the server sends"
+            continue
+        names = ", ".join(f'"{name}"' for name in subscription.publications)
+        yield f"  subscription {subscription.name}, publications {names}"
+        own = subscribed(view.own, subscription.publications)
+        yield from _lines(resolve(own, sent.published_as, view.catalog), sent.published_as)
+
+
+def _lines(resolution: Resolution | None, table: SourceTable) -> Iterator[str]:
+    if resolution is None:
+        yield "    nothing: none of them has the table"
+        return
+    kind = "partition root"
+    if resolution.published_as.oid == table.oid:
+        kind = "leaf" if table.ancestors else "itself"
+    if table.is_partitioned:
+        kind = "partition root, as the server sends it"
+    by = ", ".join(f'"{rule.publication}"' for rule in resolution.rules)
+    yield f"    published as  {_name(resolution.published_as)} ({kind}), by {by}"
+    columns = "the column list" if resolution.columns is not None else "no column list"
+    yield f"    columns       {', '.join(resolution.published_columns)} ({columns})"
+    for action in ACTIONS:
+        yield f"    {action:<12}  {_action(resolution, action)}"
+    yield f"    initial copy  {any_of(resolution.copy_filters) or 'every row'}"
+
+
+def _action(resolution: Resolution, action: Action) -> str:
+    if action not in resolution.published:
+        return "not published"
+    if action == "truncate":
+        is_leaf = resolution.published_as.oid == resolution.table.oid
+        return "published; filters have no effect" if is_leaf else "a partition's own is not sent"
+    acting = [rule for rule in resolution.rules if action in rule.actions]
+    if filters := any_of(resolution.filters(action)):
+        by = ", ".join(f'"{rule.publication}"' for rule in acting)
+        return f"WHERE {filters}  by {by}"
+    why = "; ".join(
+        f'"{rule.publication}" cancels filters: {getattr(rule.row_filter, "value", "")}'
+        for rule in resolution.cancelled(action)
+    )
+    return f"every row{f'; {why}' if why else ''}"
+
+
+def _name(table: SourceTable) -> str:
+    return f"{table.namespace}.{table.name}"
+
+
+def _partition_of(view: SourceView, leaf: SourceTable) -> str:
+    above = [_name(view.catalog.tables[oid]) for oid in leaf.ancestors]
+    return f", partition of {', of '.join(above)}" if above else ""
