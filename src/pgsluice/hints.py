@@ -71,15 +71,11 @@ def name_config(config: str) -> None:
     _Named.config = config
 
 
-def with_config(text: str, config: str | None = None) -> str:
-    """Replace the placeholder CONFIG by the configuration's path.
-
-    Args:
-        config: the path; None: the one of :func:`name_config`.
-    """
+def with_config(text: str) -> str:
+    """Replace the placeholder CONFIG by the configuration's path; see :func:`name_config`."""
     if CONFIG not in text:  # as in nearly all of a status with thousands of tables
         return text
-    name = shlex.quote(config if config is not None else _Named.config)
+    name = shlex.quote(_Named.config)
     return _COMMAND.sub(lambda match: f"{match[1]} {name}", text)
 
 

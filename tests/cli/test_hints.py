@@ -131,10 +131,14 @@ def test_a_key_with_its_section_exists(texts: list[str]) -> None:
 
 def test_a_command_has_the_file_that_the_user_named() -> None:
     hint = f"copy it: {copy_again('public.Order Lines')}; `pgsluice drop CONFIG` removes all"
-    assert with_config(hint, "my shop.toml") == (
-        "copy it: pgsluice copy 'my shop.toml' 'public.Order Lines'; "
-        "`pgsluice drop 'my shop.toml'` removes all"
-    )
+    name_config("my shop.toml")
+    try:
+        assert with_config(hint) == (
+            "copy it: pgsluice copy 'my shop.toml' 'public.Order Lines'; "
+            "`pgsluice drop 'my shop.toml'` removes all"
+        )
+    finally:
+        name_config(CONFIG)
     assert shlex.split(copy_again("public.it's")) == ["pgsluice", "copy", "CONFIG", "public.it's"]
 
 

@@ -110,7 +110,7 @@ def test_what_another_setting_would_gain_is_shown_with_its_table() -> None:
     assert lake.to_json()["tables"][0]["advice"] == advice["public.t"]
     text = StringIO()
     shown = Status(SourceStatus("s"), SpoolStatus(), (lake,))
-    show(shown, Console(file=text, width=100), "pgsluice.toml")
+    show(shown, Console(file=text, width=100))
     assert "public.t: its last merge took 2.0 s" in text.getvalue()
 
 
@@ -120,7 +120,7 @@ def test_a_stream_of_spark_has_no_target_and_is_no_mistake_of_the_configuration(
     )
     text = StringIO()
     shown = Status(SourceStatus("s"), SpoolStatus(), (audit,))
-    show(shown, Console(file=text, width=100), "pgsluice.toml")
+    show(shown, Console(file=text, width=100))
     assert "audit  a Spark stream  at 0/1, no lag" in text.getvalue()
 
 

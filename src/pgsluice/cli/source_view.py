@@ -1,5 +1,4 @@
-"""The source's tables, its publications, and our own, for ``describe`` and ``explain``; and what applies
-to a table."""
+"""The source as ``describe`` and ``explain`` see it: its tables, its publications, and our own."""
 
 from __future__ import annotations
 

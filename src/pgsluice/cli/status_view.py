@@ -31,8 +31,8 @@ from pgsluice.spool import TableRecord
 _RECENT_S = 60.0
 
 
-def show(status: Status, console: Console, config: str) -> None:
-    """Print the status, with what targets lack; hints name the configuration by its path."""
+def show(status: Status, console: Console) -> None:
+    """Print the status, with what each target lacks."""
 
     def say(line: Text | None) -> None:
         if line is not None:
@@ -46,26 +46,26 @@ def show(status: Status, console: Console, config: str) -> None:
             f"         → {statements}"
         )
         say(Text(shown_lines(needed), style="yellow"))
-    say(_spool_line(status.spool, config))
+    say(_spool_line(status.spool))
     say(held_line(status.spool.held))
-    say(_capture_line(status, config))
+    say(_capture_line(status))
     for subscription in status.subscriptions:
         console.print()
         say(_subscription_line(subscription, is_known=status.spool.error is None))
         say(_copies_line(subscription.copies))
         if subscription.tables or subscription.former:
             console.print(_tables(subscription))
-        for text in _reasons(subscription, config):
+        for text in _reasons(subscription):
             say(text)
 
 
-def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
+def _reasons(subscription: SubscriptionStatus) -> Iterator[Text]:
     yield from _waiting(subscription)
     for table in subscription.tables:
         if table.error:
             since = subscription.lag_of(table).since
             waits = "" if since is None else f"waiting since {utc(since)}: "
-            error = without_table(with_config(table.error, config), table.title)
+            error = without_table(with_config(table.error), table.title)
             yield _reason(table.title, waits + error, "red")
         for words, style in (
             (table.copy_words, "cyan"),
@@ -76,9 +76,9 @@ def _reasons(subscription: SubscriptionStatus, config: str) -> Iterator[Text]:
             (subscription.advice.get(table.title), "cyan"),
         ):
             if words:
-                yield _reason(table.title, with_config(words, config), style)
+                yield _reason(table.title, with_config(words), style)
     for name, left in sorted(subscription.former.items()):
-        yield _reason(shown(".".join(name)), with_config(left.why, config), "yellow")
+        yield _reason(shown(".".join(name)), with_config(left.why), "yellow")
 
 
 def _rejects_words(table: TableRecord) -> str:
@@ -130,10 +130,10 @@ def _source_line(source: SourceStatus) -> Text:
     return text
 
 
-def _spool_line(spool: SpoolStatus, config: str) -> Text:
+def _spool_line(spool: SpoolStatus) -> Text:
     text = Text("spool   ", style="bold")
     if spool.error is not None:
-        return text.append(shown_lines(with_config(spool.error, config)), style="red")
+        return text.append(shown_lines(with_config(spool.error)), style="red")
     if spool.frontier is None:
         return text.append("does not exist yet", style="yellow")
     return text.append(
@@ -159,13 +159,13 @@ def held_line(held: HeldSpool | None) -> Text | None:
     )
 
 
-def _capture_line(status: Status, config: str) -> Text | None:
+def _capture_line(status: Status) -> Text | None:
     """Capture's problem, or that it does not run; None if it runs, or never ran."""
     capture, text = status.capture, Text("capture ", style="bold")
     if capture.message is not None:
         often = f", {capture.times} times in a row" if capture.times > 1 else ""
         message = shown_lines(
-            f"{capture.phase or 'stopped'}{often}: {with_config(capture.message, config)}"
+            f"{capture.phase or 'stopped'}{often}: {with_config(capture.message)}"
         )
         return text.append(message, style="yellow" if capture.is_running else "red")
     if capture.is_elsewhere:

@@ -22,14 +22,10 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 class Display(ABC):
-    """Draws the result of :meth:`render`, within a with block and if the console is a terminal.
+    """Draws the result of :meth:`render`, within a with block and if the console is a terminal."""
 
-    Hints that it prints name the configuration's path.
-    """
-
-    def __init__(self, console: Console | None = None, *, config: str = "CONFIG") -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self._console = console or plain_console()
-        self._config_path = config
         self._live: Live | None = None
 
     @abstractmethod
@@ -57,13 +53,9 @@ class Display(ABC):
         if self._live is not None:
             self._live.stop()
 
-    def with_config(self, text: str) -> str:
-        """A text with the configuration's path in its commands."""
-        return with_config(text, self._config_path)
-
     def note(self, text: str) -> None:
         """Print a sentence; on a terminal it stays above what is drawn."""
-        self.print_line(shown_lines(self.with_config(text)))
+        self.print_line(shown_lines(with_config(text)))
 
     def print_line(self, line: str) -> None:
         """Print a line as it is."""

@@ -71,7 +71,6 @@ class LiveView(Display):
     Args:
         console: the output; plain lines if it is not a terminal.
         clock: monotonic seconds, which limit how often lines are printed.
-        config: the configuration's path, for commands in hints.
         formatted: makes the text of a line.
         debug: print a line for each batch.
     """
@@ -81,11 +80,10 @@ class LiveView(Display):
         console: Console | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        config: str = "CONFIG",
         formatted: Callable[[LogLine], str] = lambda line: shown_lines(line.text),
         debug: bool = False,
     ) -> None:
-        super().__init__(console, config=config)
+        super().__init__(console)
         self._clock = clock
         self._formatted = formatted
         self._line_every_s = 0.0 if debug else _LINE_EVERY_S
@@ -232,8 +230,8 @@ class LiveView(Display):
 
     def _on_state(self, event: TableStateChanged) -> None:
         row = self._row(event)
-        error = None if event.error is None else with_config(event.error, self._config_path)
-        incomplete = tuple(with_config(why, self._config_path) for why in event.incomplete)
+        error = None if event.error is None else with_config(event.error)
+        incomplete = tuple(with_config(why) for why in event.incomplete)
         changed = (row.state, row.error) != (event.state, error)
         is_back = row.error is not None and error is None and event.state in ("f", "r")
         is_new = incomplete != row.incomplete
@@ -324,8 +322,8 @@ class LiveView(Display):
 
     def _line(self, line: LogLine) -> None:
         if not self.is_drawn:
-            cause = None if line.cause is None else self.with_config(line.cause)
-            line = replace(line, text=self.with_config(line.text), cause=cause)
+            cause = None if line.cause is None else with_config(line.cause)
+            line = replace(line, text=with_config(line.text), cause=cause)
             self.print_line(self._formatted(line))
 
 

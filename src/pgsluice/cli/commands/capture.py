@@ -25,7 +25,7 @@ def capture(
     loaded = load_config(config)
     with (
         stop_on_signals() as request,
-        LiveView(config=str(config), formatted=format_line, debug=debug) as view,
+        LiveView(formatted=format_line, debug=debug) as view,
         monitoring(loaded),
     ):
         run_capture(loaded, once=once, report=view, stop=request.event)

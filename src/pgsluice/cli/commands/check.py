@@ -33,7 +33,7 @@ def check(config: ConfigArgument, debug: DebugOption = False) -> None:
     """Check that everything is ready to run, and say what to do."""
     from pgsluice.monitor.display import plain_console
 
-    counts = show(_findings(load_config(config)), plain_console(), str(config))
+    counts = show(_findings(load_config(config)), plain_console())
     if counts[Level.ERROR]:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -48,7 +48,7 @@ def _findings(config: Config) -> Iterator[Finding]:
     yield from executor_findings(config, local)
 
 
-def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Level, int]:
+def show(findings: Iterable[Finding], console: Console) -> dict[Level, int]:
     """Print findings as they arrive, and return the number of findings of each level."""
     from rich.text import Text
 
@@ -56,12 +56,10 @@ def show(findings: Iterable[Finding], console: Console, config: str) -> dict[Lev
     for finding in findings:
         counts[finding.level] += 1
         line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-        line.append(
-            shown_lines(with_config(f"{finding.subject}: {finding.what}", config)), style="default"
-        )
+        line.append(shown_lines(with_config(f"{finding.subject}: {finding.what}")), style="default")
         console.print(line, soft_wrap=True, highlight=False)
         mark = "→"  # only before the first line: the others can be copied together
-        for todo in with_config(finding.todo or "", config).split("\n") if finding.todo else ():
+        for todo in with_config(finding.todo or "").split("\n") if finding.todo else ():
             console.print(Text(shown(f"         {mark} {todo}")), soft_wrap=True, highlight=False)
             mark = " "
     console.print(Text(_summary(counts)), highlight=False)

@@ -45,7 +45,7 @@ def copy(
         code = _copy_alone(loaded, {name: oids[name] for name in inactive}, str(config))
         if code:
             raise typer.Exit(code)
-    with LiveView(config=str(config)) as view:
+    with LiveView() as view:
         for name, oid in oids.items():
             if name not in inactive:
                 follow_copy(loaded.spool.place, name, oid, view)

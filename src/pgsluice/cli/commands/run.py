@@ -66,7 +66,7 @@ def replicate(
     with (
         stop_on_signals() as request,
         event_on_sighup() as sighup,
-        LiveView(config=config_path, formatted=format_line, debug=debug) as view,
+        LiveView(formatted=format_line, debug=debug) as view,
     ):
         # Before the imports, which take seconds.
         view(RunStep(f"pgsluice {__version__} starts with {config_path}"))

@@ -55,7 +55,7 @@ def status(
         from pgsluice.cli.status_view import show
         from pgsluice.monitor.display import plain_console
 
-        show(current, plain_console(), str(config))
+        show(current, plain_console())
     if check and problems:
         raise typer.Exit(ExitCode.FAILED)
 
