@@ -37,6 +37,7 @@ from hypothesis import HealthCheck, settings
 
 from pgsluice.embedded import WHEEL_VERSIONS, EmbeddedServer, npm
 from pgsluice.errors import ConfigError
+from pgsluice.hints import CONFIG, name_config
 
 # Keep compiled modules, whatever the caller's environment says: without them each worker rewrites
 # 60,000 lines of tests, and each program that a test starts compiles all that it imports.
@@ -134,6 +135,12 @@ class _Programs:
 
 
 _PROGRAMS = _Programs()
+
+
+@pytest.fixture(autouse=True)
+def no_named_configuration() -> None:
+    """A command that another test ran in this process has named its configuration."""
+    name_config(CONFIG)
 
 
 @pytest.fixture(autouse=True)

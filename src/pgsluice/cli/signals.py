@@ -95,14 +95,10 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def event_on_sighup() -> Iterator[threading.Event]:
-    """Within this context, SIGHUP sets the event; without effect on systems without SIGHUP."""
+    """Within this context, SIGHUP sets the event."""
     event = threading.Event()
-    number = getattr(signal, "SIGHUP", None)
-    if number is None:
-        yield event
-        return
-    previous = signal.signal(number, lambda *_: event.set())
+    previous = signal.signal(signal.SIGHUP, lambda *_: event.set())
     try:
         yield event
     finally:
-        signal.signal(number, previous)
+        signal.signal(signal.SIGHUP, previous)

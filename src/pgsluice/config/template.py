@@ -15,7 +15,7 @@ dsn = {dsn}
 # The replication slot: created by the first run.
 slot = {slot}
 # Publications on the server: created by the first run if they are missing.
-publications = [{publication}]
+publications = [{slot}]
 # streaming = "parallel"     # send open transactions early: "off", "on" (14+), "parallel" (16+)
 # two_phase = false          # send prepared transactions at PREPARE; cannot be changed later (15+)
 # binary = false             # send values in binary form (14+)
@@ -73,16 +73,7 @@ sink = {{ type = "delta", path = {target} }}
 
 def render_config(*, dsn: str, slot: str, spool: str, target: str, name: str) -> str:
     """The file's text. Values are quoted, but not checked."""
-    return _TEMPLATE.format(
-        dsn=_quoted(dsn),
-        slot=_quoted(slot),
-        publication=_quoted(slot),
-        spool=_quoted(spool),
-        target=_quoted(target),
-        name=_quoted(name),
-    )
-
-
-def _quoted(value: str) -> str:
-    """A TOML basic string. TOML has all of JSON's escapes; only DEL has to be added."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    values = {"dsn": dsn, "slot": slot, "spool": spool, "target": target, "name": name}
+    for key, value in values.items():  # TOML has all of JSON's escapes; only DEL has to be added
+        values[key] = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return _TEMPLATE.format(**values)

@@ -180,23 +180,17 @@ def _table(view: RunView, width: int, limit: int) -> Table:
     names = [*view.batches, *sorted({key[0] for key in view.tables} - set(view.batches))]
     room = max(limit - len(names), len(names))
     for number, name in enumerate(names):
-        _add_batch(add, name, view.batches.get(name))
+        values = {}
+        if (batch := view.batches.get(name)) is not None:
+            values = {
+                "rows": format_count(batch.rows),
+                "position": str(batch.position),
+                "lag": lag_of(batch).removesuffix(" behind"),
+                "batch": format_seconds(batch.seconds),
+            }
+        add(name, "bold", **values)
         room -= _add_tables(add, view, name, room // (len(names) - number))
     return table
-
-
-def _add_batch(add: Callable[..., None], name: str, batch: BatchFinished | None) -> None:
-    if batch is None:
-        add(name, "bold")
-        return
-    add(
-        name,
-        "bold",
-        rows=format_count(batch.rows),
-        position=str(batch.position),
-        lag=lag_of(batch).removesuffix(" behind"),
-        batch=format_seconds(batch.seconds),
-    )
 
 
 def _add_tables(add: Callable[..., None], view: RunView, subscription: str, limit: int) -> int:

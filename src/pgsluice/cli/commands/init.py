@@ -19,10 +19,6 @@ from pgsluice.config import mask_dsn, parse_config, render_config
 from pgsluice.errors import ConfigError
 from pgsluice.hints import name_config
 
-_DSN = "postgresql://localhost/postgres"
-_SLOT = "pgsluice"
-_TARGET = "lake/{schema}/{table}"
-
 
 def init(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="the file to write")] = Path(
@@ -62,10 +58,10 @@ def init(
             hint="give the settings as options: --dsn (and --slot, --spool, --target, --name); or "
             "give --yes to use the defaults",
         )
-    dsn = _answer(dsn, "The source's connection string", _DSN, asks)
-    slot = _answer(slot, "The slot's name", _SLOT, asks)
+    dsn = _answer(dsn, "The source's connection string", "postgresql://localhost/postgres", asks)
+    slot = _answer(slot, "The slot's name", "pgsluice", asks)
     spool = _answer(spool, "The spool's folder, on a local disk", "spool", asks)
-    target = _answer(target, "The path of the Delta tables", _TARGET, asks)
+    target = _answer(target, "The path of the Delta tables", "lake/{schema}/{table}", asks)
     name = _answer(name, "The subscription's name", "lake", asks)
     text = render_config(dsn=dsn, slot=slot, spool=spool, target=target, name=name)
     parse_config(text, path)
