@@ -138,7 +138,7 @@ _PROGRAMS = _Programs()
 
 
 @pytest.fixture(autouse=True)
-def no_named_configuration() -> None:
+def _no_named_configuration() -> None:
     """A command that another test ran in this process has named its configuration."""
     name_config(CONFIG)
 

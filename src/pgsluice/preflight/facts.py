@@ -1,7 +1,4 @@
-"""The input of the checks: facts about the server, the spool and this machine.
-
-Facts are values, gathered once by the ``gather_*`` modules. A check never queries anything itself.
-"""
+"""The input of the checks: facts about the server, the spool and this machine, gathered once."""
 
 from __future__ import annotations
 

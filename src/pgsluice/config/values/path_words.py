@@ -1,7 +1,5 @@
 """Refuses paths: texts that mean something else, and targets that are the same or one in another.
 
-A text that only looks like a path must not become a local folder.
-
 A name for another program (a Databricks path, a catalog's table, a Windows drive, a shell variable)
 would be created as a folder beside the configuration, and every check would pass.
 """
