@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _INDENT = "  "
@@ -43,6 +44,12 @@ def without_table(text: str, title: str) -> str:
         if text.startswith(before):
             return text.removeprefix(before)
     return f"the table{rest}" if text.startswith(f"{start} ") else text
+
+
+def first_names(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def one_line(text: str) -> str:

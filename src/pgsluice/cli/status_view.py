@@ -18,14 +18,13 @@ from pgsluice.monitor.status import Status, SubscriptionStatus
 from pgsluice.monitor.wording import (
     STATES,
     counted,
-    first_names,
     format_amount,
     format_bytes,
     format_count,
     format_seconds,
     state_words,
 )
-from pgsluice.shown import shown, shown_lines, without_table
+from pgsluice.shown import first_names, shown, shown_lines, without_table
 from pgsluice.spool import TableRecord
 
 _RECENT_S = 60.0

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from pgsluice.config.values.path_words import URL, why_no_folders, why_no_home
+from pgsluice.config.values.path_words import URL, why_no_folders
 from pgsluice.config.values.quantities import parse_duration, parse_size
 
 
@@ -35,7 +35,9 @@ def home_expanded(value: str) -> Path:
     try:
         return Path(value).expanduser()
     except RuntimeError as error:
-        raise ValueError(why_no_home(value)) from error
+        home = value.partition("/")[0]
+        why = f"begins with {home}, and this machine knows no such user: write the whole path"
+        raise ValueError(why) from error
 
 
 def target_template(value: str) -> str:

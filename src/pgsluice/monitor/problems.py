@@ -16,7 +16,8 @@ from pgsluice.config import Config, MonitorConfig
 from pgsluice.events import CapturePhase
 from pgsluice.monitor.source_status import SourceStatus
 from pgsluice.monitor.status import Status, SubscriptionStatus
-from pgsluice.monitor.wording import counted, first_names, format_bytes, format_seconds
+from pgsluice.monitor.wording import counted, format_bytes, format_seconds
+from pgsluice.shown import first_names
 
 _NAMED = 3
 

@@ -97,9 +97,3 @@ def counted(count: int, noun: str, done: int | None = None) -> str:
     """A number of things, as ``1 row``, ``1,200 rows``, or ``3 of 40 tables`` with 3 done."""
     things = f"1 {noun}" if count == 1 else f"{format_count(count)} {noun}s"
     return things if done is None else f"{format_count(done)} of {things}"
-
-
-def first_names(names: Sequence[str], most: int = 5) -> str:
-    """The first names, and the number of the others."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -9,7 +9,6 @@ from pgsluice.config import SubscriptionConfig
 from pgsluice.definitions.published import PublishedRelation, disagreeing
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError, TableError
-from pgsluice.monitor.wording import first_names
 from pgsluice.preflight.facts import SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
 from pgsluice.publication import (
@@ -20,7 +19,7 @@ from pgsluice.publication import (
     load_configured,
     subscribed,
 )
-from pgsluice.shown import shown
+from pgsluice.shown import first_names, shown
 from pgsluice.sql import SqlRefused, quote_identifier
 
 _SENT_LESS = (

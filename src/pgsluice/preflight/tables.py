@@ -9,10 +9,10 @@ from dataclasses import replace
 from pgsluice.catalog.rights import TableRights, grants
 from pgsluice.config import Config
 from pgsluice.config.configured_names import unknown_names
-from pgsluice.monitor.wording import counted, first_names
+from pgsluice.monitor.wording import counted
 from pgsluice.preflight.facts import ConfiguredKey, PublishedTable, SourceFacts
 from pgsluice.preflight.findings import Finding, error, ok, warning
-from pgsluice.shown import shown
+from pgsluice.shown import first_names, shown
 from pgsluice.sql import quote_identifier
 
 _SHOWN_TABLES = 5

@@ -16,7 +16,6 @@ _SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]+):")
 _WINDOWS = re.compile(r"\A(?:[A-Za-z]:|\\|[^/]*\\[^/]*\Z)")
 _CATALOG_NAME = re.compile(r"\A[^/]*[\w}`\"]\.[\w{`\"][^/]*\Z")
 _FIELD = re.compile(r"\{(?:schema|table)\}")
-_UNSET_HOME = re.compile(r"\A~[^/]*")
 
 
 def why_no_path(value: str) -> str | None:
@@ -34,13 +33,6 @@ def why_no_path(value: str) -> str | None:
     if match := _SCHEME.match(value):
         return _other_scheme(match[1].lower(), value[match.end() :].lstrip("/"))
     return None
-
-
-def why_no_home(value: str) -> str:
-    """Why the home folder in a path cannot be found."""
-    match = _UNSET_HOME.match(value)
-    home = match[0] if match else value
-    return f"begins with {home}, and this machine knows no such user: write the whole path"
 
 
 def why_no_folders(template: str) -> str | None:

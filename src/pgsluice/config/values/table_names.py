@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from pgsluice.config.validation_errors import nearest
 from pgsluice.errors import ConfigError
-from pgsluice.shown import shown
+from pgsluice.shown import first_names, shown
 
 TableName = tuple[str, str]
 """Schema and table."""
@@ -89,6 +89,4 @@ def nearest_table(name: str, titles: Collection[str]) -> str:
         return f"did you mean {by_name[close]}?"
     if not titles:
         return "pgsluice knows no tables yet: `pgsluice run CONFIG` discovers them"
-    first = ", ".join(sorted(titles)[:_MOST_NAMES])
-    more = len(titles) - _MOST_NAMES
-    return f"the tables are: {first}" + (f" and {more} more" if more > 0 else "")
+    return f"the tables are: {first_names(sorted(titles), _MOST_NAMES)}"
