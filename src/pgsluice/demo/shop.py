@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -220,30 +221,21 @@ class Workload:
             psycopg.Error: the server failed, or refused a statement.
         """
         stop = stop if stop is not None else threading.Event()
-        over = threading.Event()
-        timer = threading.Timer(seconds, over.set)
-        timer.daemon = True
-        timer.start()
-        try:
-            with ThreadPoolExecutor(_WORKERS, "shopper") as pool:
-                workers = [
-                    pool.submit(self._work, number, seconds, over, stop)
-                    for number in range(_WORKERS)
-                ]
-                try:
-                    for worker in workers:
-                        worker.result()
-                except BaseException:
-                    stop.set()
-                    over.set()
-                    raise
-        finally:
-            timer.cancel()
+        ends_at = time.monotonic() + seconds
+        with ThreadPoolExecutor(_WORKERS, "shopper") as pool:
+            workers = [
+                pool.submit(self._work, number, seconds, ends_at, stop)
+                for number in range(_WORKERS)
+            ]
+            try:
+                for worker in workers:
+                    worker.result()
+            except BaseException:
+                stop.set()
+                raise
         return self.counts
 
-    def _work(
-        self, number: int, seconds: float, over: threading.Event, stop: threading.Event
-    ) -> None:
+    def _work(self, number: int, seconds: float, ends_at: float, stop: threading.Event) -> None:
         rng = random.Random(f"{self.seed}-{number}")  # noqa: S311 - reproducible on purpose
         pause_s = _WORKERS / _OPERATIONS_PER_S
         # The events are spread over the first worker's time, in their order.
@@ -254,15 +246,18 @@ class Workload:
                 connection, rng, worker=number, workers=_WORKERS, large=self.large_rows
             )
             done = 0
-            while not stop.is_set() and (waiting or not over.is_set()):
+            while not stop.is_set():
+                is_over = time.monotonic() >= ends_at
+                if is_over and not waiting:
+                    break
                 elapsed = done * pause_s / seconds if seconds else 1.0
-                due = planned - len(waiting) <= elapsed * planned
-                if waiting and (due or over.is_set()):
+                is_due = planned - len(waiting) <= elapsed * planned
+                if waiting and (is_due or is_over):
                     self._do(shopper, waiting.pop(0))
                 else:
                     self._do(shopper, shopper.choose())
                 done += 1
-                if not over.is_set():
+                if not is_over:
                     stop.wait(rng.uniform(0.2, 1.8) * pause_s)
 
     def _do(self, shopper: Shopper, operation: Callable[[Shopper], Counter[str]]) -> None:
