@@ -8,9 +8,9 @@ keys of :meth:`Status.to_json` must not change: other programs read them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -183,21 +183,19 @@ class StatusReader:
         is_active = source.slot is not None and source.slot.active_pid is not None
         if config.spool.place.is_remote and not capture.is_running and is_active:
             capture = CaptureStatus(is_elsewhere=True)
+        spool, subscriptions = SpoolStatus(), tuple(map(_unstarted, config.subscriptions))
         try:
-            if self._reader is None:
-                if not Spool.exists(config.spool.place):
-                    return Status(source, SpoolStatus(), _unstarted(config), capture, read_at)
+            if self._reader is None and Spool.exists(config.spool.place):
                 self._reader = SpoolReader(config.spool.place)
-            reader = self._reader
-            records = reader.spool.subscriptions()
-            configured = {each.name: each.enabled for each in config.subscriptions}
-            spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
-            lags = Lags(source.flush_lsn, spool, self._lacking_of, capture.server_end)
-            subscriptions = _subscriptions(config, records, reader, lags)
+            if (reader := self._reader) is not None:
+                records = reader.spool.subscriptions()
+                configured = {each.name: each.enabled for each in config.subscriptions}
+                spool = read_spool(reader, find_holds(records, configured, reader.spool.released()))
+                lags = Lags(source.flush_lsn, spool, self._lacking_of, capture.server_end)
+                subscriptions = tuple(_subscriptions(config, records, reader, lags))
         except PgsluiceError as error:
             self._reader = None
             spool = SpoolStatus(error=str(error))
-            return Status(source, spool, _unstarted(config), capture, read_at)
         return Status(source, spool, subscriptions, capture, read_at)
 
     def _lacking_of(self, name: str) -> LackingChanges:
@@ -227,40 +225,27 @@ def _received(config: Config, flushed: Lsn | None, patience_s: float) -> Capture
 
 def _subscriptions(
     config: Config, records: list[SubscriptionRecord], reader: SpoolReader, lags: Lags
-) -> tuple[SubscriptionStatus, ...]:
+) -> Iterator[SubscriptionStatus]:
     """The configured subscriptions in their order, then the others in the spool."""
     known = {record.name: record for record in records}
-    subscriptions = []
-    for configured, subscription in zip(_unstarted(config), config.subscriptions, strict=True):
-        record = known.pop(configured.name, None)
-        if record is None:
-            subscriptions.append(configured)
-        else:
-            subscriptions.append(
-                replace(
-                    _started(record, reader, lags, configured),
-                    advice=_advice(subscription, record),
-                    unregistered=_unregistered(subscription, record, config.spool.folder),
-                )
-            )
-    return (*subscriptions, *(_started(record, reader, lags, None) for record in known.values()))
+    for each in config.subscriptions:
+        record = known.pop(each.name, None)
+        yield _unstarted(each) if record is None else _started(record, reader, lags, each)
+    yield from (_started(record, reader, lags, None) for record in known.values())
 
 
-def _unstarted(config: Config) -> tuple[SubscriptionStatus, ...]:
-    """The configured subscriptions before their first start."""
-    return tuple(
-        SubscriptionStatus(
-            name=subscription.name,
-            mode=subscription.mode,
-            sink=subscription.sink.target,
-            position=None,
-            lag_bytes=None,
-            lag_s=None,
-            tables=(),
-            is_enabled=subscription.enabled,
-            is_configured=True,
-        )
-        for subscription in config.subscriptions
+def _unstarted(subscription: SubscriptionConfig) -> SubscriptionStatus:
+    """A configured subscription before its first start."""
+    return SubscriptionStatus(
+        name=subscription.name,
+        mode=subscription.mode,
+        sink=subscription.sink.target,
+        position=None,
+        lag_bytes=None,
+        lag_s=None,
+        tables=(),
+        is_enabled=subscription.enabled,
+        is_configured=True,
     )
 
 
@@ -295,10 +280,10 @@ def _started(
     record: SubscriptionRecord,
     reader: SpoolReader,
     lags: Lags,
-    configured: SubscriptionStatus | None,
+    configured: SubscriptionConfig | None,
 ) -> SubscriptionStatus:
     tables = sorted(record.tables.values(), key=lambda table: (table.namespace, table.name))
-    is_enabled = configured is None or configured.is_enabled
+    is_enabled = configured is None or configured.enabled
     is_running = None
     if record.owner is Owner.CONFIG:
         is_running = subscription_lock(reader.spool.path, record.name).is_held()
@@ -306,12 +291,12 @@ def _started(
             is_running = None
             with suppress(StoreError):  # such as for a role that may only read
                 is_running = False if run.was_killed_elsewhere() else None
-    stopped = "no run is active" if is_running is False else ""
+    folder, stopped = reader.spool.place.folder, "no run is active" if is_running is False else ""
     lag = lags.of(record, stopped if is_enabled else "the subscription is disabled")
     return SubscriptionStatus(
         name=record.name,
         mode=record.mode,
-        sink=record.sink if configured is None else configured.sink,
+        sink=record.sink if configured is None else configured.sink.target,
         position=record.position,
         lag_bytes=lag.bytes,
         lag_s=lag.seconds,
@@ -320,14 +305,14 @@ def _started(
         is_configured=configured is not None,
         is_running=is_running,
         former=record.former,
+        advice={} if configured is None else _advice(configured, record),
+        unregistered={} if configured is None else _unregistered(configured, record, folder),
         copies=read_copies(reader, record),
         lags={record.tables[oid].target_name: each for oid, each in lag.tables.items()},
         behind=frozenset(record.tables[oid].target_name for oid in lag.behind),
         verified={
             record.tables[oid].target_name: each
-            for oid, each in read_verified(
-                reader.spool.place.folder, record.name, record.tables
-            ).items()
+            for oid, each in read_verified(folder, record.name, record.tables).items()
         },
     )
 
