@@ -126,7 +126,10 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         known = None if spool.received is None else spool.identity
         requested = None if known is None else known.publications
         publications = _publications(connection, source.publications, requested)
-        names = _existing(connection, source.publications, publications)
+        existing, names = publications.existing, list[str]()
+        if existing:  # and the managed ones for tables that only send inserts
+            managed = (*publications.ours, *publications.of_others)
+            names = [*dict.fromkeys((*existing, *managed))]
         sent = relations_of(connection, names) if names else None
         if sent is None:
             published = _publishable(connection)
@@ -230,21 +233,6 @@ def _publishable(connection: Connection) -> list[UserTable]:
     if connection.info.server_version >= 130000:
         return [table for table in tables if not table.is_partition]
     return [table for table in tables if table.kind == "r"]
-
-
-def _existing(
-    connection: Connection, names: tuple[str, ...], publications: PublicationFacts
-) -> list[str]:
-    """The existing publications, including managed ones for tables that only send inserts."""
-    if not publications.existing:
-        return []
-    insert_names = [name + INSERT_SUFFIX for name in names]
-    insert_only = [
-        publication.name
-        for publication in publications_of(connection, insert_names).values()
-        if publication.is_ours
-    ]
-    return [*publications.existing, *insert_only]
 
 
 def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
