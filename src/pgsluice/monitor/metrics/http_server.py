@@ -46,7 +46,6 @@ class Page(NamedTuple):
 
 Pages = Mapping[str, Callable[[], Page]]
 """What is served, by path; each function is called for each request."""
-LISTEN = "[monitor] listen"
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -223,12 +222,18 @@ class MonitorServer:
         pages: Pages,
         *,
         connection_s: float = _CONNECTION_S,
-        setting: str = LISTEN,
+        setting: str = "[monitor] listen",
     ) -> None:
         try:
             self._server = _Server(address, pages, connection_s)
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(address, error, setting) from error
+            host, port = address
+            reason = getattr(error, "strerror", None) or str(error)
+            reason = reason[:1].lower() + reason[1:]
+            raise ConfigError(
+                f"{setting}: pgsluice cannot listen at {host}:{port}: {reason}",
+                hint="choose a free port, or end the program that uses this port",
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_S,), name="pgsluice monitor", daemon=True
         )
@@ -250,14 +255,3 @@ class MonitorServer:
         self._server.shutdown()
         self._thread.join()
         self.close()
-
-
-def cannot_listen(address: tuple[str, int], error: Exception, setting: str = LISTEN) -> ConfigError:
-    """Why nothing can listen at an address."""
-    host, port = address
-    reason = getattr(error, "strerror", None) or str(error)
-    reason = reason[:1].lower() + reason[1:]
-    return ConfigError(
-        f"{setting}: pgsluice cannot listen at {host}:{port}: {reason}",
-        hint="choose a free port, or end the program that uses this port",
-    )
