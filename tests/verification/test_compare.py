@@ -98,7 +98,7 @@ def test_every_type_equals_itself(connection: Connection, tmp_path: Path) -> Non
     write_deltalake(tmp_path / "kinds", kinds())
     found = compare(connection, "public.kinds", tmp_path / "kinds")
     assert found.equal, str(found)
-    assert found.source_rows == found.target_rows == 3
+    assert found.source.rows == found.target.rows == 3
     assert_equal(connection, "public.kinds", tmp_path / "kinds")
 
 
@@ -138,7 +138,7 @@ def test_differences_are_named_by_key(connection: Connection) -> None:
     """)
     found = compare(connection, "public.Odd.Name", rows)
     assert not found.equal
-    assert (found.source_rows, found.target_rows) == (5000, 5000)
+    assert (found.source.rows, found.target.rows) == (5000, 5000)
     assert found.missing_keys == (("k", "6000"),)
     assert found.extra_keys == (("k3", "17"),)
     assert found.differing_keys == (("k4", "3000"),)
@@ -400,14 +400,14 @@ def test_sessions_share_the_pages_of_a_table(
         assert compare(first, "public.t", ArrowRows(target), helpers=helpers).equal
         found = compare(first, "public.t", ArrowRows(target.slice(1)), helpers=helpers)
         assert found.missing_keys == (("1",),)
-        assert (found.source_rows, found.target_rows) == (rows, rows - 1)
+        assert (found.source.rows, found.target.rows) == (rows, rows - 1)
         half = Extent(sample=0.5)
         some = compare(first, "public.t", ArrowRows(target), helpers=helpers, extent=half)
         assert some.equal
-        assert 0 < some.source_rows < rows
+        assert 0 < some.source.rows < rows
         other = target.set_column(1, "v", pa.repeat("w", rows))
         some = compare(first, "public.t", ArrowRows(other), extent=half, max_keys=rows)
-        assert len(some.differing_keys) == some.source_rows == some.target_rows < rows
+        assert len(some.differing_keys) == some.source.rows == some.target.rows < rows
         stopped = Extent(rate=2**20, is_stopping=lambda: True)
         if can_divide:
             with pytest.raises(PgsluiceError, match="asked to stop"):

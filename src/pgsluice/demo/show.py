@@ -287,8 +287,8 @@ def show_proof(
     for comparison in comparisons:
         table.add_row(
             Text(shown(comparison.table)),
-            format_count(comparison.source_rows),
-            format_count(comparison.target_rows),
+            format_count(comparison.source.rows),
+            format_count(comparison.target.rows),
             comparison.source.content_hash[:_SHOWN_HASH],
             comparison.target.content_hash[:_SHOWN_HASH],
             Text("equal", style="green") if comparison.equal else Text("DIFFERS", style="bold red"),

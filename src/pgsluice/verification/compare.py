@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -61,9 +61,9 @@ class Comparison:
     table: str
     source: Digest
     target: Digest
-    missing_keys: tuple[Key, ...] = field(default=())
-    extra_keys: tuple[Key, ...] = field(default=())
-    differing_keys: tuple[Key, ...] = field(default=())
+    missing_keys: tuple[Key, ...] = ()
+    extra_keys: tuple[Key, ...] = ()
+    differing_keys: tuple[Key, ...] = ()
     has_more: bool = False
     has_key: bool = True
     ranges: KeyRanges | None = None
@@ -73,23 +73,15 @@ class Comparison:
     def equal(self) -> bool:
         return self.source == self.target
 
-    @property
-    def source_rows(self) -> int:
-        return self.source.rows
-
-    @property
-    def target_rows(self) -> int:
-        return self.target.rows
-
     def __str__(self) -> str:
         if self.equal:
-            return f"{self.table}: equal, {self.source_rows} rows"
+            return f"{self.table}: equal, {self.source.rows} rows"
         return f"{self.table}: {self.differences}"
 
     @property
     def differences(self) -> str:
         """A sentence with the numbers of rows, and the differing keys."""
-        parts = [f"{self.source_rows} rows at the source, {self.target_rows} here"]
+        parts = [f"{self.source.rows} rows at the source, {self.target.rows} here"]
         named = (
             ("missing", self.missing_keys),
             ("not at the source", self.extra_keys),

@@ -136,7 +136,7 @@ def _line(result: VerifiedTable, has_subscription: bool) -> str:
     if result.comparison is None:
         return f"{prefix}{result.title}: not compared: {result.reason}"
     if result.comparison.equal:
-        rows = result.comparison.source_rows
+        rows = result.comparison.source.rows
         count = "1 row" if rows == 1 else f"{rows} rows"
         if (sampled := result.comparison.sampled) < 1:
             count += f" of a sample of {sampled:.2%}"
@@ -159,8 +159,8 @@ def _to_json(result: VerifiedTable) -> dict[str, Any]:
     }
     if (comparison := result.comparison) is not None:
         raw |= {
-            "source_rows": comparison.source_rows,
-            "target_rows": comparison.target_rows,
+            "source_rows": comparison.source.rows,
+            "target_rows": comparison.target.rows,
             "source_hash": comparison.source.content_hash,
             "target_hash": comparison.target.content_hash,
             "missing_keys": comparison.missing_keys,

@@ -197,7 +197,7 @@ class Adoption:
                 has_small_ranges=content.rewrites_files,
                 helpers=helpers,
             )
-        rows, ranges = comparison.source_rows, comparison.ranges
+        rows, ranges = comparison.source.rows, comparison.ranges
         if comparison.equal:
             outcome = f"is equal to the source at {position}, {rows} rows"
             return _ComparedTarget(rows, writer, (), f"{outcome}, and taken over without a copy")
