@@ -104,11 +104,6 @@ def _gone_with_partitions(look: Look) -> set[str]:
     return {row for partition in gone for row in look.before.of_partitions.get(partition, ())}
 
 
-def _has_written_row_types(look: Look) -> bool:
-    written = look.before.row_types - look.now.row_types
-    return bool(written - _gone_with_partitions(look))
-
-
 def _has_renamed_column(look: Look) -> bool:
     numbers = {column.name: number for number, column in look.before.columns.items()}
     names = {number: column.name for number, column in look.before.columns.items()}
@@ -187,11 +182,6 @@ def _has_more_actions(look: Look) -> bool:
     return bool(look.before.actions) and (sends_more or bool(of_some_leaf))
 
 
-def _has_lost_listings(look: Look) -> bool:
-    lost = look.before.listings - look.now.listings
-    return bool(lost - _gone_with_partitions(look))
-
-
 def _has_filled_partitions(look: Look) -> bool:
     added = added_partitions(look.before, look.now)
     return bool(added - {*look.came_empty, *look.perhaps_empty})
@@ -201,7 +191,7 @@ def _may_have_filled_partitions(look: Look) -> bool:
     return bool(added_partitions(look.before, look.now) - {*look.came_empty})
 
 
-_Condition = Callable[[Look], bool | Collection[int]]
+_Condition = Callable[[Look], bool | Collection[object]]
 _ANEW = "has a partition that was attached, and perhaps detached before"
 
 RULES: tuple[tuple[_Condition, str], ...] = (
@@ -235,7 +225,10 @@ RULES: tuple[tuple[_Condition, str], ...] = (
         "has another name at the target, or a column of it has",
     ),
     # A row that listed the table in a publication is gone: some rows were not sent for a while.
-    (_has_lost_listings, "was out of a publication for a while"),
+    (
+        lambda look: look.before.listings - look.now.listings - _gone_with_partitions(look),
+        "was out of a publication for a while",
+    ),
     (resumed_leaves, "has a partition that was not sent for a while"),
     # Its rows were removed without changes.
     (lost_partitions, "lost a partition"),
@@ -261,13 +254,16 @@ SUSPICIONS: tuple[tuple[_Condition, str], ...] = (
     (_perhaps_unlogged, "has a new file, and may have been unlogged for a while"),
     # It had other actions for a while, or was SET to the same options.
     (
-        lambda look: bool(look.before.publications - look.now.publications),
+        lambda look: look.before.publications - look.now.publications,
         "is in a publication that was altered",
     ),
     # Created, filled and attached in one transaction, or PARTITION OF without proof in the catalog.
     (_may_have_filled_partitions, "got a partition, which may have had rows before"),
     # The table is published by its schema. Or it has another name or owner.
-    (_has_written_row_types, "may have been in another schema for a while"),
+    (
+        lambda look: look.before.row_types - look.now.row_types - _gone_with_partitions(look),
+        "may have been in another schema for a while",
+    ),
     # Two rows with the same key, or only DROP INDEX.
     (_has_lost_key_index, "has lost the index that kept two rows from having the same key"),
 )

@@ -111,7 +111,8 @@ class CopyMessages:
         elif tag == b"H" and self._columns is None:
             self._columns = int.from_bytes(data[body + 1 : body + 3].tobytes())
         elif tag == b"C":
-            _refuse_other_count(data[body:behind].tobytes(), self._rows)
+            if data[body:behind].tobytes() != b"COPY %d\0" % self._rows:
+                raise unreadable()
         elif tag == b"E":
             self.error = _error(data[body:behind].tobytes())
         elif tag == b"Z":
@@ -208,12 +209,6 @@ def _rows_one_by_one(window: Bytes, columns: int) -> Int64s:
         places.append(place)
         place += 1 + length
     return np.array(places, np.int64)
-
-
-def _refuse_other_count(said: bytes, rows: int) -> None:
-    """Compare the number of rows with the one in CommandComplete."""
-    if said != b"COPY %d\0" % rows:
-        raise unreadable()
 
 
 def _error(body: bytes) -> psycopg.Error:

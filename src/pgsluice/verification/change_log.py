@@ -97,8 +97,9 @@ def _counted(rows: pa.Table, is_added: Mask) -> pa.Table:
         The rows, equal ones as often as they are left. A row of NULLs stands for each row that is
         removed and was not there, so that the number of rows is wrong where the log is.
     """
-    texts = pa.table({str(n): _as_text(column) for n, column in enumerate(rows.columns)})
-    numbers = _numbers(texts)
+    # As text, because Arrow does not number values of nested types.
+    texts = {str(n): postgres_text(c.combine_chunks()) for n, c in enumerate(rows.columns)}
+    numbers = _numbers(pa.table(texts))
     count = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     np.add.at(count, numbers, np.where(is_added, 1, -1))
     example = np.zeros(len(count), np.int64)
@@ -107,11 +108,6 @@ def _counted(rows: pa.Table, is_added: Mask) -> pa.Table:
     unexplained = int(-count[count < 0].sum())
     index = np.append(left, np.full(unexplained, -1, np.int64))
     return rows.take(pa.array(index, pa.int64(), mask=index < 0))
-
-
-def _as_text(column: pa.ChunkedArray) -> pa.Array:
-    """Equal values have equal texts; Arrow does not number values of nested types."""
-    return postgres_text(column.combine_chunks())
 
 
 def _of_kinds(kinds: pa.ChunkedArray, *names: str) -> Mask:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any
 
 import pyarrow as pa
 from psycopg import sql
@@ -116,7 +115,7 @@ def _print(data: bytes, at: int, names: list[bytes], parts: list[str]) -> None:
         name = b"" if is_array else names[_unsigned(data, ids + number * id_width, id_width)]
         fields.append((name, place))
     if not is_array:
-        fields.sort(key=_order_of_jsonb)
+        fields.sort(key=lambda field: (len(field[0]), field[0]))  # as jsonb does
     parts.append("[" if is_array else "{")
     for number, (name, place) in enumerate(fields):
         if number:
@@ -125,10 +124,6 @@ def _print(data: bytes, at: int, names: list[bytes], parts: list[str]) -> None:
             parts += [_string(name), ": "]
         _print(data, place, names, parts)
     parts.append("]" if is_array else "}")
-
-
-def _order_of_jsonb(field: tuple[bytes, Any]) -> tuple[int, bytes]:
-    return len(field[0]), field[0]
 
 
 def _primitive(data: bytes, at: int, kind: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,6 @@ class PublicationInfo:
     owner: str
     only: frozenset[TableName] | None = None
     version: str = ""
-
-
-def comment_for(only: Iterable[TableName] | None) -> str:
-    """The COMMENT of a publication that pgsluice creates for these tables; None: for all."""
-    return OUR_COMMENT if only is None else OUR_COMMENT + _ONLY + json.dumps(sorted(only))
 
 
 def _only(comment: str) -> frozenset[TableName] | None:
@@ -226,9 +221,9 @@ def create_statements(
 
 
 def set_comment(name: str, only: Collection[TableName] | None) -> str:
-    """The COMMENT of one of our publications."""
-    comment = sql.Literal(comment_for(only)).as_string()
-    return f"COMMENT ON PUBLICATION {_quoted(name)} IS {comment}"
+    """The COMMENT of a publication that pgsluice creates for these tables; None: for all."""
+    comment = OUR_COMMENT if only is None else OUR_COMMENT + _ONLY + json.dumps(sorted(only))
+    return f"COMMENT ON PUBLICATION {_quoted(name)} IS {sql.Literal(comment).as_string()}"
 
 
 def alter(publication: str, change: str) -> str:
