@@ -5,6 +5,7 @@ The judge is the server: every copied table is loaded back and compared there.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ class Copier:
         """Copy a table as tasks and the driver do, in portions of ``most_bytes``."""
         dsn = make_conninfo(self.shop.dsn, **({"user": user} if user else {}))
         sink = {"type": "delta", "path": str(self.lake / "{schema}" / "{table}")}
-        task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS)
+        task = CopyTables(dsn, snapshot, "a-spool", sink, options or OPTIONS, table_s=math.inf)
         portions = portions or self.plan(work, snapshot, dsn)
         self.portions[work.facts.name] = portions
         copy = TableCopy(work, portions)
