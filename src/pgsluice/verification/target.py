@@ -114,6 +114,7 @@ class _Batch:
     key_hashes: Hashes
 
 
+@dataclass(frozen=True, slots=True)
 class TargetSide:
     """Digests of a target's rows.
 
@@ -126,19 +127,11 @@ class TargetSide:
             it counts as the target's value if the target has NULL.
     """
 
-    def __init__(
-        self,
-        rows: TargetRows,
-        columns: Sequence[str],
-        key: Sequence[str],
-        forms: Mapping[str, TextForm] | None = None,
-        rejected: Rejected = MappingProxyType({}),
-    ) -> None:
-        self._rows = rows
-        self._columns = tuple(columns)
-        self._key = tuple(key)
-        self._forms = forms or {}
-        self._rejected = rejected
+    _rows: TargetRows
+    _columns: Sequence[str]
+    _key: Sequence[str]
+    _forms: Mapping[str, TextForm]
+    _rejected: Rejected
 
     def buckets(self, count: int, within: Mask | None = None) -> Digests:
         """The digests of ``count`` buckets; see :meth:`.SourceSide.buckets`."""
