@@ -19,6 +19,9 @@ COPY_ALL_AGAIN = (
     "copies every table"
 )
 """The hint for lost changes: start a new spool, which needs new target tables."""
+NOTHING_TO_DO = "nothing to do: "
+"""Hints that begin with this name what pgsluice does next by itself."""
+COPIES_AGAIN = f"{NOTHING_TO_DO}pgsluice copies the table again"
 _COMMAND = re.compile(rf"\b(pgsluice [a-z]+) {CONFIG}\b")
 
 

@@ -250,7 +250,7 @@ def test_a_server_that_cannot_decode_without_a_publication_is_named_with_the_way
         "ALTER PUBLICATION moved RENAME TO shop",
     )
     with running(config):
-        await_that(lambda: says(config, "`pgsluice drop CONFIG` and start again"))
+        await_that(lambda: says(config, "if that does not help, run `pgsluice drop CONFIG`"))
         assert phase(config) == "reconnecting"
     with pytest.raises(PublicationMissing, match='"shop" does not exist'):
         run_capture(config, once=True)

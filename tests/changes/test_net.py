@@ -210,7 +210,7 @@ def test_an_old_key_fills_an_absent_key() -> None:
 
 @pytest.mark.parametrize("before", [[], [update(1, 1, "seen"), delete(1)], [update(1), truncate]])
 def test_an_inserted_row_without_the_value_has_no_source(before: list[Change]) -> None:
-    with pytest.raises(TableError, match="lack the value of column 'big'") as caught:
+    with pytest.raises(TableError, match="lack column 'big'") as caught:
         net(made(*before, insert(1, 2, ABSENT)))
     assert "REPLICA IDENTITY FULL" in str(caught.value)
     assert caught.value.count == 1
@@ -257,7 +257,7 @@ def test_of_a_truncated_partition_the_stream_does_not_tell_enough() -> None:
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated") as caught:
         net(t)
     assert caught.value.remedy is Remedy.COPY
-    assert str(caught.value.hint).endswith("pgsluice copy CONFIG public.t")
+    assert caught.value.hint == "nothing to do: pgsluice copies the table again"
     t.insert(row(1, 1, "x"))
     with pytest.raises(TableError, match=r"partition public.t_1 was truncated"):
         net(t, truncates=[(t.position, 1)])

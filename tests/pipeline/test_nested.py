@@ -229,7 +229,7 @@ def test_columns_that_cannot_be_structs_park_their_table(
         one.once()
     errors = {each.name: each.error or "" for each in one.record().tables.values()}
     for table in ("plain", "empty", "names"):
-        assert "cannot be one" in errors[table]
+        assert "cannot be stored as that" in errors[table]
     assert "which cannot be a key" in errors["keys"]
 
 

@@ -701,7 +701,7 @@ def test_tables_that_wait_or_are_parked() -> None:
     assert waits.what == 'subscription "lake", table s.t is not applied: a file cannot be read'
     assert (waits.level, waits.todo) == (Level.WARNING, "restore it")
     assert stands.what == 'subscription "lake", table s.u is parked: no key'
-    assert stands.todo == "end the cause, then copy the table: pgsluice copy CONFIG s.u"
+    assert stands.todo == "resolve this problem, then copy the table: pgsluice copy CONFIG s.u"
 
 
 def test_what_is_installed() -> None:

@@ -146,8 +146,8 @@ class CaptureProcess:
                     return error_of(facts)
         return PgsluiceError(
             has_ended(Part.CAPTURE, self._process.pid, code),
-            hint="start pgsluice again; no data is lost. The reason is in the output of that "
-            "process",
+            hint="start pgsluice again; no data is lost. The reason is in the log of this run "
+            "(stderr), in the last lines before this one",
         )
 
     def close(self) -> None:

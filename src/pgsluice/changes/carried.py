@@ -98,8 +98,8 @@ def taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 def no_source(table: str, column: str, count: int) -> TableError:
     """An inserted row has no value of a column."""
     return TableError(
-        f"{count} inserted row(s) of table {table} lack the value of column {column!r}: the server "
-        "did not send this unchanged large value",
+        f"{count} row(s) of table {table}, which an update has brought into the row filter, lack "
+        f"column {column!r}: the server does not send a large value that an update does not change",
         hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, so that the server"
         f" sends large values with every change, then {copied_again(table)}",
         table=table,

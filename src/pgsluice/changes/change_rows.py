@@ -50,8 +50,9 @@ def refuse_names(own: Iterable[str], names: Iterable[str], table: str, what: str
             raise TableError(
                 f"table {table} has the column {name!r}, but pgsluice adds a column with this "
                 f"name to {what}",
-                hint="set change_column_prefix in the subscription to another prefix, or "
-                f"rename the column in PostgreSQL; then copy the table: {copy_again(table)}",
+                hint="set change_column_prefix in the subscription to another prefix, and restart "
+                "`pgsluice run CONFIG`; or rename the column in PostgreSQL; then copy the table: "
+                f"{copy_again(table)}",
                 table=table,
                 column=name,
                 reason=ParkReason.COLUMNS,

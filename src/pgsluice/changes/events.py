@@ -34,7 +34,7 @@ from pgsluice.columnar.changes import (
 )
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
-from pgsluice.hints import copied_again, keep_as_text
+from pgsluice.hints import COPIES_AGAIN, copy_again, keep_as_text
 from pgsluice.schema_rules.target import reconcile_target
 from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sql import quote_title
@@ -202,8 +202,8 @@ def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None
     had."""
     if not truncated_leaves([run]).keys() <= set(truncates):
         raise TableError(
-            f"partition {run.title} was truncated: the stream does not carry the rows that it had",
-            hint=copied_again(run.table_title),
+            f"partition {run.title} was truncated: the server does not send which rows it had",
+            hint=COPIES_AGAIN,
             table=run.title,
             remedy=Remedy.COPY,
         )
@@ -222,7 +222,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             f"table {table} has no key, and its updates and deletes do not carry the whole old row",
             hint=f"run: ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; or give the table a"
             " primary key; or set `key` in the subscription to NOT NULL columns that have a unique"
-            " index",
+            f" index; then copy the table: {copy_again(run.table_title)}",
             table=table,
             reason=ParkReason.KEY,
         )
@@ -233,7 +233,8 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
             f"the key column {', '.join(map(repr, outside))} of table {table} is not part of the"
             " table's replica identity, so updates do not have its old value",
             hint="set `key` in the subscription to the columns of the replica identity, or run:"
-            f" ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL",
+            f" ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL; then copy the table:"
+            f" {copy_again(run.table_title)}",
             table=table,
             remedy=Remedy.COPY,  # for a while only: the table's facts have the key
         )
@@ -267,11 +268,11 @@ def _check_key(run: RelationChanges, column: str, values: pa.Array, absent: Mask
     table = run.title
     missing = 0 if absent is None else int(np.count_nonzero(absent))
     if count := missing or values.null_count:
-        state = "missing" if missing else "NULL"
+        state = "not sent" if missing else "NULL"
         raise TableError(
             f"the key column {column!r} of table {table} is {state} in {count} changed row(s)",
             hint="set `key` in the subscription to columns that are never NULL and part of the "
-            "replica identity",
+            f"replica identity; then copy the table: {copy_again(run.table_title)}",
             table=table,
             column=column,
             count=count,
@@ -304,8 +305,9 @@ def _old_values(
         _check_key(run, field.name, values, absent)
     elif absent is not None and absent.any():
         raise TableError(
-            f"column {field.name!r} of {run.title} is missing in old rows",
-            hint=copied_again(run.table_title),
+            f"the server did not send column {field.name!r} of {run.title} with the old row of an "
+            "update or delete",
+            hint=COPIES_AGAIN,
             table=run.title,
             column=field.name,
             remedy=Remedy.COPY,

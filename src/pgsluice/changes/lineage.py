@@ -269,7 +269,7 @@ def _walk(
                     raise TableError(
                         f"two rows of table {table} have the same key at the same time",
                         hint="set `key` in the subscription to columns of a unique index that is"
-                        f" not deferrable, then {copied_again(table)}",
+                        f" not deferrable; then {copied_again(table)}",
                         table=table,
                     )
                 holder[after] = lineage

@@ -171,7 +171,8 @@ def ask_for_copy(config: Config, name: str, oid: int, *, repairs: bool = False) 
             raise PgsluiceError(
                 f'`pgsluice run` of subscription "{name}" has not accepted the request for a copy '
                 "yet",
-                hint="the request is saved: the run copies the table after the current step",
+                hint="nothing to do: the request is saved, and the run copies the table after its "
+                "current step; `pgsluice status CONFIG` shows the copy",
             )
         time.sleep(_POLL_S)
     return True

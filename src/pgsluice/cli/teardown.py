@@ -80,7 +80,9 @@ def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
             raise ConfigError(
                 f"subscription {record.name} in this spool was created by a configuration of "
                 "`pgsluice run`, not by a streaming query",
-                hint="remove the spool and its subscriptions with `pgsluice drop CONFIG`",
+                hint="a run may still use this spool. To drop streaming queries, give --stream "
+                "their own spool; `pgsluice drop CONFIG` removes this one, with the slot and all "
+                "subscriptions of that configuration",
             )
     config = Config.model_validate(
         {

@@ -26,6 +26,7 @@ from pgsluice.copy.partition_rows import (
 from pgsluice.copy.priority import stand_back
 from pgsluice.errors import Failure, ParkReason, PgsluiceError, Remedy, TableError
 from pgsluice.facts import RelationFacts
+from pgsluice.hints import COPIES_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.rejects.copied import CopiedRejects
 from pgsluice.rejects.keys import table_key
@@ -342,7 +343,7 @@ def _refuse_past(reached: Lsn | None, position: Lsn, title: str) -> None:
         raise TableError(
             f"the target of table {title} is at {reached}, past the snapshot of the table's"
             f" partitions at {position}",
-            hint="pgsluice copies the table again",
+            hint=COPIES_AGAIN,
             table=title,
             remedy=Remedy.COPY,
         )
@@ -352,8 +353,10 @@ def _refuse_without_columns(work: CopyWork, table: TargetTable) -> None:
     title = work.title
     if not table.schema.names:
         raise TableError(
-            f"the publication sends no column of table {title}",
-            hint="add a column to the table, or remove the table from the publication",
+            f"the publications in use send no column of table {title}",
+            hint="have a publication send a column: add one to the table, or to the publication's "
+            "column list (a list without columns, or generated columns alone, send none); or "
+            "remove the table from the publication. pgsluice then copies the table by itself",
             table=title,
             reason=ParkReason.COLUMNS,
         )

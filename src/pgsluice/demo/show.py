@@ -149,7 +149,8 @@ class Show(Display):
             if time.monotonic() - self._step_begun > _TIMEOUT_S:
                 raise PgsluiceError(
                     f"the demo has waited for {_TIMEOUT_S:.0f} s: {problem}",
-                    hint=f"the end of the log of `pgsluice run`:\n{self._stage.log_tail()}",
+                    hint="resolve what the end of the log of `pgsluice run` says:\n"
+                    f"{self._stage.log_tail()}",
                 )
             time.sleep(_POLL_S)
 

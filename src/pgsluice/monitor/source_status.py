@@ -25,10 +25,6 @@ _TIMEOUT_S = 5.0
 _SILENT_S = 60.0
 """The age, in seconds, at which capture's state is too old: it writes its state each second, and
 less often while it connects."""
-_SILENT = (
-    "the capture process {} has reported nothing since {}: the process is stopped, or hangs\n"
-    "  → kill this process; an active `pgsluice run` restarts it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +111,7 @@ class CaptureStatus:
         is_silent = is_running and time.time() - health.written_at > _SILENT_S
         streams = is_running and health.phase is CapturePhase.STREAMING and not is_silent
         error = error_of(health.error) if health.error else None
-        message = _SILENT.format(health.pid, utc(health.written_at)) if is_silent else None
+        message = _silent(health) if is_silent else None
         acknowledged = Lsn.parse(health.acknowledged)
         return cls(
             is_running,
@@ -144,6 +140,15 @@ class CaptureStatus:
             "last_commit_at": self.last_commit_at,
             "counts": asdict(self.counts),
         }
+
+
+def _silent(health: CaptureHealth) -> str:
+    since = utc(health.written_at)
+    return (
+        f"the capture process {health.pid} has reported nothing since {since}: it was suspended "
+        "(SIGSTOP), or hangs\n"
+        f"  → kill this process (kill -9 {health.pid}); an active `pgsluice run` restarts it"
+    )
 
 
 def ask_source(source: SourceConfig) -> SourceStatus:

@@ -221,7 +221,8 @@ class Webhook:
         if not self._is_failing:
             self._is_failing = True
             logger.warning(
-                "the webhook at %s does not accept alerts: %s\n  → pgsluice keeps trying",
+                "the webhook at %s does not accept alerts: %s\n  → correct webhook in [monitor], "
+                "or the service there; pgsluice sends the alerts again until it accepts them",
                 self._host,
                 one_line(why),
             )

@@ -175,8 +175,8 @@ def check_variants(facts: LocalFacts) -> Iterator[Finding]:
                 "variant",
                 f'subscription "{subscription.name}" makes VARIANT columns; Spark {version} '
                 "refuses tables that have one",
-                "read them with Spark 4.0 or newer, or DuckDB (docs/types.md); or have json as "
-                '"string", and copy the tables',
+                "read them with Spark 4.0 or newer, or DuckDB (docs/types.md); or set json and "
+                'types to "string", and copy the tables again: pgsluice copy CONFIG TABLE',
             )
 
 
@@ -202,7 +202,7 @@ def check_failing_tables(facts: LocalFacts) -> Iterator[Finding]:
                 yield warning(
                     "table",
                     f'subscription "{record.name}", table {table.title} {state}: {reason}',
-                    hint or f"end the cause, then copy the table: {copy_again(table.title)}",
+                    hint or f"resolve this problem, then copy the table: {copy_again(table.title)}",
                 )
 
 
@@ -228,7 +228,9 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
         yield ok("java", f"{java.version}, {java.program}")
     if pyspark is None:
         yield error(
-            "pyspark", "the Python package is not installed", 'pip install "pgsluice[spark]"'
+            "pyspark",
+            "the Python package pyspark is not installed",
+            'pip install "pgsluice[spark]"',
         )
     elif SparkVersion.parse(pyspark) < OLDEST:
         yield error(
@@ -240,7 +242,9 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
         yield ok("pyspark", pyspark)
     if deltalake is None:
         yield error(
-            "deltalake", "the Python package is not installed", 'pip install "pgsluice[delta]"'
+            "deltalake",
+            "the Python package deltalake is not installed",
+            'pip install "pgsluice[delta]"',
         )
     else:
         yield ok("deltalake", deltalake)

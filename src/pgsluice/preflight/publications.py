@@ -91,8 +91,8 @@ def _missing(facts: SourceFacts) -> Finding:
     if publications.foreign_tables:
         return error(
             "publication",
-            f"publication {missing} does not exist, and only their owners may publish these "
-            f"tables: {first_names(publications.foreign_tables)}",
+            f"publication {missing} does not exist, and role {server.user} may not publish these "
+            f"tables, which it does not own: {first_names(publications.foreign_tables)}",
             f"-- run as a superuser, or as the owner of the tables:\n{publications.statements}",
         )
     if not server.may_create:
@@ -137,7 +137,8 @@ def check_generated_columns(facts: SourceFacts) -> Iterator[Finding]:
             "server does not send",
             _send_generated(facts, relation)
             if can_be_sent
-            else "compute their values from the other columns, if you need them",
+            else "this server cannot send them: compute their values from the other columns, if "
+            "you need them",
         )
 
 
@@ -145,8 +146,8 @@ def _send_generated(facts: SourceFacts, relation: PublishedRelation) -> str:
     """The statement with which a table's publications send its stored generated columns."""
     if not facts.publications.existing:
         return (
-            "to receive these columns, run `pgsluice check CONFIG` after the first run, which "
-            "prints the statement"
+            "to receive these columns, run `pgsluice check CONFIG` again after the first run, "
+            "which creates the publication: it then prints the ALTER PUBLICATION for it"
         )
     statements = [
         f"ALTER PUBLICATION {quote_identifier(name)} SET (publish_generated_columns = stored);"
@@ -192,9 +193,9 @@ def check_messages(facts: SourceFacts) -> Iterator[Finding]:
     if source.messages and source.streaming not in (None, "off"):
         yield warning(
             "messages",
-            f'with streaming = "{source.streaming}", pgsluice also keeps logical messages of '
-            "savepoints that were rolled back: in a streamed transaction the server does not tell "
-            "which savepoint a message belongs to",
+            f'with streaming = "{source.streaming}", messages of pg_logical_emit_message are '
+            "delivered even if their savepoint was rolled back: in a streamed transaction the "
+            "server does not tell which savepoint a message belongs to",
             "if your application may roll back a savepoint after it has sent a message in it, set "
             'streaming = "off" in [source]',
         )
@@ -280,10 +281,10 @@ def _check_relation(
         yield error(
             subscription.name,
             f"table {title}: the row filter of the server's publications turns UPDATEs into "
-            "INSERTs and DELETEs, but the configuration's publications do not publish all three "
-            "under one filter",
-            "publish inserts, updates and deletes of the table under one filter in the "
-            "configuration, or remove the row filter from the server's publications",
+            "INSERTs and DELETEs, but the configuration's publications do not publish inserts, "
+            "updates and deletes under one and the same filter",
+            "publish all three under one filter in the configuration, or remove the row filter "
+            "from the server's publications",
         )
     for verb in _VERBS:
         if verb in publisher.resolution.published and verb in relation.actions:
@@ -294,9 +295,10 @@ def _check_relation(
                 yield warning(
                     subscription.name,
                     f"table {title}: {refusal.message}{detail}",
-                    f"the first {verb} parks the table: change the publication, or give the table "
-                    "a replica identity that fits (ALTER TABLE ... REPLICA IDENTITY USING INDEX; "
-                    "FULL has all columns, and allows no column list)",
+                    f"the first {verb} parks the table. Before that, change the publication, or "
+                    "give the table a replica identity with all columns of its row filter and "
+                    "without columns that its column list omits: ALTER TABLE … REPLICA IDENTITY "
+                    "USING INDEX …; or FULL, which allows no column list",
                 )
                 break
     target = publisher.published_as

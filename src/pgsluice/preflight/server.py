@@ -55,8 +55,9 @@ def check_standbys(facts: SourceFacts) -> Iterator[Finding]:
     if facts.is_awaited:
         yield warning(
             "synchronous_standby_names",
-            "the server treats pgsluice as a synchronous standby: commits wait for pgsluice, and "
-            "the target may lack rows of a partition that such a waiting transaction creates",
+            "the server treats pgsluice as a synchronous standby: each commit waits until pgsluice "
+            "acknowledges it. Until then the catalog does not show a partition that the waiting "
+            "transaction created, so pgsluice may not apply the rows that it inserted there",
             "set synchronous_standby_names to the application_name of each standby, not to '*'",
         )
 

@@ -57,13 +57,12 @@ def check_failover(facts: SourceFacts) -> Iterator[Finding]:
         )
     absent = [name for name in facts.awaited_slots if not facts.standby_slots.get(name, False)]
     if slot.failover and absent:
-        verb = "is" if len(absent) == 1 else "are"
         yield warning(
             "failover",
-            f"slot {slot.name} is sent nothing while {', '.join(absent)} {verb} not in use, since "
-            "the server's synchronized_standby_slots names it",
-            "start the standby that uses this slot, or take it out of synchronized_standby_slots "
-            "for as long as it is away",
+            f"the server sends nothing to slot {slot.name} until these slots of standbys, which "
+            f"synchronized_standby_slots names, are in use: {', '.join(absent)}",
+            "start each standby that uses one of them, or take the slot out of "
+            "synchronized_standby_slots for as long as its standby is away",
         )
 
 

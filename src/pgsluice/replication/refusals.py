@@ -132,13 +132,14 @@ def refused_command(
                 sqlstate=sqlstate,
             )
         case "42704" if "publication" not in message + function:
-            return SlotLost(text, hint="was the slot dropped?", sqlstate=sqlstate)
+            hint = f"if the slot was dropped: {COPY_ALL_AGAIN}"
+            return SlotLost(text, hint=hint, sqlstate=sqlstate)
         case "42704":
             return PublicationMissing(
                 text,
                 hint="before PostgreSQL 18 the server cannot decode changes from when it was "
-                "missing: create it, or rename it back; if that does not help, `pgsluice drop "
-                "CONFIG` and start again",
+                "missing: create it, or rename it back; if that does not help, "
+                f"{COPY_ALL_AGAIN}",
                 sqlstate=sqlstate,
             )
         case "58P01":

@@ -56,7 +56,9 @@ def _unreadable(timeline: int, line: int, reason: str) -> ProtocolError:
     return ProtocolError(
         f"pgsluice cannot read line {line} of the server's history of timeline {timeline}: "
         f"{reason}",
-        hint=f"check the file {timeline:08X}.history in the server's folder pg_wal",
+        hint=f"restore the file {timeline:08X}.history in the server's folder pg_wal from the WAL "
+        "archive or from another server of this cluster, which has an equal one; then start "
+        "pgsluice again",
         timeline=timeline,
         line=line,
     )

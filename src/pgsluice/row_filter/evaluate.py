@@ -178,7 +178,8 @@ def _error(error: SqlError, row: int) -> EvaluationError:
         message = f"pgsluice cannot compute the row filter for a row: {error.message}"
     return EvaluationError(
         message,
-        hint="change the row filter, or the row in PostgreSQL, and copy the table again",
+        hint="change the row filter, or the row in PostgreSQL, and copy the table again: "
+        "`pgsluice copy CONFIG TABLE`",
         condition=error.condition,
         message=error.message,
         row=row,

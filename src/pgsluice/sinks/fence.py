@@ -151,7 +151,7 @@ class TableWriter:
                 return skipped
             raise PgsluiceError(
                 f"table {self._table.title}: another writer committed during the copy",
-                hint="pgsluice retries the copy",
+                hint="nothing to do: pgsluice retries the copy",
             ) from None
 
     def apply(self, changes: NetChanges, position: Lsn) -> Applied:
@@ -284,9 +284,9 @@ class TableWriter:
         if loaded:
             if len(staged) > 1:
                 raise PgsluiceError(
-                    f"table {self._table.title} was copied by {len(staged)} tasks, but this sink "
-                    "cannot stage the rows of several tasks",
-                    hint="copy the table in one task",
+                    f"table {self._table.title} was copied by {len(staged)} tasks, but its target "
+                    "takes the rows of one task only, since it was changed during the copy",
+                    hint="nothing to do: pgsluice copies the table again, in one task",
                 )
             return loaded[0]
 
@@ -362,7 +362,7 @@ class TableWriter:
             if any(part.version != handle.version for part in staged):
                 raise PgsluiceError(
                     f"table {self._table.title}: another writer committed while rows were staged",
-                    hint="pgsluice retries the changes",
+                    hint="nothing to do: pgsluice retries the changes",
                 )
             return handle.commit_changes(staged, position)
 
@@ -373,8 +373,8 @@ class TableWriter:
         if lacking := self._columns_to_add(changes):
             raise PgsluiceError(
                 f"the target of table {self._table.title} lacks the column {lacking[0].name!r} of "
-                "the staged changes",
-                hint="pgsluice retries the changes",
+                "changes that are about to be committed: another writer has changed the target",
+                hint="nothing to do: pgsluice retries the changes",
             )
         return changes
 

@@ -19,8 +19,14 @@ from pgsluice.sinks.contract import Applied, Sink, TableHandle, TargetContent, T
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
 from pgsluice.stores.contract import StoreError
 
+_NO_RULES = (
+    "remove the rules that docs/delta.md lists, such as constraints or the change data feed, from "
+    "the target table"
+)
 _ADOPT = (
-    "\nto keep only the rows that are equal to the source's: set adopt = true in [[subscription]]"
+    "\nto keep the rows that are equal to the source's, and replace or delete all others: stop the "
+    "run, set adopt = true in [[subscription]], run `pgsluice drop CONFIG --subscription NAME`, "
+    "and start the run again"
 )
 
 
@@ -63,29 +69,30 @@ class OpenedTable:
         if mode.log is not None and not handle.can_append():
             raise TableError(
                 f"the sink of table {title} does not support change logs",
-                hint='set mode = "current" in the subscription, or use another sink',
+                hint='set mode = "current" in the subscription, or use another sink; restart '
+                f"`pgsluice run CONFIG`, then copy the table: {copy_again(title)}",
                 table=title,
             )
         if mode.history is not None and not handle.can_keep_versions():
             raise TableError(
                 f"the target of table {title} does not support a history",
-                hint="remove constraints, the change data feed and other rules from the target "
-                'table, or set mode = "current" in the subscription',
+                hint=f"{_NO_RULES}; or set mode = \"current\" in the subscription and restart "
+                f"`pgsluice run CONFIG`; then copy the table: {copy_again(title)}",
                 table=title,
             )
         if mode.deleted_column is not None and not handle.can_keep_deleted():
             raise TableError(
                 f"the target of table {title} does not support deleted_column",
-                hint="remove constraints, the change data feed and other rules from the target "
-                "table, or remove deleted_column from the subscription",
+                hint=f"{_NO_RULES}; or remove deleted_column from the subscription and restart "
+                f"`pgsluice run CONFIG`; then copy the table: {copy_again(title)}",
                 table=title,
             )
         is_whole = changes is not None and changes.whole_rows is not None
         if is_whole and not handle.can_change_whole_rows():
             raise TableError(
                 f"table {title} has no key, and its target does not support tables without a key",
-                hint="give the table a primary key; or remove constraints, the change data feed "
-                f"and other rules from the target table, then copy the table: {copy_again(title)}",
+                hint=f"give the table a primary key; or {_NO_RULES}; then copy the table: "
+                f"{copy_again(title)}",
                 table=title,
                 reason=ParkReason.KEY,
             )
@@ -155,7 +162,7 @@ class OpenedTable:
             raise PgsluiceError(
                 f"table {self._table.title}: another attempt has written to the target table in "
                 "the meantime",
-                hint="pgsluice retries the changes",
+                hint="nothing to do: pgsluice retries the changes",
             )
 
     def marker_before_copy(self) -> CommitMarker | None:
@@ -199,7 +206,8 @@ class OpenedTable:
         if marker.owner != self._identity.owner or marker.position is None:
             raise ForeignTarget(
                 f"the target table at {handle.location} has rows that pgsluice wrote from another "
-                "spool, for another table, in another mode, or with other names of columns",
+                "spool, for another table, in another mode, or with other names of columns (its "
+                "mark does not tell which of these)",
                 hint=f"to delete these rows and copy the table again: {copy_again(title)}\n"
                 "to keep the rows: move that table away before you copy, or set path in the sink "
                 "to another folder" + (_ADOPT if self._identity.mode.has_current_rows_only else ""),

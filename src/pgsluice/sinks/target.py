@@ -271,8 +271,8 @@ def check_names(
 def _taken(what: str, entry: str, title: str, column: str | None = None) -> TableError:
     return TableError(
         f"{what}, but `rename` of the subscription gives this name to {entry}",
-        hint="choose another name in `rename`, or give also this one another name there; restart "
-        f"`pgsluice run CONFIG`, then copy the table: {copy_again(title)}",
+        hint="choose another name in `rename`, or give this table or column another name there; "
+        f"restart `pgsluice run CONFIG`, then copy the table: {copy_again(title)}",
         table=title,
         reason=ParkReason.COLUMNS,
         column=column,
@@ -334,7 +334,7 @@ def _check_nested(table: str, column: ColumnFacts, kind: ColumnType, chosen: str
         return
     raise TableError(
         f"`types` of the subscription has {chosen} for column {column.name} of table {table}, but "
-        f"a column of the type {kind.name} cannot be one",
+        f"a column of the type {kind.name} cannot be stored as that",
         hint=f'in `types` of the subscription, remove "{table}.{column.name}" or set it to '
         f'"string"; then copy the table: {copy_again(table)}',
         table=table,

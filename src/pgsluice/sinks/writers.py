@@ -202,7 +202,7 @@ class HistoryWriter(TableWriter):
                 raise PgsluiceError(
                     f"the history of table {self._table.title} has changes up to "
                     f"{reached.position} already, past the copy at {position}",
-                    hint="pgsluice retries the copy",
+                    hint="nothing to do: pgsluice retries the copy, with a newer snapshot",
                 )
             return handle.load_versions(schema, staged, position)
 
@@ -249,8 +249,8 @@ def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
     if not table.key or not table.is_key_proved:
         raise TableError(
             f"table {table.title} has no key with a unique index, which a history needs",
-            hint="give the table a primary key, or set another mode in the subscription; then copy "
-            "the table: " + copy_again(table.title),
+            hint="give the table a primary key, or set another mode in the subscription and "
+            "restart `pgsluice run CONFIG`; then copy the table: " + copy_again(table.title),
             table=table.title,
             reason=ParkReason.KEY,
         )
@@ -334,8 +334,8 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
     if column.casefold() in names:
         raise TableError(
             f"table {title} already has the column {column!r}, which deleted_column names",
-            hint="set deleted_column in the subscription to another name; then copy the table: "
-            f"{copy_again(title)}",
+            hint="set deleted_column in the subscription to another name; restart `pgsluice run "
+            f"CONFIG`, then copy the table: {copy_again(title)}",
             table=title,
             column=column,
             reason=ParkReason.COLUMNS,
@@ -348,8 +348,8 @@ def deletes_not_kept(title: str) -> TableError:
     """Why deleted rows of a table cannot be kept."""
     return TableError(
         f"table {title} has no key with a unique index, which deleted_column needs",
-        hint="give the table a primary key, or remove deleted_column from the subscription; then "
-        "copy the table: " + copy_again(title),
+        hint="give the table a primary key, or remove deleted_column from the subscription and "
+        "restart `pgsluice run CONFIG`; then copy the table: " + copy_again(title),
         table=title,
         reason=ParkReason.KEY,
     )

@@ -106,8 +106,8 @@ def find_checkpoint(
             f'subscription "{name}": the oldest consistent checkpoint, {oldest} of {time}, is '
             f"newer than {at}",
             hint="choose a newer checkpoint. The subscription keeps checkpoints for "
-            f"cut_retention_s = {subscription.cut_retention_s:g} seconds: raise cut_retention_s to "
-            "keep later ones longer",
+            f"cut_retention_s = {subscription.cut_retention_s:g} seconds: to keep those of the "
+            "future longer, raise cut_retention_s in [[subscription]]",
         )
     cut = fitting[-1]
     tables = [

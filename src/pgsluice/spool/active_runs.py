@@ -127,8 +127,8 @@ class ActiveRun:
             raise SpoolBusy(
                 f"subscription {self._name} is in use by `pgsluice run` on host "
                 f"{raw.get('host')}, with the state folder {raw.get('state')}",
-                hint="run this command on that host; if that run no longer exists, start "
-                "`pgsluice run CONFIG` here, which resumes its work, or try again in "
-                f"{_LOST_BEATS} minutes",
+                hint="run this command on that host. If that run no longer exists, do one of two "
+                "things: start `pgsluice run CONFIG` here, which resumes its work; or try this "
+                f"command again in {_LOST_BEATS} minutes",
                 path=str(self._place),
             )

@@ -22,8 +22,7 @@ attribute numbers of dropped columns, and those of a leaf partition's columns in
 it.
 """
 
-RESTORE_OBJECT = "restore the file from a backup; if there is none, copy the tables again"
-RESTORE_STATE = f"restore the file from a backup; if there is none, {COPY_ALL_AGAIN}"
+RESTORE_FILE = f"restore the file from a backup; if there is none, {COPY_ALL_AGAIN}"
 _CHECKSUM = b',"crc32":'
 
 
@@ -32,14 +31,14 @@ def checksum(block: memoryview | bytes, before: int = 0) -> int:
     return zlib.crc32(block, before)
 
 
-def damaged(path: str, why: str, hint: str = RESTORE_OBJECT) -> SpoolError:
+def damaged(path: str, why: str, hint: str = RESTORE_FILE) -> SpoolError:
     """The error for a file whose content is not what was written."""
     return SpoolError(f"{path} is damaged: {why}", hint=hint, path=path)
 
 
 def missing(path: str) -> SpoolError:
     """The error for a missing state file."""
-    return SpoolError(f"the spool's file {path} is missing", hint=RESTORE_STATE, path=path)
+    return SpoolError(f"the spool's file {path} is missing", hint=RESTORE_FILE, path=path)
 
 
 def encode_json(raw: Mapping[str, Any]) -> bytes:
@@ -57,7 +56,7 @@ def decode_json(data: bytes) -> dict[str, Any] | None:
     return dict(json.loads(content + b"}"))
 
 
-def decode_file(data: bytes, path: str, hint: str = RESTORE_OBJECT) -> dict[str, Any]:
+def decode_file(data: bytes, path: str, hint: str = RESTORE_FILE) -> dict[str, Any]:
     """Decode a JSON object with the key ``format``, of this format or of the previous one.
 
     Raises:

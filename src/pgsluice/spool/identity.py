@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json
+from pgsluice.spool.formats import FORMAT, damaged, decode_file, encode_json
 from pgsluice.spool.layout import IDENTITY
 from pgsluice.spool.object_storage import open_storage
 from pgsluice.stores.spool_place import SpoolPlace
@@ -67,7 +67,7 @@ class SpoolIdentity:
     @classmethod
     def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
         """Decode the file's content; raises as :func:`read_identity`."""
-        raw = decode_file(data, path, RESTORE_STATE)
+        raw = decode_file(data, path)
         del raw["format"]
         try:
             if raw.pop("file", IDENTITY) != IDENTITY:
@@ -78,7 +78,7 @@ class SpoolIdentity:
             raw["history"] = tuple((int(timeline), Lsn.parse(lsn)) for timeline, lsn in history)
             return cls(**raw)
         except (ValueError, KeyError, TypeError) as error:
-            raise damaged(path, "it is not the identity of a spool", RESTORE_STATE) from error
+            raise damaged(path, "it is not the identity of a spool") from error
 
 
 def read_identity(place: SpoolPlace | Path) -> SpoolIdentity | None:

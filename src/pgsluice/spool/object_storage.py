@@ -57,6 +57,10 @@ _REMEMBERED = 100_000
 _NEWEST = "newest"
 _SEGMENTS = "segments"
 _base_name = attrgetter("name")
+_ONE_WRITER = (
+    "stop one of the two capture processes: only one can write to a spool. The spool's file "
+    "epoch.json names the process (pid) and the host of the one that started last"
+)
 
 
 def open_storage(place: SpoolPlace | Path | str) -> Storage:
@@ -236,7 +240,7 @@ class ObjectStorage(Storage):
         except NameTaken as error:
             raise SpoolTaken(
                 f"another capture process has written {self._place.named(name)} to this spool",
-                hint="stop one of the two capture processes: only one can write to a spool",
+                hint=_ONE_WRITER,
                 path=self._place.named(name),
             ) from error
         failpoint("spool.after_put")
@@ -264,7 +268,7 @@ class ObjectStorage(Storage):
             raise SpoolTaken(
                 f"another capture process writes to this spool: it has replaced the file "
                 f"{self._place.named(name)}",
-                hint="stop one of the two capture processes: only one can write to a spool",
+                hint=_ONE_WRITER,
                 path=self._place.named(name),
             ) from error
         if self._own is not None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pgsluice.errors import ForeignSpool, SpoolError, SpoolTaken
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import FORMAT, RESTORE_STATE, damaged, decode_file, encode_json, missing
+from pgsluice.spool.formats import FORMAT, RESTORE_FILE, damaged, decode_file, encode_json, missing
 from pgsluice.spool.identity import SpoolIdentity, read_identity
 from pgsluice.spool.layout import EPOCH, FRONTIER, IDENTITY, RELEASED, START, subscription_names
 from pgsluice.spool.object_storage import ObjectStorage, open_storage
@@ -185,7 +185,7 @@ class Spool:
         if not isinstance(self.storage, ObjectStorage):
             return
         data = self.storage.read_now(EPOCH)
-        raw = {} if data is None else decode_file(data, self.place.named(EPOCH), RESTORE_STATE)
+        raw = {} if data is None else decode_file(data, self.place.named(EPOCH))
         if raw.get("epoch") != epoch:
             raise SpoolTaken(
                 f"another capture process writes to the spool {self.place} now: process "
@@ -219,7 +219,7 @@ class Spool:
         self.write_state(RELEASED, {"released": released})
 
     def read_state(
-        self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_STATE
+        self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_FILE
     ) -> T | None:
         """Read a state file of this spool; None if it is missing. ``hint``: what to do if it is
         damaged.

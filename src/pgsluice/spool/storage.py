@@ -138,7 +138,8 @@ class LocalStorage(Storage):
         if path.exists():
             raise SpoolError(
                 f"the spool cannot write {path}: a file with this name exists",
-                hint="another process may write to this spool: stop it, and start capture again",
+                hint="another process may write to this spool: stop it, then start `pgsluice run "
+                "CONFIG` or `pgsluice capture CONFIG` again",
                 path=str(path),
             )
         return _write_durably(path, fill)

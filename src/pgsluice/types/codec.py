@@ -354,7 +354,8 @@ def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Arra
     except pa.ArrowInvalid:
         raise ConversionError(
             f"a column of type {type_name} has more than 2 GiB in one segment of the spool",
-            hint="lower segment_bytes in [spool]",
+            hint="lower segment_bytes in [spool], which acts on new segments only. Then copy the "
+            "table that this error is about: `pgsluice copy CONFIG TABLE`",
             type_name=type_name,
         ) from None
 

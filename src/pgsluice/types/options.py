@@ -58,6 +58,7 @@ class TypeOptions:
             if 1 <= precision <= MAX_PRECISION and scale <= precision:
                 return precision, scale
         raise ConfigError(
-            f"pgsluice cannot map numeric columns to the type {self.numeric!r}",
+            f"{self.numeric!r} is not a type for numeric columns (the setting or option numeric, "
+            "or types of a subscription)",
             hint='choose "string", "double", or "decimal(p,s)" with p from 1 to 38 and s up to p',
         )

@@ -53,7 +53,8 @@ def give_secrets(connection: psycopg.Connection[Any], masks: Iterable[SourceMask
         raise PgsluiceError(
             'pgsluice cannot compare columns with the mask "hash" on PostgreSQL 10, which has no '
             "SHA-256",
-            hint="verify such columns on PostgreSQL 11 or newer",
+            hint="compare the tables without such columns: `pgsluice verify CONFIG TABLE …` with "
+            "their names; or upgrade the server to PostgreSQL 11 or newer",
         )
     (key,) = keys  # one secret for a subscription
     short = key if len(key) <= _BLOCK_BYTES else hashlib.sha256(key).digest()

@@ -149,12 +149,17 @@ def page_ranges(
 def _refuse_rate(*, can_read_ranges: bool, has_pages: bool, name: str) -> None:
     if not can_read_ranges:
         raise PgsluiceError(
-            "a table is read at a rate from PostgreSQL 14 on", hint="verify it without a rate"
+            "reading a table at a limited rate needs PostgreSQL 14 or newer",
+            hint="verify without a rate: leave out the option --rate of `pgsluice verify`, or the "
+            "rate in `verify` of the subscription",
         )
     if not has_pages:
         raise PgsluiceError(
-            f"to be read at a rate, {name} needs the privilege to read its column ctid",
-            hint="grant SELECT on the table, or verify it without a rate",
+            f"to read table {name} at a limited rate, the role of pgsluice needs the privilege to "
+            "read its column ctid, which only a grant on the whole table has",
+            hint=f"GRANT SELECT ON {name} TO the role of the dsn; or verify without a rate: leave "
+            "out the option --rate of `pgsluice verify`, or the rate in `verify` of the "
+            "subscription",
         )
 
 

@@ -262,7 +262,7 @@ def test_the_server_publishes_through_the_root(scene: Scene) -> None:
 
     with pytest.raises(TableError, match='"leaf_filter" publishes the partition "leaf1"'):
         scene.resolve(["leaf_filter"], "root")
-    with pytest.raises(TableError, match='"root_leaves_filtered" publishes the partition "leaf2"'):
+    with pytest.raises(TableError, match='"root_leaves_filtered" of the configuration publishes the partition "leaf2"'):
         scene.resolve(["root_leaves_filtered"], "root")
     # Through the root the partition's own rules never act, here or on the server.
     assert scene.resolve(["root_and_leaf"], "root") is not None

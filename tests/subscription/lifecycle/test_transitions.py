@@ -421,6 +421,22 @@ def test_a_copy_that_did_not_help_is_not_repeated() -> None:
     assert waits.kind(NONE) is Event.BATCH_AWAITS_LOOK
 
 
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("set key", "set key"),
+        ("nothing to do: pgsluice copies the table again", "change the table or its publications"),
+    ],
+)
+def test_what_did_not_help_is_not_advised_again(hint: str, shown: str) -> None:
+    failure = Failure(Remedy.COPY, f"what\n  → {hint}")
+    failed = BatchFailed(failure, NOW, cause="c1", is_copied_for=True)
+    parked = next_state(TableState.READY, table(TableState.READY), NONE, failed).table
+    what, _, way_out = str(parked.error).partition("\n  → ")
+    assert what == "what: pgsluice copied the table again, but the error remains"
+    assert way_out.startswith(shown)
+
+
 @pytest.mark.parametrize("failed", [copy_failed(Remedy.RETRY), batch_failed(Remedy.RETRY)])
 def test_a_table_that_is_parked_after_its_last_attempt_says_how_it_goes_on(
     failed: CopyFailed | BatchFailed,
@@ -431,6 +447,10 @@ def test_a_table_that_is_parked_after_its_last_attempt_says_how_it_goes_on(
     assert failed.change(copied, LAST).error == f"why\n  → {way_out}"
     told = replace(failed, failure=replace(failed.failure, message=f"why\n  → {way_out}"))
     assert told.change(copied, LAST).error == f"why\n  → {way_out}", "once"
+    message = "why\n  → nothing to do: pgsluice retries the changes"
+    told = replace(failed, failure=replace(failed.failure, message=message))
+    assert told.change(copied, NONE).error == message
+    assert told.change(copied, LAST).error == f"why\n  → {way_out}", "no attempt follows"
 
 
 def test_a_parked_table_says_for_what_and_is_taken_up_for_a_cause() -> None:

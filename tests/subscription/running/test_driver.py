@@ -424,7 +424,7 @@ def test_a_copy_that_the_spool_has_no_room_for_waits_longer_each_time(
         began = now
         table = driver.tables.record.tables[OID]
         assert table.state is TableState.INITIALISE
-        assert "the spool reached its size limit while pgsluice copied the table" in str(
+        assert "so pgsluice has cancelled the copy of the table, and restarts it at" in str(
             table.error
         )
         while not driver.copies.waiting():

@@ -25,9 +25,9 @@ from pgsluice.wire import XLOG_DATA_HEADER, XLogData
 
 _XLOG_DATA = ord(XLogData.tag)
 _HINT = (
-    "pgsluice has not acknowledged this transaction. Check whether this version of pgsluice "
-    "supports the server's version, and whether a proxy between pgsluice and the server changes "
-    "the stream"
+    "no change is lost: the server keeps this transaction until pgsluice can read it. If the "
+    "server is newer than PostgreSQL 18, install a newer version of pgsluice; connect without the "
+    "proxy or pooler between pgsluice and the server, if there is one; then start pgsluice again"
 )
 _IS_ROW = np.zeros(256, np.bool_)
 _IS_ROW[list(b"IUD")] = True

@@ -15,6 +15,7 @@ import psycopg
 from pgsluice.catalog.server import SlotInfo, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import ForeignSource, SlotInUse, SourceRefused, SourceUnreachable
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.replication import PgoutputOptions, SystemIdentity, connect_sql, source_errors
 from pgsluice.spool import SpoolIdentity
 
@@ -118,7 +119,7 @@ def check_slot_kind(slot: SlotInfo, database: str, *, two_phase: bool) -> None:
             f"slot {slot.name!r} was created with two_phase = {was}, but the configuration has "
             f"two_phase = {asked}",
             hint=f"set two_phase = {was} in [source]: a slot cannot change this setting. For the "
-            "other value, run `pgsluice drop CONFIG` and start pgsluice again",
+            f"other value, {COPY_ALL_AGAIN}",
         )
 
 

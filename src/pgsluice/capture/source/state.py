@@ -265,11 +265,10 @@ def refuse_slot(
         )
     if frontier is not None and (slot.confirmed_flush_lsn or 0) > frontier:
         stands = f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, past the spool's end"
-        cause, hint = (
-            "another process has read from the slot, or has recreated it",
-            f"the changes between these positions are lost: {COPY_ALL_AGAIN}",
-        )
+        cause = "another process has read from the slot, or has recreated it"
+        lost = f"the changes between these positions are lost: {COPY_ALL_AGAIN}"
+        hint = lost
         if not has_frontier:
-            cause += f", or the spool's {FRONTIER} is missing"
-            hint = f"restore the spool's {FRONTIER} if it existed; else, {hint}"
+            cause += f", or the spool's file {FRONTIER} is missing"
+            hint = f"restore the spool's file {FRONTIER} from a backup. If there is none, {lost}"
         raise Gap(f"{stands} {frontier}: {cause}", hint=hint, lsn=frontier)

@@ -94,9 +94,10 @@ def start_on(spool: Received, server: History) -> Lsn:
     """
     known = spool.history
     if server.timeline < known.timeline and server.timeline in dict(known.ends):
+        switch_point = known.end_of(server.timeline)
         raise SourceRefused(
-            f"the server is the old primary: it is on timeline {server.timeline}, and the spool "
-            f"has followed timeline {known.timeline} since {known.end_of(server.timeline)}",
+            f"the server is the old primary: it is on timeline {server.timeline}, which the spool "
+            f"left at LSN {switch_point} for timeline {known.timeline}",
             hint="connect to the server that was promoted: the dsn can name both hosts, "
             "host=a,b target_session_attrs=read-write",
             timeline=server.timeline,

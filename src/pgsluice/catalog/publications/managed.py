@@ -227,10 +227,10 @@ def _plan(
             continue
         if second is not None and not second.is_ours:
             raise SourceRefused(
-                f"publication {second.name!r} was not created by pgsluice, but pgsluice needs a "
-                f"publication with this name, beside publication {name!r}",
-                hint=f"rename publication {second.name!r}, or choose another name instead of "
-                f"{name!r} in [source] publications",
+                f"publication {second.name!r} was not created by pgsluice, but pgsluice needs this "
+                f"name for a second publication, which it creates together with {name!r}",
+                hint=f"rename publication {second.name!r} on the server (ALTER PUBLICATION … "
+                f"RENAME TO …), or replace {name!r} by another name in [source] publications",
             )
         if tables is None:
             tables = _publishable(connection)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pgsluice.columnar.changes import DELETE, INSERT, UPDATE, Int64s, Mask, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import EvaluationError, TableError
-from pgsluice.hints import copied_again
+from pgsluice.hints import copied_again, copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules.target import reconcile_filter_column
@@ -128,7 +128,8 @@ def _columns(
                 f"the row filter of table {changes.title} reads column {name!r}, which the server's"
                 " publications do not send",
                 hint="add the column to the column lists of the server's publications; for a"
-                " generated column, set publish_generated_columns = stored (from PostgreSQL 18 on)",
+                " generated column, set publish_generated_columns = stored (from PostgreSQL 18 on);"
+                f" then copy the table: {copy_again(changes.table_title)}",
                 table=changes.title,
                 column=name,
             )
@@ -168,11 +169,11 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
     keys = tuple(column.name for column in changes.relation.columns if column.is_key)
     key = f" (key columns: {', '.join(keys)})" if keys else ""
     facts = {**error.facts, "table": table, "lsn": lsn, "key_columns": keys}
-    facts["ordinal"] = int(changes.ordinals[change])
+    facts["ordinal"] = ordinal = int(changes.ordinals[change])
     facts.pop("row", None)
     return EvaluationError(
-        f"table {table}{key}: {error.what}, in change {facts['ordinal']} of the transaction that "
-        f"ends at {lsn}; pgsluice has not applied any change of this batch",
+        f"table {table}{key}: {error.what}, in change {ordinal} of the transaction that ends at "
+        f"{lsn}; pgsluice has not applied any change of this batch",
         hint="change the row filter, or the row in PostgreSQL, then "
         + copied_again(changes.table_title),
         **facts,
@@ -182,8 +183,8 @@ def _located(error: EvaluationError, changes: RelationChanges, change: int) -> E
 def _absent(changes: RelationChanges, column: str, change: int) -> TableError:
     table, lsn = changes.title, Lsn(int(changes.positions[change]))
     return TableError(
-        f"the row filter of table {table} reads column {column!r}, but the server did not send its"
-        f" unchanged large value with a change of the transaction that ends at {lsn}",
+        f"the row filter of table {table} reads column {column!r}, a large value that an update in"
+        f" the transaction that ends at {lsn} does not change, so the server did not send it",
         hint=f"run ALTER TABLE {quote_title(table)} REPLICA IDENTITY FULL, then "
         + copied_again(changes.table_title),
         table=table,

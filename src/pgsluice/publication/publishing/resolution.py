@@ -32,6 +32,7 @@ from pgsluice.definitions.publications import ACTIONS, Action, GeneratedColumns,
 from pgsluice.definitions.published import PublishedBy
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.sql import SqlRefused
 
 
@@ -265,13 +266,15 @@ def _no_rule_below(publication: Publication, table: SourceTable, catalog: Source
             continue
         if whole is None and not has(publication, partition):
             continue
+        title = f"{table.namespace}.{table.name}"
         raise TableError(
-            f'publication "{publication.name}" publishes the partition "{partition.name}", but the '
-            f'server sends changes of this partition as changes of table "{table.name}"',
-            hint="in this publication, set publish_via_partition_root = true and name the "
-            "partitioned table; or set publish_via_partition_root = false in the server's "
-            "publication",
-            table=f"{table.namespace}.{table.name}",
+            f'publication "{publication.name}" of the configuration publishes the partition '
+            f'"{partition.name}", but the server sends changes of this partition as changes of '
+            f'table "{table.name}"',
+            hint="in the configuration's publication, set publish_via_partition_root = true and "
+            "name the partitioned table; or set publish_via_partition_root = false in the server's "
+            f"publication; then copy the table: {copy_again(title)}",
+            table=title,
         )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pgsluice.changes.shared_keys import count_shared_keys
 from pgsluice.changes.unique import shared_keys_error
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, StagedRows, TargetTable
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
@@ -37,7 +38,8 @@ def fitting_rows(
             if nulls := batch.column(name).null_count:
                 raise TableError(
                     f"the key column {name!r} of table {table} is NULL in {nulls} copied row(s)",
-                    hint="set `key` in the subscription to columns that are never NULL",
+                    hint="set `key` in the subscription to columns that are never NULL; then copy "
+                    f"the table: {copy_again(table)}",
                     table=table,
                     column=name,
                 )

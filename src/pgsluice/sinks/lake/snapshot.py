@@ -119,7 +119,8 @@ def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterat
     except FileNotFoundError:
         raise PgsluiceError(
             f"the data file {name} of the Delta table in {folder.uri} does not exist",
-            hint="restore the file from a backup, or copy the table again",
+            hint="restore this file from a backup, or copy the table again: `pgsluice copy CONFIG "
+            "TABLE`",
             location=folder.uri,
         ) from None
     with source, pq.ParquetFile(source) as parquet:

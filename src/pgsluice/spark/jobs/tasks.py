@@ -107,8 +107,9 @@ def run_tasks(
     if len(done) < len(works) or len(results) != len(works):
         raise SparkFailed(
             f"Spark returned {len(done)} of the {len(works)} results of a job, and "
-            f"{len(results) - len(done)} others",
-            hint="pgsluice starts Spark again; the targets know what was applied",
+            f"{len(results) - len(done)} results of other jobs",
+            hint="nothing to do: pgsluice starts Spark again, and asks each target what was "
+            "applied",
         )
     return [(works[index], result) for index, result in done.items()]
 

@@ -263,8 +263,10 @@ class _Table:
         for name in key:
             if name not in self.own:
                 raise ConfigError(
-                    f'the change rows have no column "{name}", which is part of the key',
-                    hint="add this column to the option columns, or pass another key",
+                    f'the rows in the argument changes have no column "{name}", which is part of '
+                    "the key",
+                    hint="add this column to the option columns of the query that reads them, or "
+                    "give other columns in the argument key",
                     column=name,
                 )
 
@@ -304,16 +306,17 @@ def _refuse_other_types(
     for name in key:
         if name not in theirs:
             raise ConfigError(
-                f'the current rows have no column "{name}", which is part of the key', column=name
+                f'the argument current has no column "{name}", which is part of the key',
+                column=name,
             )
     for name in own:
         changed_type = ours[name]
         current_type = theirs.get(name, changed_type)
         if current_type != changed_type:
             raise ConfigError(
-                f'column "{name}" has the type {current_type} in the current rows, but the type '
-                f"{changed_type} in the change rows",
-                hint="cast the column in the current rows to the type of the change rows",
+                f'column "{name}" has the type {current_type} in the argument current, but the '
+                f"type {changed_type} in the argument changes",
+                hint=f"cast the column of current to {changed_type}",
                 column=name,
             )
 

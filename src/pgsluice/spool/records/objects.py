@@ -24,7 +24,7 @@ from pgsluice.errors import SpoolError, SpoolTaken
 from pgsluice.failpoints import failpoint
 from pgsluice.spool.formats import check_format, decode_json, encode_json
 from pgsluice.spool.identity import spool_id_of
-from pgsluice.spool.layout import RECORDS, checked_name
+from pgsluice.spool.layout import ACTIVE_RUNS, RECORDS, checked_name
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.spool.records.codec import NOT_A_RECORD, RECORD_FORMAT, RecordBuilder, encode_change
 from pgsluice.spool.records.record import SubscriptionRecord
@@ -228,7 +228,9 @@ class RecordObjects:
                 raise SpoolTaken(
                     f"another `pgsluice run` replicates subscription {self._name} of the spool "
                     f"{self._place}",
-                    hint="stop one of the two runs: only one can replicate a subscription",
+                    hint="stop one of the two runs: only one can replicate a subscription. The "
+                    f"spool's file {ACTIVE_RUNS}/{self._name}.json names the process (pid) and "
+                    "the host of the one that started last",
                     path=self._folder.uri,
                 ) from error
             except StoreError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pgsluice.errors import SpoolError
 from pgsluice.facts import RelationFacts
 from pgsluice.failpoints import failpoint
+from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.spool.segments.block import (
     Counts,
@@ -254,8 +255,7 @@ class PartsWriter:
                 raise SpoolError(
                     f"the server sent COMMIT PREPARED (xid {xid}) at {position}, but the spool "
                     "does not have the changes of that prepared transaction",
-                    hint="copy the tables again: run `pgsluice drop CONFIG`, then start pgsluice "
-                    "again",
+                    hint=COPY_ALL_AGAIN,
                     xid=xid,
                     lsn=position,
                 )

@@ -19,7 +19,7 @@ from pgsluice.errors import PgsluiceError, ProtocolError, SpoolError, SpoolHole
 from pgsluice.facts import RelationFacts
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
-from pgsluice.spool.formats import RESTORE_OBJECT
+from pgsluice.spool.formats import RESTORE_FILE
 from pgsluice.spool.layout import PARTS, SEGMENTS, SegmentName
 from pgsluice.spool.segments.block import (
     FACTS_TAG,
@@ -111,7 +111,7 @@ def _reading(name: str) -> Iterator[None]:
         reason = error if isinstance(error, OSError) else error.what
         raise SpoolHole(
             f"pgsluice cannot read the spool's file {name}: {reason}",
-            hint=RESTORE_OBJECT,
+            hint=RESTORE_FILE,
             path=name,
         ) from error
 
@@ -249,10 +249,9 @@ class SpoolReader:
             if following is None:
                 before = chosen[-1].name if chosen else f"position {reached}"
                 raise SpoolHole(
-                    f"the spool lacks the changes between {reached} and {info.start}: no file "
-                    f"follows {before} before {info.name}",
-                    hint="restore the missing file from a backup; if there is none, copy the "
-                    "tables again",
+                    f"the spool lacks the changes between {reached} and {info.start}: a file is "
+                    f"missing between {before} and {info.name}",
+                    hint=RESTORE_FILE,
                     lsn=reached,
                     path=info.name,
                 )

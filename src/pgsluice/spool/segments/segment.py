@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.errors import SpoolError
-from pgsluice.spool.formats import RESTORE_OBJECT, checksum, damaged
+from pgsluice.spool.formats import RESTORE_FILE, checksum, damaged
 from pgsluice.spool.layout import new_object
 from pgsluice.spool.segments.block import RawMessages
 from pgsluice.spool.segments.header import (
@@ -96,7 +96,7 @@ class Objects:
             raise SpoolError(
                 f"the file {name} belongs to the spool with id {header.origin.spool_id}, not to "
                 f"this spool with id {self._spool_id}",
-                hint=RESTORE_OBJECT,
+                hint=RESTORE_FILE,
                 path=name,
             )
         own_name = name_of(header)
@@ -104,7 +104,7 @@ class Objects:
         if own_name != named:
             raise SpoolError(
                 f"the file {name} has the content of another file of this spool, {own_name}",
-                hint=RESTORE_OBJECT,
+                hint=RESTORE_FILE,
                 path=name,
             )
         return header
@@ -115,7 +115,7 @@ def expect_kind(header: Header, kind: type[H], path: str) -> H:
     if not isinstance(header, kind):
         raise SpoolError(
             f"the file {path} has the content of another kind of file: {type(header).__name__}",
-            hint=RESTORE_OBJECT,
+            hint=RESTORE_FILE,
             path=path,
         )
     return header
@@ -201,7 +201,7 @@ def _open(file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
         return pa.ipc.open_file(file)
     except _UNREADABLE as error:
         raise SpoolError(
-            f"{path} is not a readable file of a spool: {error}", hint=RESTORE_OBJECT, path=path
+            f"{path} is not a readable file of a spool: {error}", hint=RESTORE_FILE, path=path
         ) from error
 
 
@@ -209,7 +209,7 @@ def _header(reader: pa.RecordBatchFileReader, path: str) -> Header:
     metadata = reader.schema.metadata or {}
     if _METADATA_KEY not in metadata:
         raise SpoolError(
-            f"the file {path} is not a segment file of pgsluice", hint=RESTORE_OBJECT, path=path
+            f"the file {path} is not a segment file of pgsluice", hint=RESTORE_FILE, path=path
         )
     if not reader.schema.equals(SCHEMA):
         raise damaged(path, "its columns are not those of a segment")

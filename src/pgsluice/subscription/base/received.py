@@ -151,7 +151,9 @@ class ReceivedLive:
                     raise SourceUnreachable(
                         f"pgsluice asked the server's process {pid}, which sends the stream, to "
                         f"end, but the process has not ended within {self._wait_s:g} s",
-                        hint="pgsluice retries: copies of partitioned tables need a new connection",
+                        hint="nothing to do: pgsluice tries again. Before it copies partitioned "
+                        "tables, it connects anew, since some versions of the server do not "
+                        "notice new partitions on an open connection",
                     )
                 time.sleep(_POLL_S)
 

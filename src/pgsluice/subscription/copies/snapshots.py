@@ -138,7 +138,9 @@ def behind_changes(
     raise SourceUnreachable(
         f"pgsluice took {_MOST_TRIES} snapshots of the tables to copy, and partitions of the "
         "tables, or publications, changed during each",
-        hint="pgsluice retries the copy, and the target tables keep their rows meanwhile",
+        hint="pgsluice retries the copy, and the target tables keep their rows meanwhile. If this "
+        "repeats, do not create, attach or detach partitions, nor alter publications, until the "
+        "copy has begun",
     )
 
 

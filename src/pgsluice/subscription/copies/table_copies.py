@@ -24,6 +24,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import run_tasks
 from pgsluice.spool import Spool, TableState
+from pgsluice.spool.segments.retention import limit_words
 from pgsluice.subscription.base.options import sink_options, table_options
 from pgsluice.subscription.copies.copy_run import CopyRun
 from pgsluice.subscription.copies.kept import HeldSnapshot
@@ -172,13 +173,14 @@ class TableCopies:
         """
         pause_s = self._site.pending.wait_for_room(oid)
         begins = datetime.now(UTC) + timedelta(seconds=pause_s)
+        full, more_room = limit_words(self._site.config.spool.max_bytes)
         self._site.tables.apply(
             oid,
             HoldReleased(
-                "the spool reached its size limit while pgsluice copied the table: pgsluice has "
-                f"cancelled the copy, and restarts it at {begins:%H:%M:%S} UTC\n"
-                "  → raise max_bytes in [spool], or free disk space: the spool has to hold the "
-                "changes that are committed during the copy"
+                f"{full}, so pgsluice has cancelled the copy of the table, and restarts it at "
+                f"{begins:%H:%M:%S} UTC\n"
+                f"  → {more_room}: the spool has to hold the changes that are committed "
+                "during the copy"
             ),
         )
 

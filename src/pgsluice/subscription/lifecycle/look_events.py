@@ -270,7 +270,8 @@ class TargetTaken(SimpleEvent):
         return replace(
             table,
             error=f"another table of this subscription already uses the target {table.title}\n"
-            "  → rename one of the two tables in PostgreSQL",
+            "  → rename one of the two tables in PostgreSQL; pgsluice then copies this table by "
+            "itself",
             claim=replace(table.claim, any_source=False),
             parked_for="",
         )

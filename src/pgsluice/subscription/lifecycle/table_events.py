@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgsluice.errors import Failure, Remedy
-from pgsluice.hints import copy_again
+from pgsluice.hints import NOTHING_TO_DO, copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.spool import SourceView, TableRecord, UnseenLeaf
 from pgsluice.subscription.lifecycle.transitions import Attempts, Event
@@ -22,6 +22,8 @@ from pgsluice.subscription.lifecycle.transitions import Attempts, Event
 if TYPE_CHECKING:
     from pgsluice.subscription.base.work import TaskResult
 
+_ARROW = "\n  → "
+"""What is between a message and its hint."""
 Rows = Mapping[int, tuple[str, ...]]
 """Partitions -> SQL conditions on the rows that they have or may have had."""
 BATCH_ATTEMPTS = 5
@@ -358,8 +360,12 @@ class BatchFailed:
         return remedy is Remedy.COPY or (remedy is Remedy.LOOK and attempts.looks >= LOOKS)
 
     def _copied_in_vain(self, table: TableRecord) -> str:
+        what, _, hint = self.failure.message.partition(_ARROW)
+        what += ": pgsluice copied the table again, but the error remains"
+        if hint and not hint.startswith(NOTHING_TO_DO):
+            return f"{what}{_ARROW}{hint}"
         return (
-            f"{self.failure.message}: pgsluice copied the table again, but the error remains\n"
+            f"{what}\n"
             f"  → change the table or its publications, then copy it: {copy_again(table.title)}"
         )
 
@@ -368,8 +374,9 @@ def parked(table: TableRecord, failure: Failure) -> TableRecord:
     """Park a table for a failure. If the failure could have been temporary, the error also says how
     to resume."""
     message = failure.message
-    if failure.remedy is not Remedy.PARK and "\n  → " not in message:
-        message += f"\n  → solve the cause, then copy the table: {copy_again(table.title)}"
+    what, _, hint = message.partition(_ARROW)
+    if failure.remedy is not Remedy.PARK and (not hint or hint.startswith(NOTHING_TO_DO)):
+        message = f"{what}\n  → solve the cause, then copy the table: {copy_again(table.title)}"
     return replace(table, error=message, parked_for=failure.reason or "")
 
 

@@ -140,12 +140,13 @@ def why_incomplete(
             f"the target lacks the columns {_listed(table.unsent)}: they are in the "
             "configuration's publications, but the server's publications do not send them\n"
             "  → add these columns to the column list of the server's publication; for generated "
-            "columns, set publish_generated_columns = stored (from PostgreSQL 18 on)"
+            "columns, set publish_generated_columns = stored (from PostgreSQL 18 on). pgsluice "
+            "then copies the table again, so that older rows get the values, too"
         )
     if origin == "none":
         reasons.append(
-            "the server does not send changes of the table that it received by replication itself "
-            '(origin = "none")\n'
+            "the server does not send changes of the table that the server itself received by "
+            'replication (origin = "none")\n'
             '  → set origin = "any" in [source] to receive these changes'
         )
     if not record.copy_number and not record.is_to_copy:

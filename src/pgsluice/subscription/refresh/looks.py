@@ -184,11 +184,10 @@ class CatalogLooks:
         if new and (known or self._tables.position > SpoolReader(self._config.spool.place).start()):
             names = [shown(f"{facts.namespace}.{facts.name}") for facts in new]
             logger.warning(
-                "%s: not copied (copy_data = false). If a transaction that had written to such a "
-                "table was open when the table was published, this version of PostgreSQL sends no "
-                "changes of the table until capture connects again, which it does when the "
-                "transactions that are open now have ended\n  → changes from before that "
-                "may be missing; the minor releases of May 2025 send them",
+                "%s: not copied (copy_data = false), and this minor release of PostgreSQL may not "
+                "send changes that are made before capture connects again\n  → upgrade PostgreSQL "
+                "to the minor release of May 2025 or later; to get what is missing, copy the "
+                "table: pgsluice copy CONFIG TABLE",
                 ", ".join(names),
             )
             self.has_uncopied = True

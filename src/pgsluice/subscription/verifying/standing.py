@@ -84,8 +84,8 @@ def standing(
                 yield Standing(connections, snapshot.position, answer)
                 return
     raise PgsluiceError(
-        f"to compare the tables, `pgsluice run` has to stop at the position of a snapshot: in "
-        f"{ATTEMPTS} attempts it had already passed that position",
-        hint="the machine of the run may be overloaded: verify again, or stop the run and then "
-        "verify",
+        f"to compare the tables, `pgsluice run` has to end a batch exactly at the position of a "
+        f"snapshot: in {ATTEMPTS} attempts it had already applied later changes",
+        hint="the machine of the run may be overloaded: verify again later, or stop the run and "
+        "then verify",
     )

@@ -13,6 +13,7 @@ from deltalake import Schema as DeltaSchema
 
 from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.sinks.target import refuse_other_case
 from pgsluice.types.nested.variants import ARROW as VARIANT
 from pgsluice.types.nested.variants import STORED, stored
@@ -62,7 +63,8 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
     except Exception as error:  # deltalake raises a bare Exception here
         raise TableError(
             f"Delta has no type for column {field.name!r} of table {table} ({field.type})",
-            hint="choose another type for this column in `types` of the subscription",
+            hint=f'in `types` of the subscription, set "{table}.{field.name}" to "string"; then '
+            f"copy the table: {copy_again(table)}",
             table=table,
             column=field.name,
         ) from error

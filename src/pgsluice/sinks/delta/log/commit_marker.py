@@ -159,8 +159,9 @@ def refuse_lost_commit(table: str, location: str, version: int) -> None:
     raise TableError(
         f"table {table}: another program has overwritten a commit of pgsluice in the log of the "
         f"Delta table at {location}, and later commits up to version {version} followed",
-        hint="pgsluice copies the table again; allow only programs that create the files of a "
-        "Delta log conditionally to write to this table",
+        hint="pgsluice copies the table again, which restores its rows. Let another program write "
+        "to this table only if its documentation says that several programs can write to a table "
+        "of this store at the same time",
         remedy=Remedy.COPY,
         table=table,
         location=location,

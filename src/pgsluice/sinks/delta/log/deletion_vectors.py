@@ -109,6 +109,7 @@ class Descriptor:
         Raises:
             PgsluiceError: the vector cannot be read, or is damaged.
         """
+        name = "_delta_log"  # an inline vector is in a file there
         try:
             if self.storage == "i":
                 return decoded(from_base85(self.path)[: self.size])
@@ -119,8 +120,10 @@ class Descriptor:
             return decoded_blob(stored, self.size)
         except (OSError, ValueError, struct.error) as error:
             raise PgsluiceError(
-                f"a deletion vector of the Delta table in {folder.uri} cannot be read: {error}",
-                hint="restore the file from a backup, or copy the table again",
+                f"a deletion vector of the Delta table in {folder.uri}, in {name}, cannot be read: "
+                f"{error}",
+                hint=f"restore {name} from a backup, or copy the table again: `pgsluice copy "
+                "CONFIG TABLE`",
                 location=folder.uri,
             ) from error
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from pgsluice.errors import TableError
+from pgsluice.hints import copy_again
 from pgsluice.sinks.delta.log.columns import (
     NAIVE_TIMESTAMPS,
     VARIANTS,
@@ -87,7 +88,8 @@ def refuse_unknown_rules(snapshot: DeltaSnapshot, table: str, *, is_log: bool = 
         raise TableError(
             f"the Delta table at {snapshot.folder.uri} has {rule}, which pgsluice does not support "
             f"with {way}",
-            hint=("" if is_log else by_deltalake) + f"remove {rule} from the Delta table",
+            hint=("" if is_log else by_deltalake)
+            + f"remove {rule} from the Delta table; then copy the table: {copy_again(table)}",
             table=table,
             location=snapshot.folder.uri,
         )
@@ -103,7 +105,8 @@ def refuse_partitioned(snapshot: DeltaSnapshot, table: str) -> None:
     raise TableError(
         f"the Delta table at {snapshot.folder.uri} has {rule}, which pgsluice does not support "
         "with partition_by",
-        hint=f"remove {rule} from the Delta table, or the table from partition_by in the sink",
+        hint=f"remove {rule} from the Delta table, or the table from partition_by in the sink; "
+        f"then copy the table: {copy_again(table)}",
         table=table,
         location=snapshot.folder.uri,
     )

@@ -213,8 +213,8 @@ def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
         raise PgsluiceError(
             f"the log of the Delta table in {folder.uri} lacks the file of version {version}, and "
             "no complete classic checkpoint of a later version exists",
-            hint="restore that file in the folder _delta_log, or let another program write a "
-            "checkpoint of the table; or move the table's folder away and copy the table again",
+            hint="restore that file in the folder _delta_log from a backup. If there is none, move "
+            "the table's folder away and copy the table again: `pgsluice copy CONFIG TABLE`",
             location=folder.uri,
         )
     return actions
@@ -333,8 +333,9 @@ class _Building:
             raise PgsluiceError(
                 f"the log of the Delta table in {folder.uri} is not complete: no file has the "
                 "table's protocol or schema",
-                hint="restore the files of the folder _delta_log; or move the table's folder away "
-                "and copy the table again",
+                hint="restore the files of the folder _delta_log from a backup. If there is none, "
+                "move the table's folder away and copy the table again: `pgsluice copy CONFIG "
+                "TABLE`",
                 location=folder.uri,
             )
         return replace(
@@ -362,7 +363,7 @@ def _checkpoint_actions(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     except (OSError, pa.ArrowInvalid) as error:
         raise PgsluiceError(
             f"the checkpoint {name} of the Delta table in {folder.uri} cannot be read: {error}",
-            hint="restore the checkpoint's file; or delete the file, if the folder _delta_log "
-            "still has all commits before this checkpoint",
+            hint="restore the checkpoint's file from a backup; or delete the file, if the folder "
+            "_delta_log still has all commits before this checkpoint",
             location=folder.uri,
         ) from error

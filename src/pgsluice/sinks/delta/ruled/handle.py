@@ -240,8 +240,8 @@ def _without_rows(error: Exception, table: str, uri: str) -> Exception:
         return TableError(
             f"rows of table {table} have NULL in a NOT NULL column of the Delta table, or violate"
             " one of its constraints",
-            hint="remove the constraint from the Delta table, or copy the table again: "
-            f"{copy_again(table)}",
+            hint="remove the constraint from the Delta table; then copy the table: "
+            f"{copy_again(table)}. The copy allows NULL in all columns but the key's",
             table=table,
         )
     if "\n" in text:
@@ -269,6 +269,7 @@ def _store_error(error: Exception, table: str, place: str) -> TargetUnreachable 
     reasons = dict.fromkeys(line for line in (lines[0], lines[-1]) if line)
     return TargetUnreachable(
         f"the store of the target of table {table} fails: {': '.join(reasons)}",
-        hint="pgsluice keeps retrying",
+        hint="check the store and the network to it; nothing else to do: pgsluice retries until "
+        "the store works",
         table=table,
     )

@@ -174,7 +174,8 @@ class KeyIndex:
         if (sidecar := OPENED.get(path, subject)) is not None:
             return sidecar
         raise PgsluiceError(
-            f"pgsluice cannot read the key file {path}, which it has just written",
+            f"pgsluice cannot read the cached file {path}, which it has just written with the "
+            "keys of a table's rows",
             hint="set the sink's option cache_dir to a folder on a healthy local disk",
             location=str(path),
         )
@@ -266,7 +267,8 @@ def _cache_folder(cache_dir: str | None) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
         raise PgsluiceError(
-            f"the folder for cached key files, {folder}, belongs to another user",
+            f"the folder {folder}, for cached files with the keys of tables' rows, belongs to "
+            "another user",
             hint="set the sink's option cache_dir to a folder on a local disk",
             location=str(folder),
         )

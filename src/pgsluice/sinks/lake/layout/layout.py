@@ -111,8 +111,7 @@ NO_LAYOUT: Final = Layout()
 def _unfit(key: str, what: str, title: str, column: str | None = None) -> TableError:
     return TableError(
         f"`{key}` of the sink has for table {title}: {what}",
-        hint=f"correct `{key}` in the sink; restart `pgsluice run CONFIG`, then copy the table: "
-        f"{copy_again(title)}",
+        hint=f"correct `{key}` in the sink; then copy the table: {copy_again(title)}",
         table=title,
         column=column,
     )

@@ -116,8 +116,8 @@ def _texts(values: pa.Array, column: str, location: str) -> list[str | None]:
 def _unfit(what: str, column: str, location: str) -> TableError:
     return TableError(
         f"rows for the table at {location} have {what} in the partition column {column}",
-        hint="take the column out of `partition_by` in the sink; restart `pgsluice run CONFIG`, "
-        "then copy the table again",
+        hint="take the column out of `partition_by` in the sink; then copy the table again: "
+        "`pgsluice copy CONFIG TABLE`",
         location=location,
         column=column,
     )

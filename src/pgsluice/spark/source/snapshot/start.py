@@ -228,9 +228,9 @@ class SnapshotStart:
         dsn, table = self._options.dsn, self._options.table
         if dsn is None or table is None:
             raise ConfigError(
-                "the stream starts with the table's rows, and the query has not read all of them: "
-                "it needs a connection to the server",
-                hint="set the options dsn and table, as at the query's first start",
+                "the query has not read all rows of the table that its stream starts with, and "
+                "reads the others from the server",
+                hint="set the options dsn and table to the values of the query's first start",
                 option="dsn",
             )
         self._attempts += 1
@@ -238,8 +238,9 @@ class SnapshotStart:
             raise TableError(
                 f"the query tried to read the rows of table {table} in {MOST_ATTEMPTS} batches, "
                 "and no attempt read all rows",
-                hint="check that the query reads its DataFrame (foreachBatch has to read it), and "
-                "that nothing rewrites the table repeatedly",
+                hint="check that the function of foreachBatch reads all rows of the DataFrame that "
+                "it gets, and that no program rewrites the table again and again (TRUNCATE, "
+                "VACUUM FULL, ALTER TABLE); then start the query again",
                 table=str(table),
             )
         self.close()

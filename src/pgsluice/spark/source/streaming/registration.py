@@ -55,12 +55,13 @@ class Registration:
                 hint="set the option subscription to another name",
                 option="subscription",
             )
-        before, now = record.query.get("reads"), self._reads
-        if before not in (None, now):
+        earlier_table, table = record.query.get("reads"), self._reads
+        if earlier_table not in (None, table):
             raise ConfigError(
-                f"subscription {self._name} has read {before} so far, but this query reads {now}",
-                hint=f"for {now}, set the option subscription to another name, and set another "
-                f"checkpointLocation; or read {before} again",
+                f"subscription {self._name} has read {earlier_table} so far, but this query reads "
+                f"{table}",
+                hint=f"to read {table}, set the option subscription to another name, and set "
+                f"another checkpointLocation; or read {earlier_table} again",
                 option="table",
             )
         return record

@@ -148,8 +148,9 @@ class ApplyTables:
                     f"table {work.title}: another program has overwritten the commit of position "
                     f"{work.committed} in the target's log, so the target is back at position "
                     f"{reached}",
-                    hint="allow only programs that create the files of a Delta log conditionally "
-                    "to write to this target",
+                    hint="pgsluice applies the lost changes again. Let another program write to this "
+                    "target only if its documentation says that several programs can write to a "
+                    "table of this store at the same time",
                     table=work.title,
                     reached=int(reached),
                 )

@@ -265,8 +265,8 @@ class SharedBatch:
         writer, after, _ = self.task.begin(self.work)
         if after != share.after:
             raise PgsluiceError(
-                f"another attempt has applied the changes of table {self.work.title}",
-                hint="pgsluice retries the changes",
+                f"another attempt has applied changes of table {self.work.title} meanwhile",
+                hint="nothing to do: pgsluice retries the changes that the target still lacks",
             )
         staged = writer.stage_changes(self._net(share))  # which writes the rejects
         failpoint("batch.staged")
@@ -299,7 +299,7 @@ class SharedBatch:
         if again_in_stage() is not None and not self.claim_outcome(batch, _KEPT):
             raise PgsluiceError(
                 f"table {self.work.title}: an attempt that failed has deleted the staged changes",
-                hint="pgsluice retries the changes",
+                hint="nothing to do: pgsluice retries the changes",
             )
         return self.task.commit(
             self.work, staged, outline, lambda: self.claim_outcome(batch, _DELETED)

@@ -87,14 +87,15 @@ class _Columns:
             # Dropped since, most likely: the next look finds that, and takes its rows away.
             raise TableError(
                 "capture could not read the definition of a partition of table "
-                f"{work.title} in time",
+                f"{work.title} before it changed again or was dropped",
                 remedy=Remedy.LOOK,
                 table=work.title,
                 partitions=frozenset({run.relation.oid}),
             )
         if known is None:
             raise TableError(
-                f"capture could not read the definition of table {work.title} in time",
+                f"capture could not read the definition of table {work.title} before it changed "
+                "again or was dropped",
                 hint="if the table still exists in PostgreSQL, copy it again: "
                 f"{copy_again(work.title)}; if it was dropped, its target keeps its rows",
                 table=work.title,
