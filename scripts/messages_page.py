@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from pgsluice import errors
+from pgsluice.config.in_force import TAKEN_OVER
 from pgsluice.errors import PgsluiceError
 
 ROOT = Path(__file__).parents[1]
@@ -24,16 +26,29 @@ _SOURCE = ROOT / "src"
 _ARROW = "\n  → "
 _HEAD = """\
 # Messages: what they mean and what to do
-Search this page for a part of the message. *Words like this* stand for a name or a value.
-`CONFIG` stands for the path of your configuration. `pgsluice` prints the first column and, after
-`→`, the last one.
+Search this page for a part of the message. *Words like this* stand for a name or a value. A part
+in ⟨angle brackets⟩ is not always there, and of the parts of ⟨one|another⟩ there is one. `CONFIG`
+stands for the path of your configuration, `TABLE` for the table that the error is about.
+`pgsluice` prints the first column and, after `→`, the last one. Texts between ` / ` are those of
+different cases.
 
 Each section has one kind of error: what it means, and the [exit code](exit-codes.md) of a
 command that it ends. In a run, an error of one table pauses (*parks*) that table, and all other
 tables continue. `scripts/messages_page.py` writes the page from the code.
+
+**After a change of the configuration**, an active run has to read it.
 """
-_DEPTH = 5
+_SETTINGS = """\
+On SIGHUP (`kill -HUP`), and when `pgsluice copy` asks it for a copy, a run reads these settings of
+a `[[subscription]]` again: {taken} (but for its path). It also reads the statements of
+`[publications]` again. For all other settings, restart `pgsluice run CONFIG`.
+"""
+_DEPTH = 7
+_LONG = 400
+"""Alternatives of a part are shown up to so many characters in all."""
 _PLACEHOLDER = re.compile(r"\{[a-zA-Z ]*\}")
+_LOG_METHODS = frozenset({"info", "warning", "error"})
+_VALUE = re.compile(r"%[sdg]")
 _FINDINGS = {"error": "error", "warning": "warning"}
 _WORDS = {"strerror": "reason", "oid": "OID", "pid": "process id", "uid": "user id"}
 """Attributes of other libraries and abbreviations -> words of a placeholder."""
@@ -56,7 +71,7 @@ def messages() -> list[Message]:
     """All messages with a recovery action, each once."""
     found: dict[Message, None] = {}
     for path in sorted(_SOURCE.rglob("*.py")):
-        found |= dict.fromkeys(_messages_of(_Module(path)))
+        found |= dict.fromkeys(_messages_of(_module(path)))
     return list(found)
 
 
@@ -69,7 +84,11 @@ def page() -> str:
         _section("check", "A line of `pgsluice check`. It changes nothing.", found),
         _section("log", "A line of the log or of `pgsluice status`.", found),
     ]
-    return "\n".join([_HEAD, *sections])
+    taken = ", ".join(f"`{name}`" for name in sorted({*TAKEN_OVER} - {"sink"})) + " and `sink`"
+    settings = " ".join(_SETTINGS.format(taken=taken).split())
+    return "\n".join(
+        [_HEAD + textwrap.fill(settings, 100, break_on_hyphens=False) + "\n", *sections]
+    )
 
 
 def _section(kind: str, meaning: str, found: Iterable[Message]) -> str:
@@ -99,13 +118,27 @@ def _meaning(kind: str) -> str:
 
 
 class _Module:
-    """A module's tree, with the parents of its nodes and its own and imported constants."""
+    """A module's tree, with its functions, their calls, and its own and imported constants.
+
+    Attributes:
+        logged: text of a call for the log, by its id -> the values that it is logged with.
+    """
 
     def __init__(self, path: Path) -> None:
         self.tree = ast.parse(path.read_text(encoding="utf-8"))
         self.functions = {
             node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)
         }
+        self.calls: dict[str, list[tuple[ast.FunctionDef | None, ast.Call]]] = {}
+        self.logged: dict[int, list[ast.expr]] = {}
+        for scope, node in _nodes(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="np"))):
+                    pass
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                    self.calls.setdefault(name, []).append((scope, node))
+                    if name in _LOG_METHODS and node.args:
+                        self.logged[id(node.args[0])] = node.args[1:]
         self.values: dict[str, list[ast.expr]] = {}
         self.imports: dict[str, Path] = {}
         for node in self.tree.body:
@@ -135,9 +168,16 @@ def _messages_of(module: _Module) -> Iterator[Message]:
                     yield from _rows(module, scope, _kind(module, node.func), args[:1], hint)
             case ast.Constant(value=str()) | ast.JoinedStr():
                 for text in _texts(module, scope, node):
-                    what, arrow, action = text.replace("%s", "…").partition(_ARROW)
+                    filled = _with_values(text, module.logged.get(id(node), ()))
+                    what, arrow, action = filled.partition(_ARROW)
                     if arrow and _has_words(what) and _has_words(action):
                         yield Message("log", _cell(what), _cell(action))
+
+
+def _with_values(text: str, values: Sequence[ast.expr]) -> str:
+    """A text for the log with its values, as far as they are known."""
+    given = iter(values)
+    return _VALUE.sub(lambda _: _placeholder(next(given, ast.Constant(""))), text)
 
 
 def _kind(module: _Module, function: ast.expr) -> str:
@@ -200,7 +240,9 @@ def _texts(
             return list(dict.fromkeys(text for each in values for text in below(each)))
         case ast.Name(id=name):
             found = [text for value in _assigned(scope, name) for text in below(value)]
-            return found or _constants(module, name, depth) or [_placeholder(node)]
+            found += _unpacked(module, scope, name, depth) + _given(module, scope, name, depth)
+            found = found or _constants(module, name, depth) or [_placeholder(node)]
+            return list(dict.fromkeys(found))
         case ast.Call(func=ast.Name(id=name)):
             return _returned(module, name, depth) or [_placeholder(node)]
     return [_placeholder(node)]
@@ -210,12 +252,24 @@ def _joined(values: list[ast.expr], below: Callable[[ast.expr], list[str]]) -> s
     parts = []
     for value in values:
         if isinstance(value, ast.FormattedValue):
-            texts = below(value.value)
-            known = len(texts) == 1 and not texts[0].startswith("{")
-            parts.append(texts[0] if known else _placeholder(value.value))
+            parts.append(_one_of(below(value.value)) or _placeholder(value.value))
         elif isinstance(value, ast.Constant):
             parts.append(str(value.value))
     return "".join(parts)
+
+
+def _one_of(texts: list[str]) -> str:
+    """One text for all that a part of a text can be; empty: one of them is not known, or they are
+    long."""
+    if len(texts) == 1 and not texts[0].startswith("{"):
+        return texts[0]
+    some = [text for text in texts if text]
+    if not some or any(text.startswith("{") for text in some) or sum(map(len, some)) > _LONG:
+        return ""
+    is_optional = len(some) < len(texts)
+    if not is_optional and all(text.isdigit() for text in some):
+        return ""
+    return "⟨" + "|".join(some) + "⟩" if is_optional or len(some) > 1 else some[0]
 
 
 def _assigned(scope: ast.FunctionDef | None, name: str) -> Iterator[ast.expr]:
@@ -229,6 +283,84 @@ def _assigned(scope: ast.FunctionDef | None, name: str) -> Iterator[ast.expr]:
                     for target, value in zip(names, values, strict=False)
                     if isinstance(target, ast.Name) and target.id == name
                 )
+
+
+def _unpacked(module: _Module, scope: ast.FunctionDef | None, name: str, depth: int) -> list[str]:
+    """What a name is that gets one of the values of a tuple."""
+    found: list[str] = []
+    for node in ast.walk(scope) if scope is not None else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
+                names = [each.id if isinstance(each, ast.Name) else None for each in targets]
+                if name not in names or isinstance(value, ast.Tuple):
+                    continue
+                tuples = list[tuple[_Module, ast.FunctionDef, ast.Tuple]]()
+                if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                    tuples = _returned_tuples(module, value.func.id)
+                if not tuples:
+                    found.append(_placeholder(ast.Name(name)))
+                for other, function, elements in tuples:
+                    element = elements.elts[names.index(name)]
+                    found += _texts(other, function, element, depth + 1)
+    return found
+
+
+def _returned_tuples(
+    module: _Module, name: str
+) -> list[tuple[_Module, ast.FunctionDef, ast.Tuple]]:
+    other = _module(module.imports[name]) if name in module.imports else module
+    function = other.functions.get(name)
+    if function is None:
+        return []
+    return [
+        (other, function, node.value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+    ]
+
+
+def _given(module: _Module, scope: ast.FunctionDef | None, name: str, depth: int) -> list[str]:
+    """What a parameter is in the calls of its function."""
+    if scope is None or depth >= _DEPTH:
+        return []
+    names = [each.arg for each in scope.args.args if each.arg not in ("self", "cls")]
+    keywords = [each.arg for each in scope.args.kwonlyargs]
+    if name not in [*names, *keywords]:
+        return []
+    found: list[str] = []
+    for other, caller, call in _calls(module, scope.name):
+        by_name = {each.arg: each.value for each in call.keywords}
+        by_place = dict(zip(names, call.args, strict=False))
+        value = by_name.get(name) or by_place.get(name)
+        if value is None or any(isinstance(each, ast.Starred) for each in call.args):
+            value = _default(scope, name)
+        if value is None:
+            return []
+        found += _texts(other, caller, value, depth + 1) if caller is not scope else []
+    unknown = _placeholder(ast.Name(name))
+    return [text if re.search(r"[A-Za-z]{2}", text) else unknown for text in found]
+
+
+def _default(scope: ast.FunctionDef, name: str) -> ast.expr | None:
+    args = scope.args
+    last = dict(
+        zip(reversed([each.arg for each in args.args]), reversed(args.defaults), strict=False)
+    )
+    only = {each.arg: value for each, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
+    return last.get(name) or only.get(name)
+
+
+def _calls(module: _Module, name: str) -> list[tuple[_Module, ast.FunctionDef | None, ast.Call]]:
+    """The calls of a module's function; none if another function has its name."""
+    modules = [module] if name.startswith("_") else _modules()
+    if name.startswith("__") or sum(name in each.functions for each in modules) != 1:
+        return []
+    return [(each, scope, call) for each in modules for scope, call in each.calls.get(name, ())]
+
+
+@cache
+def _modules() -> list[_Module]:
+    return [_module(path) for path in sorted(_SOURCE.rglob("*.py"))]
 
 
 def _constants(module: _Module, name: str, depth: int) -> list[str]:

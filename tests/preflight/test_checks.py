@@ -317,9 +317,9 @@ def test_a_slot_is_judged_as_capture_does(
         (None, {}, ""),
         (_SLOT, {}, ""),
         (_SLOT, {"one": True}, "slot s is not a failover slot"),
-        (replace(_SLOT, failover=True), {"one": True, "two": False}, "is sent nothing"),
+        (replace(_SLOT, failover=True), {"one": True, "two": False}, "sends nothing to slot"),
         (replace(_SLOT, failover=True), {"one": True, "two": True}, ""),
-        (replace(_SLOT, failover=True), {"one": True}, "is sent nothing"),
+        (replace(_SLOT, failover=True), {"one": True}, "sends nothing to slot"),
     ],
 )
 def test_what_a_failover_needs(slot: SlotInfo | None, standbys: dict[str, bool], text: str) -> None:
@@ -343,7 +343,7 @@ def test_missing_files_of_the_spool_are_named_as_the_cause() -> None:
     without_frontier = replace(_received(Lsn(199)), has_frontier=False)
     (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=without_frontier))
     assert "frontier.json is missing" in finding.what
-    assert "restore the spool's frontier.json if it existed" in (finding.todo or "")
+    assert "restore the spool's file frontier.json from a backup" in (finding.todo or "")
     unreadable = replace(_SPOOL, unreadable="identity.json is missing", way_out="restore the file")
     (finding,) = check_slot(replace(_SOURCE, slot=_SLOT, spool=unreadable))
     assert finding.level is Level.OK, "nothing says that the slot is somebody else's"

@@ -98,7 +98,7 @@ def test_a_column_of_any_type_can_be_text() -> None:
 
 @pytest.mark.parametrize("choice", ["decimal", "decimal(39,0)", "decimal(5,6)", "decimal(0,0)", ""])
 def test_a_choice_that_is_none(choice: str) -> None:
-    with pytest.raises(ConfigError, match="cannot map numeric columns to the type"):
+    with pytest.raises(ConfigError, match="is not a type for numeric columns"):
         TypeOptions(choice)
 
 

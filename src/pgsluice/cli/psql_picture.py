@@ -38,7 +38,8 @@ def pictures(view: SourceView, name: str | None) -> Iterator[str]:
     if name is not None and not drawn:
         names = ", ".join(f'"{owned.publication.name}"' for owned in view.all) or "none"
         raise ConfigError(
-            f'no publication has the name "{name}"', hint=f"the publications are: {names}"
+            f'no publication in use, of the server or of [publications], has the name "{name}"',
+            hint=f"give the name of one of these publications: {names}",
         )
     for owned in drawn:
         version = {} if owned.owner == OWNER else {"server_version": view.server_version}

@@ -76,7 +76,7 @@ class OpenedTable:
         if mode.history is not None and not handle.can_keep_versions():
             raise TableError(
                 f"the target of table {title} does not support a history",
-                hint=f"{_NO_RULES}; or set mode = \"current\" in the subscription and restart "
+                hint=f'{_NO_RULES}; or set mode = "current" in the subscription and restart '
                 f"`pgsluice run CONFIG`; then copy the table: {copy_again(title)}",
                 table=title,
             )

@@ -260,9 +260,12 @@ def test_the_server_publishes_through_the_root(scene: Scene) -> None:
     assert whole is not None
     assert (whole.published_as.name, whole.filters("insert")) == ("root", ())
 
-    with pytest.raises(TableError, match='"leaf_filter" publishes the partition "leaf1"'):
+    with pytest.raises(TableError, match=r'"leaf_filter" of the .* partition "leaf1"'):
         scene.resolve(["leaf_filter"], "root")
-    with pytest.raises(TableError, match='"root_leaves_filtered" of the configuration publishes the partition "leaf2"'):
+    with pytest.raises(
+        TableError,
+        match=r'"root_leaves_filtered" of the .* partition "leaf2"',
+    ):
         scene.resolve(["root_leaves_filtered"], "root")
     # Through the root the partition's own rules never act, here or on the server.
     assert scene.resolve(["root_and_leaf"], "root") is not None

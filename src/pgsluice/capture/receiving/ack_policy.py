@@ -128,9 +128,9 @@ class FlushLimit:
             raise ProtocolError(
                 f"the server sent changes at LSN {Lsn(lsn)}, but says that its WAL is flushed up "
                 f"to {self._known} only",
-                hint="no change is lost: the server keeps these until pgsluice can read them. Look for "
-                "errors in the server's log, and for a proxy between pgsluice and the server; then "
-                "start pgsluice again",
+                hint="no change is lost: the server keeps these until pgsluice can read them. "
+                "Look for errors in the server's log, and for a proxy between pgsluice and the "
+                "server; then start pgsluice again",
                 lsn=Lsn(lsn),
                 flush_lsn=self._known,
             )

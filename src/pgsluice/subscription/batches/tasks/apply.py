@@ -148,9 +148,9 @@ class ApplyTables:
                     f"table {work.title}: another program has overwritten the commit of position "
                     f"{work.committed} in the target's log, so the target is back at position "
                     f"{reached}",
-                    hint="pgsluice applies the lost changes again. Let another program write to this "
-                    "target only if its documentation says that several programs can write to a "
-                    "table of this store at the same time",
+                    hint="pgsluice applies the lost changes again. Let another program write to "
+                    "this target only if its documentation says that several programs can write "
+                    "to a table of this store at the same time",
                     table=work.title,
                     reached=int(reached),
                 )
