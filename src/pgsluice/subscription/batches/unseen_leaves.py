@@ -20,7 +20,6 @@ from pgsluice.schema_rules.known import known_leaves
 from pgsluice.spool import (
     FACTS_TAG,
     RelationInForce,
-    SegmentView,
     SpoolReader,
     TableRecord,
     UnseenLeaf,
@@ -101,16 +100,10 @@ def _facts(
             continue
         for view in reader.views(info, after, through):
             yield from _in_force(view.relations, leaves)
-            yield from _announced(view, leaves)
-
-
-def _announced(
-    view: SegmentView, leaves: Collection[int]
-) -> Iterator[tuple[int, RelationFacts | None]]:
-    for row in np.flatnonzero(view.block.tags == FACTS_TAG).tolist():
-        if (leaf := int(view.block.oids[row])) in leaves:
-            known = relations_after(view.relations, view.block, row + 1)
-            yield from _in_force(known, [leaf])
+            for row in np.flatnonzero(view.block.tags == FACTS_TAG).tolist():
+                if (leaf := int(view.block.oids[row])) in leaves:
+                    after_row = relations_after(view.relations, view.block, row + 1)
+                    yield from _in_force(after_row, [leaf])
 
 
 def _in_force(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
@@ -93,17 +93,15 @@ class CopyRun:
         kept = self._kept.begun_before()
         return frozenset() if kept is None else kept[1].tables
 
-    def claim(self) -> None:
+    def claim(self, *, resumes: bool = True) -> None:
         """Claim the tables that are next; a run that resumes claims only its own tables."""
         with self._site.tables.lock:
-            self._claim(self._begun_before())
-
-    def _claim(self, only: Collection[int] = ()) -> None:
-        # A user may have changed the settings before asking for a copy.
-        self._settings = self._site.share.settings
-        following = frozenset(self._site.pending.next(self.number))
-        self._oids = following.intersection(only) or following
-        self._site.pending.claim(self.number, self._oids)
+            # A user may have changed the settings before asking for a copy.
+            self._settings = self._site.share.settings
+            only = self._begun_before() if resumes else frozenset[int]()
+            following = frozenset(self._site.pending.next(self.number))
+            self._oids = following & only or following
+            self._site.pending.claim(self.number, self._oids)
 
     def _begin(self) -> None:
         """Set state ``d`` durably before the snapshot: the spool keeps the changes after it."""
@@ -131,7 +129,7 @@ class CopyRun:
         self.resume()
         for number in range(1, COPY_ATTEMPTS + 1):
             with tables.lock:
-                self._claim()
+                self.claim(resumes=False)
                 if not self._oids or self._stop.is_set():
                     return
                 self._begin()
