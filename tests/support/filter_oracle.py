@@ -18,8 +18,8 @@ from tests.support.filter_cases import Expression
 
 from pgsluice.errors import EvaluationError
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.row_filter.errors import CannotCompute
 from pgsluice.row_filter.evaluate import plan_expression
+from pgsluice.row_filter.kernels.kernel import Refused
 from pgsluice.row_filter.plan.batches import Batch
 from pgsluice.row_filter.plan.planner import Planner, type_of
 from pgsluice.row_filter.values import VALUE_TYPES, SqlError
@@ -193,7 +193,7 @@ def compare_values(oracle: Oracle, expression: Expression) -> Outcome:
     """Every value of an expression of any type."""
     try:
         plan_expression(expression.node)
-    except CannotCompute:
+    except Refused:
         return Outcome(Verdict.REFUSED, expression.sql)
     return _compare(
         oracle, expression.sql, oracle.values(expression), partial(same_value, expression)
@@ -204,7 +204,7 @@ def compare_truth(oracle: Oracle, expression: Expression, typed: bool) -> Outcom
     """A filter's truth, from texts or from typed columns."""
     try:
         evaluator = plan_expression(expression.node)
-    except CannotCompute:
+    except Refused:
         return Outcome(Verdict.REFUSED, expression.sql)
     return compare_filter(oracle, expression.sql, evaluator, typed)
 

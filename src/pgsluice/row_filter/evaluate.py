@@ -26,8 +26,9 @@ import pyarrow as pa
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.errors import EvaluationError
 from pgsluice.row_filter.bind.bound_filter import BoundFilter
-from pgsluice.row_filter.errors import CannotCompute, FilterNotExact
+from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.kernels import KERNELS
+from pgsluice.row_filter.kernels.kernel import Refused
 from pgsluice.row_filter.kernels.scalars import Mask, NoColumn
 from pgsluice.row_filter.nodes import Bool, Connective, Node
 from pgsluice.row_filter.plan.batches import Batch, mask_of, truth_array
@@ -39,6 +40,7 @@ from pgsluice.row_filter.values import CannotKnow, SqlError
 from pgsluice.row_filter.values.numbers import EXACT
 
 _KEPT_PLANS = 4096
+_SERVER_CAN = "a publication of the server (PostgreSQL 15 or newer) can filter by it"
 
 
 def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
@@ -56,17 +58,17 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
     try:
         expression = expressions[0] if single else Bool(Connective.OR, expressions)
         return plan_expression(expression, _needed(expression, filters[0].text_rules))
-    except CannotCompute as error:
+    except Refused as error:
+        position = None
+        if single and error.node is not None:  # an operator's own place, not its argument's
+            position = error.node.location
+            position = location_of(error.node) if position is None else position
+        way_out = f"{error.way_out}, or {_SERVER_CAN}" if error.way_out else _SERVER_CAN
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
-            _culprit(error.node) if single else None,
-            server_hint=f"What can be done: {error.way_out}.",
+            position,
+            server_hint=f"What can be done: {way_out}.",
         ) from None
-
-
-def _culprit(node: Node) -> int | None:
-    """The place of an operator or a function itself, instead of its first argument."""
-    return location_of(node) if node.location is None else node.location
 
 
 def _needed(expression: Node, text_rules: TextRules) -> TextRules:
@@ -85,7 +87,7 @@ def plan_expression(
     """Plan a bound expression of type boolean, once in a process.
 
     Raises:
-        CannotCompute: a part of it cannot be computed exactly.
+        Refused: a part of it cannot be computed exactly.
     """
     planner = Planner(text_rules)
     try:

@@ -129,14 +129,14 @@ def _meet(a: Range, b: Range, key: Key) -> bool:
     return a.is_upper_inclusive != b.is_lower_inclusive
 
 
-def _ranges_overlap(a: Range, b: Range, key: Key) -> bool:
-    return lower_key(a, key) <= upper_key(b, key) and lower_key(b, key) <= upper_key(a, key)
-
-
 _RANGE_TESTS: Final[dict[str, Test]] = {
     "range_before": _of_filled(lambda a, b, key: upper_key(a, key) < lower_key(b, key)),
     "range_after": _of_filled(lambda a, b, key: upper_key(b, key) < lower_key(a, key)),
-    "range_overlaps": _of_filled(_ranges_overlap),
+    "range_overlaps": _of_filled(
+        lambda a, b, key: (
+            lower_key(a, key) <= upper_key(b, key) and lower_key(b, key) <= upper_key(a, key)
+        )
+    ),
     "range_contains": _range_contains,
     "range_contained_by": lambda a, b, key: _range_contains(b, a, key),
     "range_overleft": _of_filled(lambda a, b, key: upper_key(a, key) <= upper_key(b, key)),

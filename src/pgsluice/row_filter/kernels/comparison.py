@@ -90,14 +90,9 @@ def _comparing(name: str, site: Site) -> Compute:
         require_code_point_order(site)
     compare = COMPARISONS[name]
     left, right = value_key(site.types[0]), value_key(site.types[1])
-    if left is right and _keeps(left):
+    if left is right and left is VALUE_TYPES[23].key:  # the key is the value itself
         return compare
     return lambda a, b: compare(left(a), right(b))
-
-
-def _keeps(key: Callable[[Value], Any]) -> bool:
-    """Whether the key is the value itself."""
-    return key is VALUE_TYPES[23].key
 
 
 def _register() -> None:

@@ -20,18 +20,28 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from pgsluice.definitions.text_rules import ANY_LOCALE, CollationRules, TextRules
+from pgsluice.row_filter.nodes import Node
 from pgsluice.row_filter.values import Value
 
 Compute: TypeAlias = Callable[..., Value]
 
 
 class Refused(Exception):
-    """A call that cannot be computed exactly: the reason, and what the user can do instead."""
+    """An expression that cannot be computed exactly.
 
-    def __init__(self, reason: str, way_out: str | None = None) -> None:
+    Attributes:
+        reason: why.
+        way_out: what the user can do instead; None: only the server can compute it.
+        node: the first node that cannot be computed; the planner sets it.
+    """
+
+    def __init__(
+        self, reason: str, way_out: str | None = None, *, node: Node | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.way_out = way_out
+        self.node = node
 
 
 class KnownResult(Exception):

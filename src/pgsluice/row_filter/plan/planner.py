@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.catalog import builtins
-from pgsluice.row_filter.errors import SERVER_CAN, CannotCompute
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
@@ -77,17 +76,17 @@ class Planner:
         """Plan a node.
 
         Raises:
-            CannotCompute: the node, or one below it, cannot be computed exactly.
+            Refused: the node, or one below it, cannot be computed exactly.
             SqlError: a constant part fails.
         """
         try:
             plan = self._plan(node)
             return self._test(node, plan) if type_of(node) == _BOOL else plan
         except Refused as refused:
-            way_out = f"{refused.way_out}, or {SERVER_CAN}" if refused.way_out else SERVER_CAN
-            raise CannotCompute(node, refused.reason, way_out) from None
+            refused.node = refused.node or node
+            raise
         except CannotKnow as error:
-            raise CannotCompute(node, error.message) from None
+            raise Refused(error.message, node=node) from None
 
     def _test(self, node: n.Node, plan: Plan) -> Plan:
         """Plan a boolean node: parts that Arrow cannot compute are computed once for each distinct

@@ -45,7 +45,8 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     if reader := _READERS.get(type_oid):
         return reader(text)
     if reader_of_bytes := _READERS_OF_BYTES.get(type_oid):
-        return reader_of_bytes(text, _codec(catalog))
+        # without a codec of the database's encoding, the filter is ASCII
+        return reader_of_bytes(text, catalog.text_rules.codec or "ascii")
     if type_oid == c.INTERVAL:
         return read_interval(text, typmod)
     if type_oid == c.RECORD:
@@ -97,11 +98,6 @@ def _path(text: str) -> str:
             " is unknown, type() and size().",
             "Use @>, ->> or a simpler path.",
         ) from None
-
-
-def _codec(catalog: c.Catalog) -> str:
-    """Python's name of the database's encoding; without one, the filter is ASCII."""
-    return catalog.text_rules.codec or "ascii"
 
 
 def _name(text: str, codec: str) -> str:

@@ -284,12 +284,9 @@ def _register() -> dict[str, Compute]:
             kernels[f"{left}{name}({left},{left})"] = _integers(compute, left_type)
         kernels[f"{left}shl({left},int4)"] = _shift(pc.shift_left)
         kernels[f"{left}shr({left},int4)"] = _shift(pc.shift_right)
-        kernels[f"float8({left})"] = _cast(pa.float64()) if left != "int8" else _no_column
+        if left != "int8":
+            kernels[f"float8({left})"] = _cast(pa.float64())
     return kernels | texts.KERNELS
-
-
-def _no_column(*_: Datum) -> Datum:
-    raise NoColumn
 
 
 _KERNELS: Final = _register()

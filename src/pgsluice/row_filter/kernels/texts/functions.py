@@ -82,16 +82,14 @@ for _type in ("text", "bytea"):
         register(f"{_name}({_type},int4,int4)", _substring)
 
 
-@kernel("left(text,int4)")
-def _left(text: str, count: int) -> str:
-    return text[:count] if count >= 0 else text[: max(len(text) + count, 0)]
-
-
-@kernel("right(text,int4)")
-def _right(text: str, count: int) -> str:
-    if count >= 0:
-        return text[max(len(text) - count, 0) :]
-    return text[-count:]
+register_all(
+    {
+        "left(text,int4)": lambda text, count: text[:count],
+        "right(text,int4)": lambda text, count: text[
+            max(len(text) - count, 0) if count >= 0 else -count :
+        ],
+    }
+)
 
 
 @kernel("split_part(text,text,int4)")
@@ -220,14 +218,16 @@ def _padding(text: str, length: int, fill: str) -> str:
     return (fill * (missing // len(fill) + 1))[:missing] if missing > 0 and fill else ""
 
 
-@kernel("lpad(text,int4,text)", "lpad(text,int4)")
-def _pad_left(text: str, length: int, fill: str = " ") -> str:
-    return _padding(text, length, fill) + text[: max(length, 0)]
-
-
-@kernel("rpad(text,int4,text)", "rpad(text,int4)")
-def _pad_right(text: str, length: int, fill: str = " ") -> str:
-    return text[: max(length, 0)] + _padding(text, length, fill)
+register_all(
+    {
+        "lpad(text,int4,text) lpad(text,int4)": (
+            lambda text, length, fill=" ": _padding(text, length, fill) + text[: max(length, 0)]
+        ),
+        "rpad(text,int4,text) rpad(text,int4)": (
+            lambda text, length, fill=" ": text[: max(length, 0)] + _padding(text, length, fill)
+        ),
+    }
+)
 
 
 @sited("repeat(text,int4)")
@@ -261,7 +261,7 @@ def _get_bit(data: bytes, index: int) -> int:
 # Casts
 
 
-def fits(text: str, typmod: int, is_explicit: bool, type_name: str) -> str:
+def _fitted(text: str, typmod: int, is_explicit: bool, type_name: str) -> str:
     """Cut to a length; an implicit cast may cut blanks only."""
     limit = typmod - 4
     if limit < 0 or len(text) <= limit:
@@ -273,18 +273,18 @@ def fits(text: str, typmod: int, is_explicit: bool, type_name: str) -> str:
     return text[:limit]
 
 
-@kernel("varchar(varchar,int4,bool)")
-def _varchar(text: str, typmod: int, is_explicit: bool) -> str:
-    return fits(text, typmod, is_explicit, "character varying")
-
-
-@kernel("bpchar(bpchar,int4,bool)")
-def _bpchar(text: str, typmod: int, is_explicit: bool) -> str:
-    return fits(text, typmod, is_explicit, "character").ljust(max(typmod - 4, 0))
-
-
 register_all(
     {
+        "varchar(varchar,int4,bool)": (
+            lambda text, typmod, is_explicit: _fitted(
+                text, typmod, is_explicit, "character varying"
+            )
+        ),
+        "bpchar(bpchar,int4,bool)": (
+            lambda text, typmod, is_explicit: _fitted(text, typmod, is_explicit, "character").ljust(
+                max(typmod - 4, 0)
+            )
+        ),
         "text(name) bpchar(name) varchar(name)": lambda text: text,
         "text(bool)": lambda truth: "true" if truth else "false",
         "int4(char)": lambda byte: byte - 256 if byte >= 128 else byte,

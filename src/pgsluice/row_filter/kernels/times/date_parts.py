@@ -154,6 +154,8 @@ def _of_clock(unit: str, clock: int) -> Part:
     """A unit's value of the microseconds of a day; negative ones count backwards."""
     sign, clock = (-1, -clock) if clock < 0 else (1, clock)
     match unit:
+        case "epoch":
+            return _scaled(sign * clock, 6)
         case "microseconds":
             return sign * (clock % m.MINUTE)
         case "milliseconds":
@@ -199,10 +201,6 @@ def _of_date(unit: str, day: int) -> Part:
     return _of_day(unit, day)
 
 
-def _of_time(unit: str, time: int) -> Part:
-    return _scaled(time, 6) if unit == "epoch" else _of_clock(unit, time)
-
-
 def _toward_zero(number: int, divisor: int) -> tuple[int, int]:
     whole, rest = divmod(abs(number), divisor)
     return (whole, rest) if number >= 0 else (-whole, -rest)
@@ -235,7 +233,7 @@ _INTERVAL_UNITS: Final = _CLOCK_UNITS | set(_INTERVAL_YEARS) | {"day", "month", 
 _READERS: Final[dict[str, tuple[Callable[..., Part], frozenset[str]]]] = {
     "timestamp": (_of_timestamp, _MOMENT_UNITS | _CLOCK_UNITS),
     "date": (_of_date, _MOMENT_UNITS),
-    "time": (_of_time, _CLOCK_UNITS | {"epoch"}),
+    "time": (_of_clock, _CLOCK_UNITS | {"epoch"}),
     "interval": (_of_interval, _INTERVAL_UNITS),
 }
 
