@@ -17,8 +17,9 @@ import psycopg
 import pytest
 from tests.support.databases import MakeDatabase
 
+from pgsluice.definitions.source_tables import SourceType
 from pgsluice.embedded import EmbeddedServer
-from pgsluice.row_filter import FilterColumn, FilterNotExact, FilterType, bind_row_filter
+from pgsluice.row_filter import FilterColumn, FilterNotExact, bind_row_filter
 from pgsluice.sql import SqlRefused
 
 SCHEMA = """
@@ -91,7 +92,7 @@ class Ours:
     """The table's columns and types, from the server's catalog."""
 
     columns: list[FilterColumn]
-    types: list[FilterType]
+    types: list[SourceType]
 
     def verdict(self, text: str) -> Verdict:
         try:
@@ -116,14 +117,14 @@ def read_table(connection: psycopg.Connection) -> Ours:
         " WHERE attrelid = 'filtered'::regclass AND attnum > 0 ORDER BY attnum"
     ).fetchall()
     types = connection.execute(
-        "SELECT oid, typname, typtype, typcategory, false, 0, typarray, typcollation, 0, 0,"
-        " false, format_type(oid, NULL), typbasetype,"
-        " (SELECT array_agg(enumlabel::text) FROM pg_enum WHERE enumtypid = t.oid)"
+        "SELECT oid, typname, typtype, typcategory, 0, typarray, typbasetype, typcollation,"
+        " format_type(oid, NULL),"
+        " ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid)"
         " FROM pg_type t WHERE oid >= 16384"
     ).fetchall()
     return Ours(
         [FilterColumn(*row) for row in columns],
-        [FilterType(*row, None if labels is None else frozenset(labels)) for *row, labels in types],
+        [SourceType(*row, labels=tuple(labels)) for *row, labels in types],
     )
 
 

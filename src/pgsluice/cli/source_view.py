@@ -20,8 +20,8 @@ from pgsluice.publication import (
     Publication,
     Publications,
     Resolution,
+    Statements,
     find_table,
-    load_configured,
     read_relation_name,
     resolve,
     subscribed,
@@ -89,7 +89,9 @@ def read_source(config: Config) -> SourceView:
             )
             server = tuple(server_publications(connection))
         version = connection.info.server_version
-    return SourceView(catalog, server, load_configured(config.publications, catalog), version)
+    return SourceView(
+        catalog, server, Statements.read(config.publications).publications(catalog), version
+    )
 
 
 def explanation(view: SourceView, config: Config, name: str) -> Iterator[str]:

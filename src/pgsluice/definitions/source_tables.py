@@ -7,7 +7,7 @@ that the error for an unpublishable relation has the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,26 +47,32 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourceType:
-    """A user-defined type: one row of pg_type.
+    """A type: one row of pg_type. The last four fields are read of built-in types only.
 
     Attributes:
-        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``r`` range.
+        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``p`` pseudo,
+            ``r`` range, ``m`` multirange.
         element: the element type of an array, else 0; ``array`` is the array of this type.
         base: the base type of a domain, else 0.
-        display: as format_type() prints it.
+        display: as format_type() prints it without a modifier.
         labels: the labels of an enum.
+        subtype: the type of a range's bounds, else 0; ``multirange`` is that of this range.
     """
 
     oid: int
     name: str
-    kind: str
-    category: str
-    element: int
-    array: int
-    base: int
-    collation: int
-    display: str
-    labels: Sequence[str] = ()
+    kind: str = "b"
+    category: str = "U"
+    element: int = 0
+    array: int = 0
+    base: int = 0
+    collation: int = 0
+    display: str = ""
+    labels: tuple[str, ...] = ()
+    is_preferred: bool = False
+    subtype: int = 0
+    multirange: int = 0
+    is_subscriptable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from pgsluice.publication import (
     Publication,
     Publications,
     Publisher,
+    Statements,
     check_replica_identity,
-    load_configured,
     subscribed,
 )
 from pgsluice.shown import first_names, shown
@@ -213,7 +213,7 @@ def check_own_publications(facts: SourceFacts) -> Iterator[Finding]:
     if facts.config.publications is None:
         return  # then no subscription names any: load_config refuses it
     try:
-        publications = load_configured(facts.config.publications, facts.catalog)
+        publications = Statements.read(facts.config.publications).publications(facts.catalog)
     except ConfigError as refusal:
         yield error(
             "publications", str(refusal), "correct the statement; no command starts until then"

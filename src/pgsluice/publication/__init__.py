@@ -25,11 +25,6 @@ from pgsluice.publication.publishing.publish import Publisher, publish_all
 from pgsluice.publication.publishing.replica_identity import check_replica_identity
 from pgsluice.publication.publishing.resolution import Resolution, fingerprint, resolve
 from pgsluice.publication.statements.filters import bind_filter
-from pgsluice.publication.statements.load import (
-    Statements,
-    load_configured,
-    load_publications,
-    subscribed,
-)
+from pgsluice.publication.statements.load import Statements, load_publications, subscribed
 from pgsluice.publication.statements.lookup import find_table
 from pgsluice.publication.statements.parse import read_relation_name

@@ -10,6 +10,5 @@ Other rooms import from this package only, never from its modules.
 
 from pgsluice.row_filter.bind.bound_filter import BoundFilter, bind_row_filter, check_syntax
 from pgsluice.row_filter.catalog import FilterColumn
-from pgsluice.row_filter.catalog import Type as FilterType
 from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.evaluate import FilterEvaluator, plan_filters

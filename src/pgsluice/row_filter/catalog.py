@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TypeVar
 
+from pgsluice.definitions.source_tables import SourceType
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter.nodes import Function, Operator
 
@@ -29,33 +30,6 @@ ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY = 5077, 5078, 5079
 ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE = 5080, 4538
 
 DEFAULT_COLLATION = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A row of pg_type.
-
-    Attributes:
-        kind: typtype: ``b`` base, ``d`` domain, ``e`` enum, ``c`` composite, ``p`` pseudo,
-            ``r`` range, ``m`` multirange.
-        element: the OID of a true array's elements, else 0.
-        display: what format_type() prints without a modifier.
-    """
-
-    oid: int
-    name: str
-    kind: str = "b"
-    category: str = "U"
-    is_preferred: bool = False
-    element: int = 0
-    array: int = 0
-    collation: int = 0
-    subtype: int = 0
-    multirange: int = 0
-    is_subscriptable: bool = False
-    display: str = ""
-    base: int = 0
-    labels: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +91,7 @@ class Cast:
 class Builtins:
     """All rows, indexed by the keys that they are looked up by."""
 
-    types: Mapping[int, Type]
+    types: Mapping[int, SourceType]
     type_names: Mapping[str, int]
     operators: Mapping[int, OperatorRow]
     operator_names: Mapping[str, tuple[OperatorRow, ...]]
@@ -133,11 +107,12 @@ def _rows(name: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
 
-def _types() -> dict[int, Type]:
+def _types() -> dict[int, SourceType]:
     return {
-        int(r[0]): Type(
-            int(r[0]), r[1], r[2], r[3], r[4] == "t", int(r[5]), int(r[6]), int(r[7]),
-            int(r[8]), int(r[9]), r[10] == "t", r[11],
+        int(r[0]): SourceType(
+            int(r[0]), r[1], r[2], r[3], is_preferred=r[4] == "t", element=int(r[5]),
+            array=int(r[6]), collation=int(r[7]), subtype=int(r[8]), multirange=int(r[9]),
+            is_subscriptable=r[10] == "t", display=r[11],
         )
         for r in _rows("pg_type")
     }  # fmt: skip
@@ -190,19 +165,19 @@ def _by_name(rows: Iterable[_Row]) -> dict[str, tuple[_Row, ...]]:
 class Catalog:
     """The built-ins, the user-defined types that a relation's columns have, and its database."""
 
-    user_types: Mapping[int, Type] = field(default_factory=dict)
+    user_types: Mapping[int, SourceType] = field(default_factory=dict)
     text_rules: TextRules = ANY_LOCALE
 
     @property
     def rows(self) -> Builtins:
         return builtins()
 
-    def type(self, oid: int) -> Type:
+    def type(self, oid: int) -> SourceType:
         """A type's row; for an unknown user-defined type a row with its OID only."""
         row = self.rows.types.get(oid) or self.user_types.get(oid)
-        return row or Type(oid, f"type {oid}", display=f"type {oid}")
+        return row or SourceType(oid, f"type {oid}", display=f"type {oid}")
 
-    def type_named(self, name: str) -> Type | None:
+    def type_named(self, name: str) -> SourceType | None:
         oid = self.rows.type_names.get(name)
         if oid is not None:
             return self.rows.types[oid]

@@ -40,7 +40,6 @@ from pgsluice.row_filter.values import CannotKnow, SqlError
 from pgsluice.row_filter.values.numbers import EXACT
 
 _KEPT_PLANS = 4096
-_SERVER_CAN = "a publication of the server (PostgreSQL 15 or newer) can filter by it"
 
 
 def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
@@ -63,11 +62,10 @@ def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
         if single and error.node is not None:  # an operator's own place, not its argument's
             position = error.node.location
             position = location_of(error.node) if position is None else position
-        way_out = f"{error.way_out}, or {_SERVER_CAN}" if error.way_out else _SERVER_CAN
         raise FilterNotExact(
             f"pgsluice cannot evaluate this row filter exactly: {error.reason}",
             position,
-            server_hint=f"What can be done: {way_out}.",
+            server_hint=f"What can be done: {error.way_out}.",
         ) from None
 
 

@@ -6,6 +6,7 @@ Source: pg_class, pg_attribute, pg_inherits, pg_index, pg_namespace.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -91,8 +92,8 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
     query = _COLUMNS.format(generated=generated, default=default)
     for oid, *facts in connection.execute(query.encode()):
         columns.setdefault(int(oid), []).append(SourceColumn(*facts))  # in the order of the fields
-    rows = connection.execute(_TYPES).fetchall()
-    types = {int(oid): SourceType(int(oid), *facts) for oid, *facts in rows}
+    rows = [SourceType(*row) for row in connection.execute(_TYPES).fetchall()]
+    types = {row.oid: replace(row, labels=tuple(row.labels)) for row in rows}
     parents, children = _inheritance(connection)
     relations = connection.execute(_RELATIONS.format(keys=keys_cte(version)).encode()).fetchall()
     tables = {

@@ -46,7 +46,7 @@ from pgsluice.preflight.gathering.tables import (
     query_column_types,
     unfit_targets,
 )
-from pgsluice.publication import Publisher, load_configured, subscribed
+from pgsluice.publication import Publisher, Statements, subscribed
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
@@ -342,7 +342,8 @@ def _rights(
     for subscription in config.subscriptions:
         with suppress(ConfigError, TableError):  # other checks say what is wrong with them
             own = subscribed(
-                load_configured(config.publications, catalog), subscription.publications or ()
+                Statements.read(config.publications).publications(catalog),
+                subscription.publications or (),
             )
             publishers = [
                 Publisher.of(own, catalog.tables[table.oid], catalog)

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pgsluice import row_filter
-from pgsluice.definitions.source_tables import SourceTable, SourceType
+from pgsluice.definitions.source_tables import SourceTable
 from pgsluice.definitions.text_rules import TextRules
 from pgsluice.publication.statements.syntax import WhereClause
 from pgsluice.row_filter import (
     BoundFilter,
     FilterColumn,
     FilterNotExact,
-    FilterType,
     bind_row_filter,
     plan_filters,
 )
@@ -46,13 +45,12 @@ def bind_filter(text: str, table: SourceTable, text_rules: TextRules) -> BoundFi
         FilterColumn(column.name, column.type_oid, column.typmod, column.collation)
         for column in table.columns
     ]
-    types = map(_type, table.types)
     bound = bind_row_filter(
         text,
         columns,
         relation=table.name,
         schema=table.namespace,
-        types=types,
+        types=table.types,
         text_rules=text_rules,
     )
     for column in table.columns:
@@ -86,18 +84,3 @@ def _errors_shifted(position: int) -> Iterator[None]:
         yield
     except SqlRefused as error:
         raise error.located_in(None, position) from None
-
-
-def _type(source_type: SourceType) -> FilterType:
-    return FilterType(
-        oid=source_type.oid,
-        name=source_type.name,
-        kind=source_type.kind,
-        category=source_type.category,
-        element=source_type.element,
-        array=source_type.array,
-        collation=source_type.collation,
-        display=source_type.display,
-        base=source_type.base,
-        labels=frozenset(source_type.labels) if source_type.kind == "e" else None,
-    )

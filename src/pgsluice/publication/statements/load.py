@@ -133,15 +133,6 @@ def _named_columns(statement: Statement) -> Iterator[str]:
                 yield from (str(t.value) for t in tokens if t.kind is TokenKind.NAME)
 
 
-def load_configured(section: PublicationsConfig | None, catalog: SourceCatalog) -> Publications:
-    """Create the publications of a configuration's ``[publications]``; none without that section.
-
-    Raises:
-        ConfigError: as :meth:`Statements.read` and :meth:`Statements.publications`.
-    """
-    return Statements.read(section).publications(catalog)
-
-
 def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Publication, ...]:
     """The publications that a subscription names, in its order.
 

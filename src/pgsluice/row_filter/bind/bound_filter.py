@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import localcontext
 from functools import lru_cache
 
+from pgsluice.definitions.source_tables import SourceType
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
@@ -63,7 +64,7 @@ def bind_row_filter(
     *,
     relation: str = "",
     schema: str = "public",
-    types: Iterable[c.Type] = (),
+    types: Iterable[SourceType] = (),
     text_rules: TextRules = ANY_LOCALE,
 ) -> BoundFilter:
     """Bind the condition inside ``WHERE ( … )`` to a relation's columns.
@@ -90,12 +91,12 @@ def _bound(
     columns: tuple[FilterColumn, ...],
     relation: str,
     schema: str,
-    types: tuple[c.Type, ...],
+    types: tuple[SourceType, ...],
     text_rules: TextRules,
 ) -> BoundFilter:
     with _errors_located_in(text), localcontext(EXACT):
         _check_encoding(text, text_rules)
-        row_type = c.Type(ROW_TYPE, relation, "c", "C", display=relation)
+        row_type = SourceType(ROW_TYPE, relation, "c", "C", display=relation)
         catalog = c.Catalog({row.oid: row for row in (*types, row_type)}, text_rules)
         expression = Binder(catalog, columns, relation, schema).filter(parse_filter(text))
         if is_deeper_than(expression, _MOST_LEVELS):

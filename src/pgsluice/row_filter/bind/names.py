@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pgsluice.definitions.source_tables import SourceType
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind.check import SYSTEM_TYPES
@@ -165,7 +166,7 @@ def format_type(catalog: c.Catalog, oid: int, typmod: int = -1) -> str:
     return row.display
 
 
-def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:
+def make_typmod(row: SourceType, values: Sequence[int], location: int) -> int:
     """The typmod of a type with modifiers.
 
     Raises:
@@ -182,7 +183,7 @@ def make_typmod(row: c.Type, values: Sequence[int], location: int) -> int:
     return maker(row, values)
 
 
-def _length(row: c.Type, values: Sequence[int]) -> int:
+def _length(row: SourceType, values: Sequence[int]) -> int:
     name = "char" if row.oid == c.BPCHAR else "varchar"
     (length,) = _one(values)
     if length < 1:
@@ -198,7 +199,7 @@ def _one(values: Sequence[int]) -> Sequence[int]:
     return values
 
 
-def _numeric(row: c.Type, values: Sequence[int]) -> int:
+def _numeric(row: SourceType, values: Sequence[int]) -> int:
     if len(values) > 2:
         raise SqlRefused("invalid NUMERIC type modifier")
     precision, scale = (*values, 0)[:2]
@@ -209,7 +210,7 @@ def _numeric(row: c.Type, values: Sequence[int]) -> int:
     return (precision << 16 | scale & 0x7FF) + 4
 
 
-def _bits(row: c.Type, values: Sequence[int]) -> int:
+def _bits(row: SourceType, values: Sequence[int]) -> int:
     (length,) = _one(values)
     if length == -1:
         return -1
@@ -219,12 +220,12 @@ def _bits(row: c.Type, values: Sequence[int]) -> int:
     return length
 
 
-def _precision(row: c.Type, values: Sequence[int]) -> int:
+def _precision(row: SourceType, values: Sequence[int]) -> int:
     (precision,) = _one(values)
     return min(precision, 6)
 
 
-def _interval(row: c.Type, values: Sequence[int]) -> int:
+def _interval(row: SourceType, values: Sequence[int]) -> int:
     fields, precision = (*values, 0xFFFF)[:2]
     if fields not in _FIELD_NAMES:
         raise SqlRefused("invalid INTERVAL type modifier")

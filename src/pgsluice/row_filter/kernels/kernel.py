@@ -26,12 +26,15 @@ from pgsluice.row_filter.values import Value
 Compute: TypeAlias = Callable[..., Value]
 
 
+_SERVER_CAN: Final = "a publication of the server (PostgreSQL 15 or newer) can filter by it"
+
+
 class Refused(Exception):
     """An expression that cannot be computed exactly.
 
     Attributes:
         reason: why.
-        way_out: what the user can do instead; None: only the server can compute it.
+        way_out: what the user can do instead: always, a publication of the server.
         node: the first node that cannot be computed; the planner sets it.
     """
 
@@ -40,7 +43,7 @@ class Refused(Exception):
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.way_out = way_out
+        self.way_out = f"{way_out}, or {_SERVER_CAN}" if way_out else _SERVER_CAN
         self.node = node
 
 

@@ -60,7 +60,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
             text, VALUE_TYPES[subtype], lambda value: canonical(catalog, subtype, value)
         )
     if row.kind == "e":
-        if row.labels is not None and text not in row.labels:
+        if text not in row.labels:
             raise BadLiteral(f'invalid input value for enum {row.name}: "{text}"')
         return text
     if type_oid >= c.FIRST_NORMAL_OID:
