@@ -93,32 +93,16 @@ def _inverted(matches: Compute) -> Compute:
 
 
 def _like(pattern: str) -> Compute | None:
-    """LIKE with a constant pattern."""
+    """LIKE with a constant pattern; None for one that ends in its escape character.
+
+    Patterns with escapes become regular expressions: ``match_like`` does not read all of them as
+    PostgreSQL does.
+    """
     parts = parse_like(pattern)
     if parts is None:
         return None
-    runs: list[str] = [""]
-    for part in parts:
-        if part is None:
-            runs.append("")
-        elif part == 1:
-            return _like_by_regex(parts)
-        else:
-            runs[-1] += str(part)
-    middle = [run for run in runs[1:-1] if run]
-    if len(runs) == 1:
-        whole = make_scalar(runs[0], pa.large_string())
-        return lambda text, _: pc.equal(text, whole)
-    if not middle and not (runs[0] and runs[-1]):
-        if runs[-1]:
-            return lambda text, _: pc.ends_with(text, runs[-1])
-        return lambda text, _: pc.starts_with(text, runs[0])
-    if len(middle) == 1 and not runs[0] and not runs[-1]:
-        return lambda text, _: pc.match_substring(text, middle[0])
-    return _like_by_regex(parts)
-
-
-def _like_by_regex(parts: list[str | int | None]) -> Compute:
+    if "\\" not in pattern:
+        return lambda text, _: pc.match_like(text, pattern)
     source = "".join(
         ".*" if part is None else "." if part == 1 else f"\\x{{{ord(str(part)):x}}}"
         for part in parts

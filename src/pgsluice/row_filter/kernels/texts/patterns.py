@@ -52,37 +52,19 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
     parts = parse_like(pattern)
     if parts is None:
         return lambda text: _match_slowly(text, pattern) is True
-    segments: list[list[str | int]] = [[]]
+    segments = [""]
     for part in parts:
         if part is None:
-            segments.append([])
+            segments.append("")
         else:
-            segments[-1].append(part)
-    sources = [
-        "".join("." if p == 1 else re.escape(str(p)) for p in segment) for segment in segments
-    ]
-    if len(segments) == 1:
-        whole = re.compile(sources[0], re.DOTALL)
-        return lambda text: whole.fullmatch(text) is not None
-    head = re.compile(sources[0], re.DOTALL)
-    middle = [re.compile(source, re.DOTALL) for source in sources[1:-1] if source]
-    tail, tail_length = re.compile(sources[-1], re.DOTALL), len(segments[-1])
-
-    def run(text: str) -> bool:
-        match = head.match(text)
-        if match is None:
-            return False
-        index = match.end()
-        # between two %, the leftmost match leaves most text for the rest
-        for part in middle:
-            match = part.search(text, index)
-            if match is None:
-                return False
-            index = match.end()
-        start = len(text) - tail_length
-        return start >= index and tail.match(text, start) is not None
-
-    return run
+            segments[-1] += "." if part == 1 else re.escape(str(part))
+    # between two %, the leftmost match leaves most text for the rest
+    source, *middle = segments
+    if middle:
+        *middle, tail = middle
+        source += "".join(f"(?>.*?{segment})" for segment in middle) + ".*" + tail
+    whole = re.compile(source, re.DOTALL)
+    return lambda text: whole.fullmatch(text) is not None
 
 
 def _match_slowly(text: str, pattern: str) -> bool | None:
