@@ -84,8 +84,8 @@ JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespa
 
 
 def _execute_all(text: str, publications: Publications, catalog: SourceCatalog) -> Publications:
-    for parsed in parse_statements(text):
-        publications = execute(publications, parsed.statement, catalog)
+    for statement, _ in parse_statements(text):
+        publications = execute(publications, statement, catalog)
     return publications
 
 

@@ -37,12 +37,12 @@ def load_publications(text: str, catalog: SourceCatalog) -> Publications:
         FilterNotExact: PostgreSQL accepts a filter that we cannot evaluate exactly.
     """
     publications = Publications()
-    for parsed in parse_statements(text):
+    for statement, start in parse_statements(text):
         try:
-            publications = execute(publications, parsed.statement, catalog)
+            publications = execute(publications, statement, catalog)
         except SqlRefused as error:
             located = error.located_in(text, 0)
-            located.facts["line"] = text.count("\n", 0, parsed.start) + 1
+            located.facts["line"] = text.count("\n", 0, start) + 1
             raise located from None
     return publications
 
@@ -92,7 +92,7 @@ class Statements:
             refused.
         """
         try:
-            statements = [located.statement for located in parse_statements(self.text)]
+            statements = [statement for statement, _ in parse_statements(self.text)]
             if any(map(_publishes_generated, statements)):
                 return None
             return frozenset(chain.from_iterable(map(_named_columns, statements)))

@@ -7,16 +7,14 @@ src/backend/commands/define.c.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any, Final
 
 from pgsluice.definitions.publications import Action, GeneratedColumns, Publication
 from pgsluice.publication.statements.syntax import Parameter
 from pgsluice.sql import SqlRefused
 
-_PUBLISH = "publish"
-_VIA_ROOT = "publish_via_partition_root"
-_GENERATED = "publish_generated_columns"
 _BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 _LISTED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*')
 
@@ -31,31 +29,23 @@ def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -
     for parameter in parameters:
         if parameter.name in given:
             raise SqlRefused("conflicting or redundant options", parameter.position)
-        match parameter.name:
-            case "publish":
-                publication = replace(publication, publish=_actions(parameter))
-            case "publish_via_partition_root":
-                publication = replace(publication, publish_via_partition_root=_boolean(parameter))
-            case "publish_generated_columns":
-                publication = replace(publication, publish_generated_columns=_generated(parameter))
-            case _:
-                raise SqlRefused(f'unrecognized publication parameter: "{parameter.name}"')
+        if (read := _READERS.get(parameter.name)) is None:
+            raise SqlRefused(f'unrecognized publication parameter: "{parameter.name}"')
+        publication = replace(publication, **{parameter.name: read(parameter)})
         given.add(parameter.name)
     return publication
 
 
 def _actions(parameter: Parameter) -> tuple[Action, ...]:
     if parameter.value is None:
-        raise SqlRefused(f"{_PUBLISH} requires a parameter")
+        raise SqlRefused("publish requires a parameter")
     actions: list[Action] = []
     for name in _split_names(parameter.value):
         match name:
             case "insert" | "update" | "delete" | "truncate":
                 actions.append(name)
             case _:
-                raise SqlRefused(
-                    f'unrecognized value for publication option "{_PUBLISH}": "{name}"'
-                )
+                raise SqlRefused(f'unrecognized value for publication option "publish": "{name}"')
     return tuple(actions)
 
 
@@ -79,7 +69,7 @@ def _split_names(text: str) -> list[str]:
 
 
 def _bad_list() -> SqlRefused:
-    return SqlRefused(f'invalid list syntax in parameter "{_PUBLISH}"')
+    return SqlRefused('invalid list syntax in parameter "publish"')
 
 
 def _boolean(parameter: Parameter) -> bool:
@@ -87,7 +77,7 @@ def _boolean(parameter: Parameter) -> bool:
         return True
     value = _BOOLEANS.get(parameter.value.lower())
     if value is None:
-        raise SqlRefused(f"{_VIA_ROOT} requires a Boolean value")
+        raise SqlRefused("publish_via_partition_root requires a Boolean value")
     return value
 
 
@@ -99,6 +89,14 @@ def _generated(parameter: Parameter) -> GeneratedColumns:
         case "stored":
             return "stored"
     raise SqlRefused(
-        f'invalid value for publication parameter "{_GENERATED}": "{value}"',
+        f'invalid value for publication parameter "publish_generated_columns": "{value}"',
         detail='Valid values are "none" and "stored".',
     )
+
+
+_READERS: Final[dict[str, Callable[[Parameter], Any]]] = {
+    "publish": _actions,
+    "publish_via_partition_root": _boolean,
+    "publish_generated_columns": _generated,
+}
+"""What reads the value of each parameter, which :class:`Publication` has under the same name."""

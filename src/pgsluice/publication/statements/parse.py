@@ -37,14 +37,6 @@ _VERBS = ("create", "alter", "drop")
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """A statement, and the place of its first character in the text."""
-
-    statement: Statement
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Written:
     """One object as it was written.
 
@@ -63,8 +55,8 @@ class _Written:
     position: int
 
 
-def parse_statements(text: str) -> list[Located]:
-    """Parse all statements of a text.
+def parse_statements(text: str) -> list[tuple[Statement, int]]:
+    """Parse all statements of a text, each with the place of its first character.
 
     Raises:
         SqlRefused: PostgreSQL's parser refuses it, with this message at this position.
@@ -76,8 +68,8 @@ def parse_statements(text: str) -> list[Located]:
 
 
 class _Parser(TokenCursor):
-    def statements(self) -> list[Located]:
-        statements: list[Located] = []
+    def statements(self) -> list[tuple[Statement, int]]:
+        statements: list[tuple[Statement, int]] = []
         while True:
             while self.accept(";"):
                 pass
@@ -87,7 +79,7 @@ class _Parser(TokenCursor):
             statement = self._statement()
             if not self.is_at_end() and not self.token.is_punctuation(";"):
                 raise self.error()
-            statements.append(Located(statement, start))
+            statements.append((statement, start))
 
     def _statement(self) -> Statement:
         verb = self.token

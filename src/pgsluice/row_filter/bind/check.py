@@ -13,14 +13,10 @@ from pgsluice.row_filter.tree import children, collation_of, functions_called, l
 from pgsluice.sql import SqlRefused
 
 MESSAGE = "invalid publication WHERE expression"
-SYSTEM_COLUMNS = "System columns are not allowed."
 NOT_SIMPLE = (
     "Only columns, constants, built-in operators, built-in data types, built-in collations, and"
     " immutable built-in functions are allowed."
 )
-USER_TYPES = "User-defined types are not allowed."
-MUTABLE = "User-defined or built-in mutable functions are not allowed."
-USER_COLLATIONS = "User-defined collations are not allowed."
 
 SYSTEM_TYPES = {"tableoid": 26, "ctid": 27, "xmin": 28, "cmin": 29, "xmax": 28, "cmax": 29}
 """The system columns and their types."""
@@ -43,15 +39,15 @@ def check(node: n.Node, catalog: c.Catalog, system: Set[str]) -> None:
 
 def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None:
     if isinstance(node, n.Column) and node.name in system:
-        return SYSTEM_COLUMNS
+        return "System columns are not allowed."
     if isinstance(node, n.Disallowed):
         return NOT_SIMPLE
     if type_of(node) >= c.FIRST_NORMAL_OID:
-        return USER_TYPES
+        return "User-defined types are not allowed."
     functions = catalog.rows.functions
     if any(functions[called.oid].volatility != "i" for called in functions_called(node)):
-        return MUTABLE
+        return "User-defined or built-in mutable functions are not allowed."
     collations = (collation_of(node), getattr(node, "input_collation", 0))
     if any(oid >= c.FIRST_NORMAL_OID for oid in collations):
-        return USER_COLLATIONS
+        return "User-defined collations are not allowed."
     return None

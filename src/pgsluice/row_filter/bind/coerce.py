@@ -28,12 +28,12 @@ class Context(IntEnum):
 
 
 class Path(Enum):
-    """The way in which a value of one type is converted to another."""
+    """The way in which a value of one type is converted to another, as in pg_cast; and ARRAY."""
 
-    FUNCTION = "function"
-    RELABEL = "relabel"
+    FUNCTION = "f"
+    RELABEL = "b"
+    TEXT = "i"
     ARRAY = "array"
-    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ class Coercer:
         if cast is not None:
             if context < _CONTEXTS[cast.context]:
                 return None
-            method = {"f": Path.FUNCTION, "i": Path.TEXT, "b": Path.RELABEL}[cast.method]
-            return method, cast.function
+            return Path(cast.method), cast.function
         if target not in _VECTORS:
             goal, element = self.catalog.element_type(target), self.catalog.element_type(source)
             if goal and element and (element_path := self.pathway(goal, element, context)):
