@@ -181,7 +181,7 @@ class CaptureElsewhere:
     """
 
     def check(self) -> bool:
-        """True: it is taken to work."""
+        """True: a capture in another process is taken to work."""
         return True
 
 

@@ -84,7 +84,7 @@ class CaptureHealth:
 
 
 def error_facts(error: PgsluiceError) -> dict[str, Any]:
-    """An error in the form of the file."""
+    """An error as JSON values, as ``capture.json`` has it."""
     return {"kind": type(error).__name__, "what": error.what, "hint": error.hint}
 
 

@@ -83,7 +83,7 @@ class LogColumns:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the change columns."""
         return [field.name for field in self.fields]
 
     def of_table(self, schema: pa.Schema, table: str) -> pa.Schema:

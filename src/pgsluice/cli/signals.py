@@ -35,7 +35,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """130 or 143 after a signal, else 0."""
+        """The exit code: 130 after SIGINT, 143 after SIGTERM, 0 without a signal."""
         return 0 if self.signal_number is None else 128 + self.signal_number
 
 

@@ -111,7 +111,7 @@ def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 
 
 def choices(known: Iterable[str]) -> str:
-    """The known names, quoted."""
+    """The names that a setting can have, in quotes, as a part of a sentence."""
     return ", ".join(f'"{name}"' for name in sorted(known))
 
 

@@ -145,7 +145,7 @@ class Publications:
         return name in self.by_name
 
     def get(self, name: str) -> Publication | None:
-        """The publication of a name, or None."""
+        """The publication with this name; None if there is none."""
         return self.by_name.get(name)
 
     def with_publication(self, publication: Publication) -> Publications:

@@ -30,7 +30,7 @@ class PublishedBy:
 
     @property
     def has_list(self) -> bool:
-        """Whether it has a column list."""
+        """Whether this publication has a column list for the relation."""
         return self.columns is not None and self.generated is None
 
 

@@ -122,7 +122,7 @@ class SourceTable:
         )
 
     def column(self, name: str) -> SourceColumn | None:
-        """A column by its name."""
+        """The table's column with this name; None if it has none."""
         return next((column for column in self.columns if column.name == name), None)
 
 

@@ -97,7 +97,7 @@ class EmbeddedServer:
 
     @property
     def data_dir(self) -> Path:
-        """PGDATA."""
+        """The folder of the server's data (PGDATA)."""
         return self.directory / "data"
 
     @property

@@ -77,7 +77,7 @@ class TableRejects:
 
     @property
     def open_count(self) -> int:
-        """How many are open."""
+        """How many values of the table are rejected, and not replaced since."""
         return sum(each.is_open for each in self._stored.values())
 
     @property

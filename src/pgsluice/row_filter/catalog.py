@@ -189,7 +189,7 @@ class Catalog:
         return self.base_type(row.base) if row.kind == "d" and row.base else oid
 
     def element_type(self, oid: int) -> int:
-        """The element of a true array type, else 0."""
+        """The OID of an array type's element type; 0 for a type that is no array."""
         return self.type(oid).element
 
     def display(self, oid: int) -> str:

@@ -37,7 +37,7 @@ def damaged(path: str, why: str, hint: str = RESTORE_FILE) -> SpoolError:
 
 
 def missing(path: str) -> SpoolError:
-    """The error for a missing state file."""
+    """The error for a missing file of the spool's state, with what to do."""
     return SpoolError(f"the spool's file {path} is missing", hint=RESTORE_FILE, path=path)
 
 

@@ -82,5 +82,5 @@ class TokenCursor:
         return self.name("UC")
 
     def label(self) -> str:
-        """A ColLabel: any word."""
+        """Take the next word, also a reserved one (ColLabel in PostgreSQL's grammar)."""
         return self.name("UCTR")

@@ -58,7 +58,7 @@ class ByteCache:
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> Any:
-        """The bytes, or None."""
+        """The cached bytes of a key; None if they are not cached."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)

@@ -24,7 +24,7 @@ def whole(schema: pa.Schema = SCHEMA, position: int = 100) -> ChangesBuilder:
 
 
 def net_whole(t: ChangesBuilder, schema: pa.Schema = SCHEMA) -> NetChanges:
-    """Their net changes."""
+    """The net changes of these changes, for a table without a key."""
     return net_changes([t.build()], schema=schema, key=())
 
 

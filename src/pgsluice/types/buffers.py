@@ -35,7 +35,7 @@ def to_mask(booleans: pa.Array) -> Mask:
 
 
 def first_row(mask: Mask) -> int:
-    """The first row where a mask is true."""
+    """The index of the first row where a mask is true; one has to be."""
     return int(np.argmax(mask))
 
 

@@ -51,7 +51,7 @@ class Digest:
 
     @property
     def content_hash(self) -> str:
-        """32 hexadecimal digits."""
+        """The hash of the content, as 32 hexadecimal digits."""
         return f"{self.high:016x}{self.low:016x}"
 
 

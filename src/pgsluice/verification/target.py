@@ -250,7 +250,7 @@ class KeyRanges:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What :meth:`passing` needs."""
+        """The columns that :meth:`passing` needs."""
         return tuple(name for name, _ in self.key)
 
     def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:

@@ -80,7 +80,7 @@ class PreparedSource:
     created: str = ""
 
     def close(self) -> None:
-        """Drop the snapshot."""
+        """End the connection that holds the slot's snapshot, if there is one."""
         self.snapshot_name = None
         if self._snapshot_holder is not None:
             self._snapshot_holder.close()

@@ -81,7 +81,7 @@ def in_use(slot: SlotInfo) -> SlotInUse:
 
 
 def other_slot(name: str, suffix: str) -> str:
-    """A setting with another slot name."""
+    """The line ``slot = "…"`` of a configuration, with this slot name and a suffix."""
     plain = re.sub(r"[^a-z0-9]+", "_", suffix.lower()).strip("_") or "2"
     return f'slot = "{name[: 62 - len(plain[:30])]}_{plain[:30]}"'
 

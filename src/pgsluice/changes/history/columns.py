@@ -50,7 +50,7 @@ class HistoryColumns:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the columns that a history adds."""
         return [field.name for field in self.fields]
 
     @property

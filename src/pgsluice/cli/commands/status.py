@@ -61,7 +61,7 @@ def status(
 
 
 def summary(status: Status, problems: Sequence[Problem]) -> str:
-    """The line of ``--check``."""
+    """The one line that ``pgsluice status --check`` prints."""
     from pgsluice.monitor.wording import counted, format_seconds
 
     if problems:

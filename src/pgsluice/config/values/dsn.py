@@ -87,7 +87,7 @@ def join_conninfo(dsn: str, password_command: str | None) -> str:
 
 
 def split_conninfo(text: str) -> Conninfo:
-    """The opposite of :func:`join_conninfo`."""
+    """The settings of a libpq connection string, as :func:`join_conninfo` joins them."""
     if not text.startswith(_COMMAND_MARK):
         return Conninfo(text)
     dsn, command = json.loads(text.removeprefix(_COMMAND_MARK))

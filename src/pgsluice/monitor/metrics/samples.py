@@ -35,12 +35,12 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._counts[bisect_left(_BUCKETS_S, seconds)] += 1
         self.sum_s += seconds
 
     def copy(self) -> Histogram:
-        """The same, as it is now."""
+        """A copy that later observations do not change."""
         copied = Histogram()
         copied._counts, copied.sum_s = list(self._counts), self.sum_s
         return copied

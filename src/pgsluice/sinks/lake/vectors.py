@@ -64,13 +64,13 @@ class DeadRows:
         return len(self.rows)
 
     def name(self, folder: Folder) -> None:
-        """None: there is no file."""
+        """None: these rows are in memory only, in no file."""
 
     def place(self, folder: Folder) -> None:
-        """No file has it."""
+        """None: these rows are in memory only, in no file."""
 
     def read(self, folder: Folder) -> BitMap:
-        """The row numbers."""
+        """The numbers of the deleted rows; ``folder`` is not used."""
         return self.rows
 
 

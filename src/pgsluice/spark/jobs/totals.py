@@ -45,5 +45,5 @@ def count(
 
 
 def job_totals() -> JobTotals:
-    """The totals now."""
+    """How many jobs and tasks this process has given to Spark so far."""
     return _Totals.now

@@ -366,7 +366,7 @@ def change_positions(block: MessageBlock) -> Int64s:
 
 
 def count_changes(block: MessageBlock) -> Counts:
-    """Count a block's changes by relation and kind."""
+    """How many inserts, updates, deletes and truncates of each relation a block has."""
     counts = Counts(messages=len(block), changes=int(COUNTED[block.tags].sum()))
     kinds = _KIND[block.tags]
     rows = np.flatnonzero(kinds >= 0)

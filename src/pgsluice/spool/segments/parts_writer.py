@@ -223,7 +223,7 @@ class PartsWriter:
                 self.abandon(transaction)
 
     def prepared_relations(self, gid: str, xid: int) -> tuple[int, ...]:
-        """OIDs of the relations that a prepared transaction changes."""
+        """OIDs of the relations that a prepared transaction changes; empty: it is unknown."""
         with self._chain.mutex:
             header = self.prepared.find(gid, xid)
             return () if header is None else tuple(header.relations)

@@ -379,7 +379,7 @@ def relations_after(
 
 
 def roots_of(oids: Collection[int], in_force: Mapping[int, RelationInForce]) -> dict[int, int]:
-    """The root of each relation."""
+    """The partitioned table at the root of each relation; itself, if it is no partition."""
     roots = {}
     for oid in oids:
         known = in_force.get(oid)

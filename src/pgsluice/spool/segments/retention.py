@@ -55,7 +55,7 @@ class Hold(NamedTuple):
 
     @property
     def is_droppable(self) -> bool:
-        """Whether the size limit may drop it."""
+        """Whether this hold on old changes ends when the spool is at its size limit."""
         return self.is_parked or self.is_disabled or self.is_copied
 
     def __str__(self) -> str:

@@ -97,7 +97,7 @@ class PortionQueue:
         return iter(self._tasks)
 
     def append(self, *tasks: StagingTask) -> None:
-        """Put tasks at the end."""
+        """Put tasks of staging at the end of the queue."""
         self._tasks.extend(tasks)
         self.left_bytes += sum(task.size_bytes for task in tasks)
 

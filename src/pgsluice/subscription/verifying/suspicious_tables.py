@@ -210,7 +210,7 @@ class SuspiciousTables:
         self._try_round(self._round, answer_at)
 
     def stop(self) -> None:
-        """Stop the verification; the marks stay."""
+        """Stop the verification; the tables stay marked, so that a later one compares them."""
         if self._round is not None:
             self._round.stop()
         if self._thread is not None:

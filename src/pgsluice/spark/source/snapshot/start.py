@@ -60,7 +60,7 @@ class Stage:
 
     @classmethod
     def of(cls, text: str) -> Stage:
-        """Parse an offset's text."""
+        """The stage that an offset of the query has as text."""
         kind, _, number = text.partition(" ")
         return cls(kind, int(number or 0))
 
