@@ -104,7 +104,7 @@ def why_incomplete(
     has_identity = facts.replica_identity == "f" or (
         facts.replica_identity != "n" and bool(facts.identity_key)
     )
-    unsent = f"the server does not send the {_listed(missing)} of the table"
+    unsent = f"the server does not send the {_listed(missing)} of the table" if missing else ""
     if {"updates", "deletes"} <= set(missing) and "insert" in actions:
         unsent = f"{INSERTS_ONLY}: the server does not send the {_listed(missing)} of the table"
     if {"updates", "deletes"} & set(missing) and not has_identity:
