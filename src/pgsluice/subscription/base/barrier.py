@@ -44,7 +44,6 @@ class Barrier:
     """A barrier, as the verifying process requests it.
 
     Attributes:
-        barrier_id: the id of one attempt.
         position: where to end a batch; None: start no batch until the position is known.
         titles: the tables that the answer needs; empty: all.
     """
@@ -66,7 +65,6 @@ class StandingTable:
         title: ``schema.table`` at the target.
         version: the target's version that has exactly the changes up to the barrier; -1: none does.
         reason: why there is no such version; None if there is one.
-        is_published: the publications send the table.
     """
 
     title: str

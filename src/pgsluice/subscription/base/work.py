@@ -85,7 +85,6 @@ class TaskResult:
         changes: how many changes were decoded.
         rows_skipped: rows that changes updated or deleted, and that the target lacks.
         rows_inserted, rows_updated, rows_deleted: at the target.
-        bytes_written: the bytes of new files.
         has_rejects: its files of rejects are to be folded.
         rejects: how many rejects are open afterwards; None: as many as before.
         skipped: the target had it all before.

@@ -63,7 +63,6 @@ class Batch:
 
     Attributes:
         end: the subscription's position after the batch.
-        works: the work of each table that has changes.
         tables: the record's tables, as they were when the batch was planned.
         planned_at: when it was planned, by the monotonic clock.
     """

@@ -67,9 +67,6 @@ class _ComparedTarget:
     def take_over(self, position: Lsn) -> CopyResult:
         """Commit it under the new spool's name.
 
-        Args:
-            position: the snapshot's.
-
         Raises:
             Overtaken: another program has committed since.
             PgsluiceError: the target cannot be written.
@@ -106,9 +103,6 @@ class Adoption:
         are still needed.
 
         A copy gets a failure if the source or the target was away: a later run compares again.
-
-        Args:
-            published: the tables that are sent.
         """
         left = []
         for copy in copies:

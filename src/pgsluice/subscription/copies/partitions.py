@@ -44,7 +44,6 @@ def catch_up_to(
     """Apply changes up to the snapshot's position to the targets whose partitions are replaced.
 
     Args:
-        position: the snapshot's.
         in_snapshot: the tables as the snapshot sees them.
         stop: it ends soon after this is set.
 

@@ -33,7 +33,6 @@ class _Count:
     """The amount that was copied, and when.
 
     Attributes:
-        copy: the table; None for all tables.
         sums: the fields of :class:`pgsluice.events.CopyAmount` that are not rates.
         since: when the first chunk in the rate started, at the latest: when the chunk before it
             ended.

@@ -95,9 +95,7 @@ class CopyShare:
 
     Attributes:
         settings: the subscription's settings. Running copy runs keep theirs, except ``copy_cores``.
-        rate: the rate limit of all its copies.
         scheduler: shares cores and connections among the copies of the run.
-        waits: how long its copies wait.
     """
 
     def __init__(
@@ -109,11 +107,7 @@ class CopyShare:
         self.scheduler = scheduler
 
     def cores(self, *, is_alone: bool) -> int:
-        """How many of Spark's cores the subscription's copies may use now.
-
-        Args:
-            is_alone: the run applies no changes until the copies are done.
-        """
+        """How many of Spark's cores the subscription's copies may use now."""
         cores = tasks_at_once(self.scheduler.spark())
         if is_alone or not self.scheduler.is_beside_stream:
             return cores
@@ -139,7 +133,6 @@ class CopySlots:
     Attributes:
         connections: how many connections its subscription allows.
         most: how many cores the subscription's copies may use, at the last refresh.
-        running: its number of running tasks.
         wanted_bytes: how many bytes it has left to read while it waits for a task; None: it does
             not wait.
         has_ended_task: a task has ended since the last :meth:`acquire`.

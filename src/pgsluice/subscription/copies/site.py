@@ -21,14 +21,8 @@ class CopySite:
     """What all copy runs of a subscription share.
 
     Attributes:
-        config: the whole configuration, as of the run's start.
-        tables: the subscription's tables, which the copies change.
-        looks: refreshes of the catalog, which find the published tables.
-        received: the run's capture.
         batches: applies changes to tables in state ``d``.
-        pending: decides which tables are next.
         share: the subscription's settings, and its share in the scheduler.
-        counts: receives the progress of the copies.
     """
 
     config: Config

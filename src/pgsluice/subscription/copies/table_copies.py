@@ -116,9 +116,6 @@ class TableCopies:
 
         It waits a while for locked tables, but only once in a run.
 
-        Args:
-            first: the snapshot of the new slot, for the very first copies.
-
         Raises:
             SinkError: the target as a whole cannot be used.
             SourceRefused: no snapshot can be taken.

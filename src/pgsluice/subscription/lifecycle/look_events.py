@@ -143,11 +143,7 @@ class Looked(SimpleEvent):
 
 @dataclass(frozen=True)
 class LookedAside(SimpleEvent):
-    """A catalog refresh found more changed partitions while some are being replaced.
-
-    Attributes:
-        fingerprint: the baseline for later catalog refreshes.
-    """
+    """A catalog refresh found more changed partitions while some are being replaced."""
 
     event = Event.LOOK_ASIDE
     fingerprint: str

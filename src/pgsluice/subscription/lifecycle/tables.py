@@ -47,7 +47,6 @@ class SubscriptionTables:
 
     Args:
         store: has the durable record; from now on nothing else may write it.
-        report: receives changes of tables' states.
 
     Attributes:
         lock: held while tables are changed, and while tasks run that plan from the record.

@@ -204,12 +204,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The outcome of an event.
-
-    Attributes:
-        attempts: the table's consecutive failures.
-        effects: what else has to follow.
-    """
+    """The outcome of an event."""
 
     table: TableRecord
     attempts: Attempts = Attempts()

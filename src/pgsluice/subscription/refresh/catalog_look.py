@@ -88,7 +88,6 @@ class SourceState:
     """What the publications send now.
 
     Attributes:
-        tables: all published tables.
         wal_end, timeline: the end of the server's WAL after they were read, and its timeline.
         has_rules: whether pgsluice's own publications select from what the server sends.
     """

@@ -44,7 +44,6 @@ def record_completeness(
     """Record durably which targets do not get all changes.
 
     Args:
-        source: the published tables.
         found: the names of :func:`names_to_find` that exist as tables at the source.
         publications: the server's publications that the stream requests.
     """

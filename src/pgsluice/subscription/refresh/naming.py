@@ -56,7 +56,6 @@ def assign_targets(
     Args:
         known: the subscription's tables by OID, including unpublished ones.
         former: the targets that are no longer updated.
-        sent: the names of the published tables.
     """
     owners: dict[TargetName, list[int]] = {}
     for oid, table in known.items():

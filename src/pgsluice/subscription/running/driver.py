@@ -70,11 +70,8 @@ class SubscriptionDriver:
         is_look_due: set from any thread to let the next turn read the whole catalog.
         looks: refreshes the catalog: finds new tables, and those that need a copy or a
             verification.
-        copies: copies the tables that wait for it.
         suspicious: verifies the tables that may differ from the source.
-        batches: applies changes.
         catalog: registers the targets in the catalog of Spark's session.
-        results: records the results of batches.
     """
 
     def __init__(

@@ -66,7 +66,6 @@ class SideBySide:
         Args:
             work: the function; it has to end soon after ``ending`` is set.
             watch: called several times a second.
-            subscriptions: the subscriptions; None: all.
 
         Raises:
             BaseException: the first error of capture, of Spark or of the work.

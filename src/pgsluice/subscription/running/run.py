@@ -63,7 +63,6 @@ def run(
             (:mod:`pgsluice.config.in_force`). If it raises ConfigError, the settings stay.
         owns_process: nothing else uses Spark or pandas in this process, which makes the start
             faster.
-        waits: how long the parts of the run wait.
 
     Raises:
         ConfigError: no subscription, no Java, an unsuitable Spark, or refused publications.

@@ -75,7 +75,6 @@ class ApplyTables:
         sends_all_origins: the server also sends changes that it got by replication (``origin =
             any``).
         large_bytes: a table with more bytes of changes than this is read in pieces.
-        piece_bytes: the size of a piece.
         commits_may_be_lost: other programs may overwrite commits in the target's store.
         rejects: where values that do not fit go; None: they are errors.
         staging_path: the subscription's folder for files that tasks of a batch exchange, in a store

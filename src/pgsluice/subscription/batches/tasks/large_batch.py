@@ -37,7 +37,6 @@ class Outline:
     Attributes:
         runs: some changes without tuples, of each sequence of changes with the same relation: the
             first, the first after the last catalog refresh, and the last.
-        changes: the number of changes.
         last: the position of the last change; 0: there are none.
         truncates: the TRUNCATEs of the table's leaf partitions.
         has_old_rows: there are updates or deletes.

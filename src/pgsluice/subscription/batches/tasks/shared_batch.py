@@ -67,7 +67,6 @@ class SlicedPiece:
     user can write.
 
     Attributes:
-        folder, name: where the file is.
         slices: offset and length of each bucket's slice in the file, in bytes.
         links: pairs of buckets that have to be netted together.
     """
@@ -81,11 +80,7 @@ class SlicedPiece:
     def write(
         cls, folder: Folder, runs: Iterable[RelationChanges], key: tuple[str, ...]
     ) -> SlicedPiece:
-        """Slice a piece of changes by bucket, and write the slices.
-
-        Args:
-            folder: an existing folder.
-        """
+        """Slice a piece of changes by bucket, and write the slices."""
         by_bucket: dict[int, list[RelationChanges]] = {}
         links: set[tuple[int, int]] = set()
         for run in runs:

@@ -274,7 +274,6 @@ def missing_value(
     """The value that older rows have in a column, in the target's type.
 
     Args:
-        facts: the table's relation metadata.
         text: the value as PostgreSQL prints it; None: NULL.
 
     Raises:

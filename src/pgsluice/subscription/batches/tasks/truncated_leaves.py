@@ -52,7 +52,6 @@ def deletes_of_truncated(
     changes.
 
     Args:
-        truncates: the TRUNCATEs among the changes of one commit.
         writer: the target's writer, which has to stage the result.
 
     Returns:
