@@ -286,8 +286,8 @@ class DeltaFuzz:
 
     def _lose_sidecars(self) -> None:
         shutil.rmtree(self.cache, ignore_errors=True)
-        index.OPENED = sidecars.OpenSidecars()
-        row_cache.OPENED = row_cache.OpenGroups()
+        index.OPENED = mapped_files.OpenFiles(sidecars.Sidecar)
+        row_cache.OPENED = mapped_files.OpenFiles(row_cache.KeptGroup)
         self._merge()
 
     def _forget_the_log(self) -> None:

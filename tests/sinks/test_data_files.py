@@ -11,7 +11,7 @@ import pytest
 from pyroaring import BitMap
 
 from pgsluice.sinks.lake.data_files import live_batches, whole_groups
-from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP
+from pgsluice.sinks.lake.layout.layout import ROWS_IN_A_GROUP
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
 

@@ -22,7 +22,7 @@ from pgsluice.sinks.contract import Sink, TargetTable
 from pgsluice.sinks.delta.log.reading import KNOWN_TABLES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.layout.partitions import MOST_PARTITIONS
+from pgsluice.sinks.lake.layout.layout import MOST_PARTITIONS
 from pgsluice.sinks.lake.upkeep import FILES_OF_A_SIZE
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_contract import TABLE, SinkContract, identity, net

@@ -17,6 +17,7 @@ from tests.sinks.cached_files import fill_disk
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake import row_cache
 from pgsluice.sinks.lake.data_files import rows_at
+from pgsluice.sinks.lake.mapped_files import OpenFiles
 from pgsluice.sinks.lake.row_cache import RowCache
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.local import LocalFolder
@@ -40,7 +41,7 @@ def _of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in another process."""
     monkeypatch.setattr(row_cache, "KNOWN", row_cache.KnownFiles())
-    monkeypatch.setattr(row_cache, "OPENED", row_cache.OpenGroups())
+    monkeypatch.setattr(row_cache, "OPENED", OpenFiles(row_cache.KeptGroup))
 
 
 class Place:

@@ -102,7 +102,7 @@ def test_a_search_through_a_large_file_keeps_one_run_of_its_sidecar_in_memory(
     path = tmp_path / "file.keys"
     parts = np.random.default_rng(1).permutation(800_000).reshape(4, -1)
     sidecars.write_sidecar(path, "keys", (pa.table({"k": part}) for part in parts))
-    sidecar = sidecars.OpenSidecars().get(path, "keys")
+    sidecar = mapped_files.OpenFiles(sidecars.Sidecar).get(path, "keys")
     assert sidecar is not None
     resident, rows = [], []
     for run in sidecar.runs():
@@ -126,7 +126,7 @@ def resident_bytes(folder: Path) -> int:
 
 def test_a_mapped_sidecar_holds_no_file_descriptor(tmp_path: Path) -> None:
     """A worker maps thousands, and may often open only 1024 files."""
-    opened = sidecars.OpenSidecars()
+    opened = mapped_files.OpenFiles(sidecars.Sidecar)
     for number in range(20):
         path = tmp_path / f"{number}.keys"
         sidecars.write_sidecar(path, "keys", [pa.table({"k": [number]})])
@@ -161,7 +161,7 @@ def test_a_limit_of_open_files_is_not_taken_for_a_damaged_sidecar(tmp_path: Path
                 while True:
                     files.enter_context(path.open("rb"))
             with pytest.raises(OSError, match="Too many open files"):
-                sidecars.OpenSidecars().get(path, "keys")
+                mapped_files.OpenFiles(sidecars.Sidecar).get(path, "keys")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -170,7 +170,7 @@ def test_zeros_are_no_sidecar(tmp_path: Path) -> None:
     path = tmp_path / "one.keys"
     for size in (0, 4, 12, 1000):
         path.write_bytes(bytes(size))
-        assert sidecars.OpenSidecars().get(path, "keys") is None
+        assert mapped_files.OpenFiles(sidecars.Sidecar).get(path, "keys") is None
 
 
 def test_a_damaged_data_file_is_not_taken_for_trouble_of_the_cache(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ from pgsluice.sinks.delta.log.reading import (
 )
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
-from pgsluice.sinks.lake.keys.sidecars import OpenSidecars
+from pgsluice.sinks.lake.keys.sidecars import Sidecar
+from pgsluice.sinks.lake.mapped_files import OpenFiles
 from pgsluice.sinks.lake.merge.net_merge import LARGE_SHARE
 from pgsluice.sinks.lake.upkeep import FILES_OF_A_SIZE
 from pgsluice.stores.local import LocalFolder
@@ -315,7 +316,7 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
     writer_of(sink).load(table.to_batches(max_chunksize=1), Lsn(100))
     made = key_files(Path(f"{sink.cache_dir}"))
     assert len(made) == (0 if merge == "on_write" else 3)
-    monkeypatch.setattr("pgsluice.sinks.lake.keys.index.OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.index.OPENED", OpenFiles(Sidecar))
     apply(sink, update(2, 5), 110)
     assert made.items() <= key_files(Path(f"{sink.cache_dir}")).items(), (
         "no data file was read for its keys"
@@ -330,7 +331,7 @@ def test_a_damaged_key_file_is_made_again(
     load(sink, row(1), row(2))
     apply(sink, update(2, 5), 110)
     apply(sink, update(1, 6), 120)
-    monkeypatch.setattr("pgsluice.sinks.lake.keys.index.OPENED", OpenSidecars())
+    monkeypatch.setattr("pgsluice.sinks.lake.keys.index.OPENED", OpenFiles(Sidecar))
     for path in Path(f"{sink.cache_dir}").rglob("*.keys"):
         data = bytearray(path.read_bytes())
         path.unlink()

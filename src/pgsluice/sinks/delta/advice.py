@@ -20,7 +20,6 @@ def advice_on_merges(title: str, folder: Folder, slow_s: float) -> str | None:
 
     Args:
         title: its ``schema.table``.
-        folder: the table's folder.
         slow_s: ignore merges that take less time than this, in seconds.
 
     Returns:

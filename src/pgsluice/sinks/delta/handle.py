@@ -45,12 +45,12 @@ from pgsluice.sinks.lake.copied_rows import (
 )
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
-from pgsluice.sinks.lake.history.files import CLOSED, by_prefix
 from pgsluice.sinks.lake.history.merge import merge_of
 from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.merge.key_scan import KeyScan, gone_rows
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Rewrites, first_rows
 from pgsluice.sinks.lake.merge.whole_rows import RowIndex, RowScan
+from pgsluice.sinks.lake.snapshot import CLOSED, PREFIX, by_prefix
 from pgsluice.sinks.lake.staged_changes import (
     applied_changes,
     discard_changes,
@@ -80,7 +80,7 @@ class DeltaHandle(TableHandle):
         way: how changes are merged; ``auto`` only for a new table, whose first copy decides.
     """
 
-    _prefix = staging.PREFIX
+    _prefix = PREFIX
     """Of the names of new data files."""
 
     def __init__(

@@ -21,8 +21,8 @@ from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import altered_rows
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.copied_again import copied_edit
-from pgsluice.sinks.lake.history.files import CURRENT
 from pgsluice.sinks.lake.keys.index import with_sidecars
+from pgsluice.sinks.lake.snapshot import CURRENT
 from pgsluice.stores.contract import StoreError
 
 

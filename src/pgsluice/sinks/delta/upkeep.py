@@ -165,9 +165,6 @@ def rewrite(
 ) -> DeltaSnapshot:
     """Write the live rows of files to new files, in one commit that changes no data.
 
-    Args:
-        index: gets the keys of the new files.
-
     Raises:
         Overtaken: another commit came first.
     """

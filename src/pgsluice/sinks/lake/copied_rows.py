@@ -90,7 +90,6 @@ def refuse_shared_keys(
     keys back from all staged files.
 
     Args:
-        folder: the table's folder.
         types: the table's columns in the target's types.
         position: the copy's position, for the message.
         cache_dir: a folder on a local disk for numbers of keys; None: the temporary files'.

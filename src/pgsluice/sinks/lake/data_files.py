@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from pgsluice.sinks.joined_columns import with_all_columns
-from pgsluice.sinks.lake.layout.partitions import ROWS_IN_A_GROUP, Partition, with_partition
+from pgsluice.sinks.lake.layout.layout import ROWS_IN_A_GROUP, Partition, with_partition
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.stores.contract import Folder, Span, at_once
 
@@ -39,7 +39,6 @@ def rows_at(
     """Some rows of a file in order, in parts that fit into memory; only their row groups are read.
 
     Args:
-        folder: the table's folder.
         rows: ascending row numbers in the file, maybe with duplicates.
         schema: the columns to read, in the table's types; columns that the file does not have are
             NULL.

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from pgsluice.columnar.changes import Int64s
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake.data_files import group_batches, joined, pieces_of_group, starts_of_groups
-from pgsluice.sinks.lake.layout.partitions import with_partition
+from pgsluice.sinks.lake.layout.layout import with_partition
 from pgsluice.sinks.lake.mapped_files import MappedFile, OpenFiles, writing
 from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.small_files import TEMPORARY
@@ -131,7 +131,7 @@ class RowCache:
             ROOM.take(self._root, batch.nbytes)
 
 
-class _KeptGroup(MappedFile):
+class KeptGroup(MappedFile):
     """A kept row group as it is mapped.
 
     Attributes:
@@ -150,13 +150,6 @@ class _KeptGroup(MappedFile):
             self._touched = now
             with suppress(OSError):
                 os.utime(path)
-
-
-class OpenGroups(OpenFiles[_KeptGroup]):
-    """The kept row groups that this process has mapped."""
-
-    def __init__(self) -> None:
-        super().__init__(_KeptGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +177,6 @@ class RowGroups:
 
         Args:
             folder: where they are kept.
-            name: the data file's.
         """
         metadata = parquet.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -315,5 +307,5 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-KNOWN, OPENED, ROOM = KnownFiles(), OpenGroups(), Room()
+KNOWN, OPENED, ROOM = KnownFiles(), OpenFiles(KeptGroup), Room()
 """What this process knows of data files, has mapped, and has measured."""

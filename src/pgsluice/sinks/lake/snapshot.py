@@ -1,23 +1,31 @@
 """A table at one version: its files, with their dead rows.
 
+The names of a history's files say which versions they have. Files of current versions may have
+deleted rows. Programs of others that join files give them other names: such a file may have
+versions of both kinds, and its rows are looked at.
+
 A format's own folder reads it, and commits the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgsluice.errors import PgsluiceError
-from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
-from pgsluice.sinks.lake.layout.partitions import NO_PARTITION, Partition
+from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, NO_PARTITION, Layout, Partition
 from pgsluice.sinks.lake.vectors import Vector
 from pgsluice.stores.contract import Folder
+
+PREFIX: Final = "part"
+"""What the names of data files begin with, as those of other writers of lakes do."""
+CLOSED: Final = "closed"
+CURRENT: Final = "current"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,6 @@ def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterat
     """Open a data file of a table.
 
     Args:
-        folder: the table's folder.
         name: the file's path inside it.
         size: its size in bytes, if known.
 
@@ -147,7 +154,6 @@ class Snapshot:
     """A table at one version.
 
     Attributes:
-        folder: the table's folder.
         files: the live files by name.
         removed: removed files of data and of vectors that may still exist, by their paths inside
             the table's folder.
@@ -166,3 +172,22 @@ class Snapshot:
         vectors = (file.vector for file in self.files.values() if file.vector is not None)
         named = (vector.name(self.folder) for vector in vectors)
         return {*self.files, *(name for name in named if name is not None)}
+
+
+def prefix_of(file: DataFile) -> str:
+    """What the names of files with the same kind of versions begin with."""
+    prefix, _, _ = file.name.partition("-")
+    return prefix if prefix in (CLOSED, CURRENT) else PREFIX
+
+
+def by_prefix(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
+    """Files by that."""
+    grouped: dict[str, list[DataFile]] = {}
+    for file in files:
+        grouped.setdefault(prefix_of(file), []).append(file)
+    return grouped
+
+
+def may_be_current(files: Iterable[DataFile]) -> list[DataFile]:
+    """The files that may have current versions."""
+    return [file for file in files if prefix_of(file) != CLOSED]

@@ -111,11 +111,7 @@ def edit_of(
 
 
 def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
-    """Delete staged files that nothing commits, as far as possible now.
-
-    Args:
-        folder: the table's folder.
-    """
+    """Delete staged files that nothing commits, as far as possible now."""
     new = [file for part in staged for file in _Share.decode(part.payload).new]
     with suppress(OSError, StoreError):
         folder.delete(*with_sidecars(folder, new))

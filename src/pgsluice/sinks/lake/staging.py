@@ -24,9 +24,8 @@ from pgsluice.sinks.contract import StagedRows
 from pgsluice.sinks.lake.attempt import attempt, writes
 from pgsluice.sinks.lake.keys.index import KeyIndex, with_sidecars
 from pgsluice.sinks.lake.layout import bounds
-from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout
-from pgsluice.sinks.lake.layout.partitions import arranged
-from pgsluice.sinks.lake.snapshot import NewFile
+from pgsluice.sinks.lake.layout.layout import NO_LAYOUT, Layout, arranged
+from pgsluice.sinks.lake.snapshot import PREFIX, NewFile
 from pgsluice.stores.contract import Folder
 from pgsluice.system.freed_memory import give_back_freed_memory
 from pgsluice.types.nested.variants import ARROW as VARIANT
@@ -51,8 +50,6 @@ UNCOMPRESSED_BYTES = 512 * 2**20
 """A larger row, in bytes, is not compressed: that would need a third copy of it in memory."""
 _GIVEN_BACK_BYTES = 16 * 2**20
 """After this many bytes of rows, a worker returns free memory; allocating it again takes time."""
-PREFIX = "part"
-"""What the names of data files begin with, as those of other writers of lakes do."""
 _INDEXED_COLUMNS = 32
 """How many of a table's first columns get statistics, in addition to the key, as in files of
 Delta's other writers (property ``dataSkippingNumIndexedCols``). Statistics of all columns would

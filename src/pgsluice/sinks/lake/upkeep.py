@@ -14,9 +14,16 @@ import pyarrow as pa
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.data_files import dead_rows, live_batches, whole_groups
 from pgsluice.sinks.lake.edit import Edit
-from pgsluice.sinks.lake.history.files import CLOSED, by_prefix, prefix_of
 from pgsluice.sinks.lake.keys.index import KEYS_FOLDER, KeyIndex, data_file_of
-from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Removed, Snapshot
+from pgsluice.sinks.lake.snapshot import (
+    CLOSED,
+    DataFile,
+    NewFile,
+    Removed,
+    Snapshot,
+    by_prefix,
+    prefix_of,
+)
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.stores.contract import Folder
 
@@ -29,11 +36,7 @@ _SMALLEST_BYTES = 32 * 1024
 
 
 def rewritten(snapshot: Snapshot, files: Sequence[DataFile], index: KeyIndex | None = None) -> Edit:
-    """Write the live rows of files to new files; what exchanges them.
-
-    Args:
-        index: gets the keys of the new files.
-    """
+    """Write the live rows of files to new files; what exchanges them."""
     names = [file.name for file in files]
     return Edit(names, new=write_live_rows(snapshot, files, index), changes_data=False)
 
@@ -41,11 +44,7 @@ def rewritten(snapshot: Snapshot, files: Sequence[DataFile], index: KeyIndex | N
 def write_live_rows(
     snapshot: Snapshot, files: Iterable[DataFile], index: KeyIndex | None = None
 ) -> list[NewFile]:
-    """Write the live rows of files to new files; closed versions of a history stay apart.
-
-    Args:
-        index: gets the keys of the new files.
-    """
+    """Write the live rows of files to new files; closed versions of a history stay apart."""
     written: list[NewFile] = []
     for prefix, of_kind in by_prefix(files).items():
         rows = live_rows(snapshot, of_kind)
@@ -129,7 +128,6 @@ def sidecars_of(folder: Folder, files: Collection[str]) -> list[str]:
     """The sidecars in an object store of data files.
 
     Args:
-        folder: the table's.
         files: the data files, which are about to be deleted.
     """
     if folder.path is not None or not files:
@@ -144,7 +142,6 @@ def leftovers(
     """The files of attempts that were killed before their commit.
 
     Args:
-        folder: the table's.
         known: names of the files that versions need.
         inner: the folders inside it that have other files of versions, with ``/`` at their ends.
         written_before: younger files are none: an attempt that still runs may have written them.

@@ -40,9 +40,6 @@ class Vector(Protocol):
     def read(self, folder: Folder) -> BitMap:
         """The row numbers.
 
-        Args:
-            folder: the table's folder.
-
         Raises:
             PgsluiceError: the set cannot be read, or is damaged.
         """

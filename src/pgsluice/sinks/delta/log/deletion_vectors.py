@@ -86,9 +86,6 @@ class Descriptor:
     def name(self, folder: Folder) -> str | None:
         """The path of the vector's file inside the table's folder; None: it is elsewhere, or the
         vector is in its descriptor.
-
-        Args:
-            folder: the table's folder.
         """
         if self.storage == "u":
             prefix, name = self.path[:-_UUID_DIGITS], self.path[-_UUID_DIGITS:]
@@ -140,7 +137,6 @@ def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descr
     """Write the vectors of one commit to one file.
 
     Args:
-        folder: the table's folder.
         vectors: vectors with fewer than 2^32 rows each, none of them empty.
 
     Returns:

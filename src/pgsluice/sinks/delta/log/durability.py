@@ -29,7 +29,6 @@ def settle_through(folder: Folder, version: int) -> None:
     """Make the newest commits of a table durable, unless this process has already done so.
 
     Args:
-        folder: the table's folder.
         version: the newest version.
     """
     if folder.path is None:
@@ -55,7 +54,6 @@ def new_files(
     """The names of the files that actions add to a table.
 
     Args:
-        folder: the table's folder.
         known: data files that the table already has.
     """
     for action in actions:

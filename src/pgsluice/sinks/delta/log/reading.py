@@ -30,7 +30,7 @@ from pgsluice.sinks.delta.log.commit_marker import COPY, VERSION
 from pgsluice.sinks.delta.log.deletion_vectors import Descriptor
 from pgsluice.sinks.delta.log.layout import layout_of
 from pgsluice.sinks.delta.log.snapshot import FOLLOWS, DeltaFile, DeltaSnapshot, no_table
-from pgsluice.sinks.lake.layout.partitions import NO_PARTITION
+from pgsluice.sinks.lake.layout.layout import NO_PARTITION
 from pgsluice.sinks.lake.snapshot import Removed
 from pgsluice.stores.contract import Folder, Stored, at_once
 

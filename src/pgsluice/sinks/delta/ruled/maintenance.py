@@ -32,7 +32,6 @@ def maintain(
 
     Args:
         handle: the table.
-        folder: the table's folder.
         keep_versions: versions whose files are retained, regardless of their age.
         history_hours: also retain files that were replaced within so many hours.
     """

@@ -20,10 +20,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.lake.data_files import dead_rows, numbered_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
-from pgsluice.sinks.lake.history.files import may_be_current
 from pgsluice.sinks.lake.history.merge import write_closed
 from pgsluice.sinks.lake.merge.key_scan import KeyScan, some_at_a_time
-from pgsluice.sinks.lake.snapshot import NewFile, Snapshot
+from pgsluice.sinks.lake.snapshot import NewFile, Snapshot, may_be_current
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows
 

@@ -20,9 +20,16 @@ from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import fitting_rows
 from pgsluice.sinks.lake.data_files import dead_rows, joined, live_batches, whole_groups
-from pgsluice.sinks.lake.history.files import CLOSED, CURRENT, may_be_current, prefix_of
 from pgsluice.sinks.lake.merge.net_merge import FindsKeys, Live, Merged, NetMerge, Rewrites
-from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot
+from pgsluice.sinks.lake.snapshot import (
+    CLOSED,
+    CURRENT,
+    DataFile,
+    NewFile,
+    Snapshot,
+    may_be_current,
+    prefix_of,
+)
 
 
 class VersionMerge(NetMerge):

@@ -31,15 +31,9 @@ from pgsluice.disk import naming
 from pgsluice.errors import PgsluiceError
 from pgsluice.sinks.lake.attempt import ORPHAN_AGE, writes
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes, Wanted
-from pgsluice.sinks.lake.keys.sidecars import (
-    FORMAT,
-    ROWS_IN_A_RUN,
-    OpenSidecars,
-    Sidecar,
-    write_sidecar,
-)
-from pgsluice.sinks.lake.layout.partitions import with_partition
-from pgsluice.sinks.lake.mapped_files import place
+from pgsluice.sinks.lake.keys.sidecars import FORMAT, ROWS_IN_A_RUN, Sidecar, write_sidecar
+from pgsluice.sinks.lake.layout.layout import with_partition
+from pgsluice.sinks.lake.mapped_files import OpenFiles, place
 from pgsluice.sinks.lake.row_cache import RowCache
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.small_files import TEMPORARY
@@ -251,7 +245,7 @@ def _sidecar_path(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}{_SUFFIX}"
 
 
-OPENED = OpenSidecars()
+OPENED = OpenFiles(Sidecar)
 """The sidecars that this process has mapped."""
 
 

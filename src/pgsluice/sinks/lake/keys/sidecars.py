@@ -24,7 +24,7 @@ from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.lake import mapped_files
 from pgsluice.sinks.lake.keys.entries import KeyEntries
-from pgsluice.sinks.lake.mapped_files import MappedFile, OpenFiles, writing
+from pgsluice.sinks.lake.mapped_files import MappedFile, writing
 
 FORMAT = "4"
 """The format number of sidecars; it is part of their subject, so other formats are ignored."""
@@ -50,13 +50,6 @@ class Sidecar(MappedFile):
             yield run
             if self.size > mapped_files.RESIDENT_BYTES:
                 self.leave_memory()
-
-
-class OpenSidecars(OpenFiles[Sidecar]):
-    """The sidecars that this process has mapped."""
-
-    def __init__(self) -> None:
-        super().__init__(Sidecar)
 
 
 def write_sidecar(path: Path, subject: str, keys: Iterable[pa.Table]) -> None:

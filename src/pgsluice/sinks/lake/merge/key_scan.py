@@ -19,7 +19,7 @@ from pgsluice.changes.deleted_rows import TIME
 from pgsluice.changes.key_numbers import numbers_of
 from pgsluice.sinks.lake.data_files import rows_at
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes, KeyEntries, Wanted
-from pgsluice.sinks.lake.layout.partitions import with_partition
+from pgsluice.sinks.lake.layout.layout import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.upkeep import live_rows
 from pgsluice.stores.contract import Folder
@@ -35,7 +35,6 @@ class KeyScan:
     """Finds the rows of keys of one table.
 
     Args:
-        folder: the table's folder.
         keys: the key columns in the table's types.
     """
 

@@ -31,7 +31,7 @@ from pgsluice.sinks.lake.keys.entries import Hits, Indexes
 from pgsluice.sinks.lake.keys.index import KeyIndex
 from pgsluice.sinks.lake.merge.key_scan import KeyScan
 from pgsluice.sinks.lake.merge.whole_rows import equal_rows, first_of_each
-from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
+from pgsluice.sinks.lake.snapshot import PREFIX, DataFile, Snapshot
 
 LARGE_SHARE = 0.2
 """The share of a table's rows from which a batch also rewrites files of which it changes as
@@ -86,7 +86,7 @@ class NetMerge:
         rewrites: which files to rewrite.
     """
 
-    _prefix = staging.PREFIX
+    _prefix = PREFIX
     """Of the names of new data files."""
 
     def __init__(
