@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 import uuid
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def _of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in another process."""
-    monkeypatch.setattr(row_cache, "KNOWN", row_cache.KnownFiles())
+    monkeypatch.setattr(row_cache, "KNOWN", OrderedDict())
     monkeypatch.setattr(row_cache, "OPENED", OpenFiles(row_cache.KeptGroup))
 
 

@@ -69,17 +69,13 @@ class DeltaSink:
         """The folder of a table."""
         return folder_at(self.location(namespace, name), self.storage_options)
 
-    def configured_merge(self, table: TargetTable) -> Merge:
-        """The configured way of merging changes into a table."""
-        return self.merge_tables.get(table.title, self.merge)
-
     def layout(self, title: str) -> Layout:
         """The configured layout of a table."""
         return Layout.parse(self.partition_by.get(title, ()), self.cluster_by.get(title, ()))
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:
         """Open a table at its newest version, even if it does not exist yet."""
-        way = self.configured_merge(table)
+        way = self.merge_tables.get(table.title, self.merge)
         folder = self.folder(table.namespace, table.name)
         snapshot = newest_snapshot(folder) or no_table(folder)
         is_there = snapshot.version >= 0

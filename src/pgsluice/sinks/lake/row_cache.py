@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -90,9 +90,7 @@ class RowCache:
     def _pieces(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
             opened = cache(lambda: stack.enter_context(file.open(self._table)))
-            groups = KNOWN.get(self._folder, file.name)
-            if groups is None:
-                groups = KNOWN.add(self._folder, file.name, opened())
+            groups = _groups_of(self._folder, file.name, opened)
             names = [name for name in schema.names if name in groups.names]
             bounds = np.searchsorted(rows, groups.starts)
             for number in np.flatnonzero(np.diff(bounds)).tolist():
@@ -216,29 +214,17 @@ class RowGroups:
         return whole
 
 
-class KnownFiles:
-    """The row groups of data files that this process has read."""
+def _groups_of(folder: Path, name: str, opened: Callable[[], pq.ParquetFile]) -> RowGroups:
+    """The row groups of a data file, which is opened only once in this process.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._files: OrderedDict[tuple[Path, str], RowGroups] = OrderedDict()
-
-    def get(self, folder: Path, name: str) -> RowGroups | None:
-        """Those of a data file; None: they are not known.
-
-        Args:
-            folder: where they are kept.
-        """
-        return self._files.get((folder, name))
-
-    def add(self, folder: Path, name: str, parquet: pq.ParquetFile) -> RowGroups:
-        """Take note of those of a data file."""
-        groups = RowGroups.of(folder, name, parquet)
-        with self._lock:
-            self._files[folder, name] = groups
-            while len(self._files) > _FILES_KNOWN:
-                self._files.popitem(last=False)
-        return groups
+    Args:
+        folder: where they are kept.
+    """
+    if (groups := KNOWN.get((folder, name))) is None:
+        groups = KNOWN[folder, name] = RowGroups.of(folder, name, opened())
+        while len(KNOWN) > _FILES_KNOWN:
+            KNOWN.popitem(last=False)
+    return groups
 
 
 class Room:
@@ -307,5 +293,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-KNOWN, OPENED, ROOM = KnownFiles(), OpenFiles(KeptGroup), Room()
-"""What this process knows of data files, has mapped, and has measured."""
+KNOWN: OrderedDict[tuple[Path, str], RowGroups] = OrderedDict()
+"""The row groups of the data files that this process has read."""
+OPENED, ROOM = OpenFiles(KeptGroup), Room()
+"""What this process has mapped, and has measured."""

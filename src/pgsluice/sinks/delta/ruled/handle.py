@@ -144,7 +144,10 @@ class RuledHandle(DeltaHandle):
         commit = self._marked(position)
         if net.is_empty:
             return self._commit_position(delta, commit)
-        if net.truncated or self._may_append(net):
+        # If others may change the data, only a MERGE guarantees that no key exists twice. It reads
+        # every key of the table.
+        may_append = not net.key or (net.only_new and self._sink.foreign_writes == "park")
+        if net.truncated or may_append:
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
             rows = columns.as_stored(with_all_columns(net.rows, columns.existing_schema(delta)))
             write_deltalake(
@@ -165,13 +168,6 @@ class RuledHandle(DeltaHandle):
         """Commit only the new position, so that target and record are the same."""
         delta.create_write_transaction([], "append", delta.schema(), commit_properties=commit)
         return {}
-
-    def _may_append(self, net: NetChanges) -> bool:
-        """Whether rows can be added without a MERGE, which would read every key of the table.
-
-        If others may change the data, only a MERGE guarantees that no key exists twice.
-        """
-        return not net.key or (net.only_new and self._sink.foreign_writes == "park")
 
     def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """Make staged files the whole content; deltalake refuses rows that violate the rules."""

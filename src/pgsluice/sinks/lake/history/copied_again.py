@@ -135,13 +135,9 @@ def same_rows(first: pa.Table, second: pa.Table) -> Mask:
     themselves."""
     same = np.ones(len(first), np.bool_)
     for name in first.schema.names:
-        one, other = (_joined(table.column(name)) for table in (first, second))
+        one, other = (table.column(name).combine_chunks() for table in (first, second))
         same &= _same(one, other)
     return same
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
 
 
 def _same(first: pa.Array, second: pa.Array) -> Mask:

@@ -6,7 +6,7 @@ files of their own that are never searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -73,10 +73,14 @@ class VersionMerge(NetMerge):
         elif len(hits.rows):
             old = self._closed(hits, closings)
         made = self._whole_rows(net, givers, is_there & ~is_open)
-        merged.edit.new += write_closed(self._snapshot, chain(made.batches, old), self._table)
+        merged.edit.new += write_closed(self._snapshot, chain(made, old), self._table)
         current = self._whole_rows(net, givers, is_there & is_open)
         self._append(current, merged, self._bury(hits, merged))
-        _count(merged, int(np.count_nonzero(is_there & is_open)), len(hits.rows))
+        # Keys are counted, as in a target of current rows: versions in between do not count.
+        opened, closed = int(np.count_nonzero(is_there & is_open)), len(hits.rows)
+        merged.rows_updated = min(opened, closed)
+        merged.rows_inserted = opened - merged.rows_updated
+        merged.rows_deleted += closed - merged.rows_updated
         return merged
 
     def _files(self) -> Iterable[DataFile]:
@@ -143,28 +147,17 @@ class VersionMerge(NetMerge):
         return ended(batches, self._columns, position, pa.scalar(time, pa.int64()).cast(TIME))
 
 
-def _count(merged: Merged, opened: int, closed: int) -> None:
-    """Count keys, as a target of current rows would: versions in between do not count."""
-    merged.rows_updated = min(opened, closed)
-    merged.rows_inserted = opened - merged.rows_updated
-    merged.rows_deleted += closed - merged.rows_updated
-
-
 def ended(
     batches: Iterable[pa.RecordBatch], columns: HistoryColumns, position: int, time: pa.Scalar
 ) -> Iterator[pa.RecordBatch]:
     """Versions of which the current ones end at a position."""
     for batch in batches:
         is_current = pc.is_null(batch.column(columns.valid_to))
-        yield from _whole(batch.filter(pc.invert(is_current)))
+        yield batch.filter(pc.invert(is_current))
         current = batch.filter(is_current)
         positions: Int64s = np.full(len(current), position, np.int64)
         times = pa.repeat(time, len(current))
         yield from columns.closed(current, positions, times).to_batches()
-
-
-def _whole(batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-    return [batch] if len(batch) else []
 
 
 def write_closed(snapshot: Snapshot, rows: Iterable[pa.RecordBatch], table: str) -> list[NewFile]:

@@ -82,9 +82,8 @@ def _batch(entries: KeyEntries, first: int) -> pa.RecordBatch:
     # Names that no column of a table can have: Delta's names are never empty.
     columns = {"": pa.array(entries.numbers), "\0": pa.array(rows)}
     if entries.keys is not None:
-        columns.update(
-            (f"\0{name}", _joined(entries.keys.column(name))) for name in entries.keys.schema.names
-        )
+        names = entries.keys.schema.names
+        columns |= {f"\0{name}": entries.keys.column(name).combine_chunks() for name in names}
     return pa.record_batch(columns)
 
 
@@ -98,7 +97,3 @@ def _entries(batch: pa.RecordBatch) -> KeyEntries:
     names = batch.schema.names[2:]
     keys = pa.table(batch.columns[2:], [name[1:] for name in names]) if names else None
     return KeyEntries(batch.column(0).to_numpy(), batch.column(1).to_numpy(), keys)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])

@@ -165,7 +165,7 @@ class NetMerge:
         )
         rows = with_all_columns(whole.added(balance), self._snapshot.schema)
         gone = live.where(first_of_each(live.wanted, balance.taken))
-        self._append(NewRows(len(rows), rows.to_batches()), merged, self._bury(gone, merged))
+        self._append(rows.to_batches(), merged, self._bury(gone, merged))
         return merged
 
     def _equal(self, whole: WholeRows, needed: Indexes) -> Live:
@@ -185,7 +185,7 @@ class NetMerge:
         """Write the files of changes that only add rows."""
         merged = Merged(rows_inserted=len(net.rows), rows_skipped=net.skipped)
         rows = with_all_columns(net.rows, self._snapshot.schema)
-        self._append(NewRows(len(rows), rows.to_batches()), merged)
+        self._append(rows.to_batches(), merged)
         return merged
 
     def _live(self, keys: pa.Table) -> Live:
@@ -201,7 +201,9 @@ class NetMerge:
                 parts.append((file, hits))
         return Live.joined(parts)
 
-    def _whole_rows(self, net: NetChanges, givers: Live, is_kept: npt.NDArray[np.bool_]) -> NewRows:
+    def _whole_rows(
+        self, net: NetChanges, givers: Live, is_kept: npt.NDArray[np.bool_]
+    ) -> Iterator[pa.RecordBatch]:
         """The rows to write, with all columns of the table.
 
         Values that are missing in the changes are taken from the target's row: values that were not
@@ -222,8 +224,7 @@ class NetMerge:
         is_alone = is_kept.copy()
         is_alone[givers.wanted] = False
         alone = rows.filter(pa.array(is_alone))
-        count = len(alone) + len(givers.wanted)
-        return NewRows(count, chain(alone.to_batches(), self._filled(rows, lacking, givers)))
+        return chain(alone.to_batches(), self._filled(rows, lacking, givers))
 
     def _filled(
         self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: Live
@@ -287,16 +288,14 @@ class NetMerge:
 
     def _append(
         self,
-        rows: NewRows,
+        rows: Iterable[pa.RecordBatch],
         merged: Merged,
         rewritten: Sequence[tuple[DataFile, BitMap]] = (),
     ) -> None:
         """Write rows to new files, after the live rows of the rewritten files."""
-        if not rows.count and not rewritten:
-            return
         schema, folder = self._snapshot.schema, self._snapshot.folder
         kept = live_batches(folder, rewritten, schema)
-        batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows.batches)))
+        batches = whole_groups(chain(kept, (batch.cast(schema) for batch in rows)))
         merged.edit.new += staging.write_files(
             folder,
             schema,
@@ -323,19 +322,6 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
     skipped -= 0 if net.marked is None else int(np.count_nonzero(net.marked))
     schema = pa.schema([field.with_nullable(field.name not in net.key) for field in types])
     return with_all_columns(inserted, schema), skipped
-
-
-@dataclass(frozen=True, slots=True)
-class NewRows:
-    """Rows for new files.
-
-    Attributes:
-        count: how many there are.
-        batches: the rows; they can be read once.
-    """
-
-    count: int
-    batches: Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
