@@ -33,31 +33,17 @@ from pgsluice.sinks.lake.snapshot import (
 
 
 class VersionMerge(NetMerge):
-    """Merges versions into one version of a table that is a history.
-
-    Args:
-        snapshot, index, table, rewrites: see :class:`.NetMerge`.
-        columns: the history's columns.
-    """
+    """Merges versions into one version of a table that is a history; arguments as of
+    :class:`.NetMerge`."""
 
     _prefix = CURRENT
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        index: FindsKeys,
-        table: str,
-        *,
-        rewrites: Rewrites,
-        columns: HistoryColumns,
-    ) -> None:
-        super().__init__(snapshot, index, table, rewrites=rewrites)
-        self._columns = columns
+    _columns: HistoryColumns
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
         """As for net changes."""
         closings = net.closings
         assert closings is not None
+        self._columns = closings.columns
         is_searched = searches_new or not net.only_new
         hits = Live.joined([])
         if is_searched and not net.truncated:
@@ -171,7 +157,5 @@ def merge_of(
     net: NetChanges, snapshot: Snapshot, index: FindsKeys, table: str, *, rewrites: Rewrites
 ) -> NetMerge:
     """What merges changes: into current rows, or into a history."""
-    if net.closings is None:
-        return NetMerge(snapshot, index, table, rewrites=rewrites)
-    columns = net.closings.columns
-    return VersionMerge(snapshot, index, table, rewrites=rewrites, columns=columns)
+    kind = NetMerge if net.closings is None else VersionMerge
+    return kind(snapshot, index, table, rewrites=rewrites)
