@@ -241,12 +241,12 @@ class Room:
             OSError: the disk cannot be read.
         """
         with self._lock:
+            root.mkdir(0o700, parents=True, exist_ok=True)  # somebody may have deleted it
             at, used = self._measured.get(root, (None, 0))
             if at is None or time.monotonic() - at > _MEASURED_EVERY_S:
-                root.mkdir(0o700, parents=True, exist_ok=True)
                 used = _used_bytes(root)
                 self._measured[root] = time.monotonic(), used
-            most = min(CACHE_BYTES, (self._free(root) + used) // SHARE_OF_DISK)
+            most = min(CACHE_BYTES, (shutil.disk_usage(root).free + used) // SHARE_OF_DISK)
             return used + size <= most
 
     def take(self, root: Path, size: int) -> None:
@@ -254,14 +254,6 @@ class Room:
         with self._lock:
             at, used = self._measured.get(root, (0.0, 0))
             self._measured[root] = at, used + size
-
-    @staticmethod
-    def _free(root: Path) -> int:
-        try:
-            return shutil.disk_usage(root).free
-        except FileNotFoundError:  # somebody has deleted the folder
-            root.mkdir(0o700, parents=True, exist_ok=True)
-            return shutil.disk_usage(root).free
 
 
 def _used_bytes(root: Path) -> int:
