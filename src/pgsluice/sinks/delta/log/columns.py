@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -130,14 +130,6 @@ def with_comments(schema: str, columns: Mapping[str, str]) -> str:
         others = {k: v for k, v in (field.get("metadata") or {}).items() if k != "comment"}
         field["metadata"] = {**others, **comment}
     return json.dumps(parsed)
-
-
-def add_empty_columns(
-    handle: DeltaTable, added: Sequence[pa.Field], table: str, commit: CommitProperties
-) -> None:
-    """Add columns that are NULL in all rows; no file is written."""
-    fields = delta_schema(as_delta(pa.schema(list(added)), table)).fields
-    handle.alter.add_columns(fields, commit_properties=commit)
 
 
 def list_features(handle: DeltaTable, schema: pa.Schema) -> bool:

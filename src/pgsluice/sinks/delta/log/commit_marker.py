@@ -22,8 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from deltalake import CommitProperties, Transaction
-
 from pgsluice.errors import Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
@@ -59,28 +57,15 @@ def application_id(identity: TargetIdentity) -> str:
     return f"pgsluice:{identity.spool_id}:{identity.relation_oid}:{identity.copy_number}"
 
 
-def commit_properties(identity: TargetIdentity, position: Lsn, version: int) -> CommitProperties:
-    """The properties that mark a commit as ours, with the position up to which the table is
-    applied.
+def transactions(identity: TargetIdentity, position: Lsn, version: int) -> dict[str, int]:
+    """The transaction identifiers that mark a commit as ours, with their versions.
 
     Args:
         identity: the origin of the table's rows after it.
         position: the position up to which the table is applied after it.
-        version: the table version that it creates. It is known before the commit: deltalake does
-            not retry, so a commit becomes this version or fails.
+        version: the table version that it creates. It is known before the commit, which becomes
+            this version or fails.
     """
-    return CommitProperties(
-        app_transactions=[
-            Transaction(name, number)
-            for name, number in transactions(identity, position, version).items()
-        ],
-        custom_metadata=information(identity, position),
-        max_commit_retries=0,
-    )
-
-
-def transactions(identity: TargetIdentity, position: Lsn, version: int) -> dict[str, int]:
-    """The transaction identifiers of such a commit, with their versions."""
     return {
         application_id(identity): int(position),
         OWNER: identity.owner,
@@ -90,7 +75,7 @@ def transactions(identity: TargetIdentity, position: Lsn, version: int) -> dict[
 
 
 def information(identity: TargetIdentity, position: Lsn) -> dict[str, str]:
-    """The information about such a commit in the table's history."""
+    """The information about a commit of ours in the table's history."""
     return {
         "pgsluice.position": str(position),
         "pgsluice.spool": identity.spool_id,

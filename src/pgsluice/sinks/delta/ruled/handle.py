@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
@@ -66,9 +66,9 @@ class RuledHandle(DeltaHandle):
         """
         delta, title = self._opened(), self._table.title
         if not widened and not any(column.value.is_valid for column in added):
-            fields = [column.field for column in added]
-            commit = self._marked(position)
-            self._write(lambda: columns.add_empty_columns(delta, fields, title, commit))
+            new = columns.as_delta(pa.schema([column.field for column in added]), title)
+            fields, commit = columns.delta_schema(new).fields, self._marked(position)
+            self._write(lambda: delta.alter.add_columns(fields, commit_properties=commit))
             self._write(lambda: columns.list_invariants(delta))
             return Applied(version=self.version)
         old = self._snapshot
@@ -224,7 +224,12 @@ class RuledHandle(DeltaHandle):
 
     def _marked(self, position: Lsn) -> CommitProperties:
         """The properties that mark the next commit, which creates the next version or fails."""
-        return commit_marker.commit_properties(self._identity, position, self.version + 1)
+        marks = commit_marker.transactions(self._identity, position, self.version + 1)
+        return CommitProperties(
+            app_transactions=[Transaction(name, number) for name, number in marks.items()],
+            custom_metadata=commit_marker.information(self._identity, position),
+            max_commit_retries=0,
+        )
 
 
 def _without_rows(error: Exception, table: str, uri: str) -> Exception:
