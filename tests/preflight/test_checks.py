@@ -24,7 +24,6 @@ from pgsluice.preflight.facts import (
     ColumnType,
     ConfiguredKey,
     ConnectionLimit,
-    EnvironmentFacts,
     LocalFacts,
     PublicationFacts,
     PublishedTable,
@@ -157,9 +156,7 @@ _SOURCE = SourceFacts(
     catalog=SourceCatalog({}),
     sent={},
 )
-_LOCAL = LocalFacts(
-    _CONFIG, _SPOOL, _SYSTEM, (), EnvironmentFacts(Java(Path("/usr/bin/java"), 17), "4.2.1", "1.6")
-)
+_LOCAL = LocalFacts(_CONFIG, _SPOOL, _SYSTEM, (), Java(Path("/usr/bin/java"), 17), "4.2.1", "1.6")
 
 
 def _server(**changes: Any) -> SourceFacts:
@@ -705,11 +702,11 @@ def test_tables_that_wait_or_are_parked() -> None:
 
 
 def test_what_is_installed() -> None:
-    nothing = EnvironmentFacts(None, None, None)
-    findings = _not_ok(check_environment(replace(_LOCAL, environment=nothing)))
+    nothing = replace(_LOCAL, java=None, pyspark=None, deltalake=None)
+    findings = _not_ok(check_environment(nothing))
     assert [finding.subject for finding in findings] == ["java", "pyspark", "deltalake"]
-    old = EnvironmentFacts(Java(Path("/usr/bin/java"), 11), "3.4.4", "1")
-    findings = _not_ok(check_environment(replace(_LOCAL, environment=old)))
+    old = replace(_LOCAL, java=Java(Path("/usr/bin/java"), 11), pyspark="3.4.4", deltalake="1")
+    findings = _not_ok(check_environment(old))
     assert [finding.subject for finding in findings] == ["java", "pyspark"]
     (finding,) = check_environment(replace(_LOCAL, config=_configured("")))
     assert (finding.level, finding.subject) == (Level.WARNING, "subscription")
@@ -729,8 +726,7 @@ def test_variants_that_the_installed_spark_does_not_read(
     setting: str, pyspark: str | None, is_said: bool
 ) -> None:
     text = '[[subscription]]\nname = "lake"\nsink = { type = "delta", path = "l/{table}" }\n'
-    environment = EnvironmentFacts(None, pyspark, None)
-    facts = replace(_LOCAL, config=_configured(text + setting), environment=environment)
+    facts = replace(_LOCAL, config=_configured(text + setting), pyspark=pyspark)
     said = [finding.what for finding in check_variants(facts)]
     sentence = 'subscription "lake" makes VARIANT columns; Spark 3.5.9 refuses tables that have one'
     assert said == ([sentence] if is_said else [])

@@ -239,20 +239,12 @@ class TargetFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentFacts:
-    """The installed software; a version is None if the package is missing."""
-
-    java: Java | None
-    pyspark: str | None
-    deltalake: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class LocalFacts:
     """Everything about this machine.
 
     Attributes:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
+        pyspark, deltalake: the versions of these packages; None if one is not installed.
         records: the records of subscriptions that have run.
         capture: the last state that capture reported.
         monitor_problem: why nothing can listen at [monitor] listen; None: it can.
@@ -262,7 +254,9 @@ class LocalFacts:
     spool: SpoolFacts
     system: SystemIdentity | None
     targets: tuple[TargetFacts, ...]
-    environment: EnvironmentFacts
+    java: Java | None
+    pyspark: str | None
+    deltalake: str | None
     records: tuple[SubscriptionRecord, ...] = ()
     capture: CaptureStatus = field(default_factory=CaptureStatus)
     monitor_problem: PgsluiceError | None = None

@@ -146,9 +146,7 @@ def check_targets(facts: LocalFacts) -> Iterator[Finding]:
 def check_catalog(facts: LocalFacts) -> Iterator[Finding]:
     """Whether Spark's session can register the targets in a permanent catalog."""
     for subscription in facts.config.subscriptions:
-        lacking = subscription.sink.lacking_for_catalog(
-            facts.config.spark, facts.environment.pyspark
-        )
+        lacking = subscription.sink.lacking_for_catalog(facts.config.spark, facts.pyspark)
         for what, todo in lacking:
             yield warning("catalog", f'subscription "{subscription.name}": {what}', todo)
 
@@ -166,7 +164,7 @@ def check_copy_cores(facts: LocalFacts) -> Iterator[Finding]:
 
 def check_variants(facts: LocalFacts) -> Iterator[Finding]:
     """Whether the installed Spark reads the VARIANT columns that subscriptions have."""
-    version = facts.environment.pyspark
+    version = facts.pyspark
     if version is None or SparkVersion.parse(version).has_variants:
         return
     for subscription in facts.config.subscriptions:
@@ -216,11 +214,7 @@ def check_environment(facts: LocalFacts) -> Iterator[Finding]:
             "add a [[subscription]] with a sink to the configuration",
         )
         return
-    java, pyspark, deltalake = (
-        facts.environment.java,
-        facts.environment.pyspark,
-        facts.environment.deltalake,
-    )
+    java, pyspark, deltalake = facts.java, facts.pyspark, facts.deltalake
     problem = java_problem(java)
     if problem is not None:
         yield error("java", problem, JAVA_HINT)

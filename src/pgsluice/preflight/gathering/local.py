@@ -15,7 +15,7 @@ from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.monitor.metrics.http_server import MonitorServer
 from pgsluice.monitor.metrics.serving import require_packages
 from pgsluice.monitor.source_status import CaptureStatus
-from pgsluice.preflight.facts import EnvironmentFacts, LocalFacts, SpoolFacts, TargetFacts
+from pgsluice.preflight.facts import LocalFacts, SpoolFacts, TargetFacts
 from pgsluice.replication import SystemIdentity
 from pgsluice.spark.session.java import find_java
 from pgsluice.spool import Spool, SpoolReader, SubscriptionRecord
@@ -53,13 +53,14 @@ def gather_spool(place: SpoolPlace) -> SpoolFacts:
 def gather_local(config: Config, spool: SpoolFacts, system: SystemIdentity | None) -> LocalFacts:
     """Read the targets' folders and the installed software."""
     targets = [_target(subscription) for subscription in config.subscriptions]
-    environment = EnvironmentFacts(find_java(), version_of("pyspark"), version_of("deltalake"))
     return LocalFacts(
         config,
         spool,
         system,
         tuple(targets),
-        environment,
+        find_java(),
+        version_of("pyspark"),
+        version_of("deltalake"),
         _records(config.spool.place),
         CaptureStatus.of(read_health(config.spool.folder)),
         monitor_problem(config.monitor),
