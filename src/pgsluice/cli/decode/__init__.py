@@ -70,9 +70,9 @@ def decode(
         is_fragment=fragment or in_stream, in_stream=in_stream, is_parallel=parallel
     )
     show = print_object if as_json else LinePrinter(is_full=full).show
-    with open_input(file) as source:
-        for seen in messages_of(source, input_format, follower):
+    with open_input(file) as stream:
+        for seen in messages_of(file, stream, input_format, follower):
             show(seen, follower)
-            if source.path is None:
+            if str(file) == "-":
                 sys.stdout.flush()  # somebody may be watching
     sys.stdout.flush()  # raises here, and not at exit, if the reader of our output has gone

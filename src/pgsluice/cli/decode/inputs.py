@@ -17,7 +17,6 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pgsluice.cli.decode import InputFormat
@@ -32,17 +31,8 @@ _ENOUGH = 1 << 16
 _DOUBLE_FROM = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """An opened input: its name, for errors, and its path; None for stdin."""
-
-    name: str
-    path: Path | None
-    stream: io.BufferedReader
-
-
 @contextmanager
-def open_input(file: Path) -> Iterator[Input]:
+def open_input(file: Path) -> Iterator[io.BufferedReader]:
     """Open a file, or stdin for ``-``.
 
     Raises:
@@ -50,7 +40,7 @@ def open_input(file: Path) -> Iterator[Input]:
     """
     if str(file) == "-":
         with open(sys.stdin.fileno(), "rb", closefd=False) as stream:
-            yield Input("stdin", None, stream)
+            yield stream
         return
     try:
         stream = file.open("rb")
@@ -62,27 +52,31 @@ def open_input(file: Path) -> Iterator[Input]:
     except OSError as error:
         raise ConfigError(f"pgsluice cannot read the file {file}: {error.strerror}") from None
     with stream:
-        yield Input(str(file), file, stream)
+        yield stream
 
 
-def messages_of(source: Input, kind: InputFormat, follower: Follower) -> Iterator[Seen]:
+def messages_of(
+    file: Path, stream: io.BufferedReader, kind: InputFormat, follower: Follower
+) -> Iterator[Seen]:
     """The input's messages, decoded in their order.
 
     Raises:
         ProtocolError: the input does not have this format; names the byte.
         SpoolError: a file of a spool cannot be read.
     """
+    path = None if str(file) == "-" else file
+    where = "stdin" if path is None else str(file)
     if kind is InputFormat.AUTO:
-        head = source.stream.peek(_HEAD)[:_HEAD]
+        head = stream.peek(_HEAD)[:_HEAD]
         is_text = InputFormat.RECVLOGICAL if b"\0" in head else InputFormat.HEX
         kind = InputFormat.SEGMENT if head.startswith(_ARROW) else is_text
     match kind:
         case InputFormat.SEGMENT:
-            return read_segments(source.name, source.path, source.stream.read(), follower)
+            return read_segments(where, path, stream.read(), follower)
         case InputFormat.RECVLOGICAL:
-            return _read_recvlogical(source.name, source.stream, follower)
+            return _read_recvlogical(where, stream, follower)
         case _:
-            return read_hex(source.name, source.stream, follower)
+            return read_hex(where, stream, follower)
 
 
 def _read_recvlogical(where: str, stream: io.BufferedReader, follower: Follower) -> Iterator[Seen]:
