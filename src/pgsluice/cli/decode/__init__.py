@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -69,10 +70,10 @@ def decode(
     follower = Follower(
         is_fragment=fragment or in_stream, in_stream=in_stream, is_parallel=parallel
     )
-    show = print_object if as_json else LinePrinter(is_full=full).show
+    show = partial(print_object, follower) if as_json else LinePrinter(follower, is_full=full).show
     with open_input(file) as stream:
         for seen in messages_of(file, stream, input_format, follower):
-            show(seen, follower)
+            show(seen)
             if str(file) == "-":
                 sys.stdout.flush()  # somebody may be watching
     sys.stdout.flush()  # raises here, and not at exit, if the reader of our output has gone

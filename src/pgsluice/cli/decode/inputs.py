@@ -65,18 +65,18 @@ def messages_of(
         SpoolError: a file of a spool cannot be read.
     """
     path = None if str(file) == "-" else file
-    where = "stdin" if path is None else str(file)
+    title = str(path or "stdin")
     if kind is InputFormat.AUTO:
         head = stream.peek(_HEAD)[:_HEAD]
         is_text = InputFormat.RECVLOGICAL if b"\0" in head else InputFormat.HEX
         kind = InputFormat.SEGMENT if head.startswith(_ARROW) else is_text
     match kind:
         case InputFormat.SEGMENT:
-            return read_segments(where, path, stream.read(), follower)
+            return read_segments(title, path, stream.read(), follower)
         case InputFormat.RECVLOGICAL:
-            return _read_recvlogical(where, stream, follower)
+            return _read_recvlogical(title, stream, follower)
         case _:
-            return read_hex(where, stream, follower)
+            return read_hex(title, stream, follower)
 
 
 def _read_recvlogical(where: str, stream: io.BufferedReader, follower: Follower) -> Iterator[Seen]:

@@ -42,21 +42,25 @@ _IDENTITIES = {
 
 
 class LinePrinter:
-    """Prints each message as one line, coloured on a terminal; cuts long values by default."""
+    """Prints each message as one line, coloured on a terminal; cuts long values by default.
 
-    def __init__(self, *, is_full: bool = False) -> None:
+    Args:
+        follower: has the relations and types in force.
+    """
+
+    def __init__(self, follower: Follower, *, is_full: bool = False) -> None:
+        self._follower = follower
         self._console = Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else None
         self._limit = None if is_full else _LONG
 
-    def show(self, seen: Seen, follower: Follower) -> None:
-        """Print one message, with the relations and types that are in force."""
+    def show(self, seen: Seen) -> None:
+        """Print one message."""
         message = seen.message
         xid = "" if seen.xid is None else str(seen.xid)
         sub = getattr(message, "xid", None)
         if sub is not None and sub != seen.xid:
             xid = f"{xid}:{sub}"
-        text = _Formatter(follower, self._limit).format(seen)
-        name = type(message).__name__
+        text, name = self._fields(message), type(message).__name__
         line = f"{seen.lsn or '-'!s:<11} {xid:>7} {message.tag} {name} {text}".rstrip()
         line += "  (taken back)" if seen.raw.taken_back else ""
         if self._console is None:
@@ -65,17 +69,7 @@ class LinePrinter:
             style = "strike dim" if seen.raw.taken_back else _STYLES[message.tag]
             self._console.print(Text(line, style))
 
-
-class _Formatter:
-    """Formats the fields of messages; a limit is the most characters of a value."""
-
-    def __init__(self, follower: Follower, limit: int | None) -> None:
-        self._follower = follower
-        self._limit = limit
-
-    def format(self, seen: Seen) -> str:
-        """The message's fields as text."""
-        message = seen.message
+    def _fields(self, message: wire.Message | Facts) -> str:
         match message:
             case wire.Relation():
                 return self._relation(message)

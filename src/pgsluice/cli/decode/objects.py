@@ -45,7 +45,7 @@ _IN_STREAM = (
 )
 
 
-def print_object(seen: Seen, follower: Follower) -> None:
+def print_object(follower: Follower, seen: Seen) -> None:
     """Print a message as one line of JSON."""
     value = to_object(seen, follower)
     try:
