@@ -160,9 +160,9 @@ def test_rows_of_another_kind_are_refused(spark: Any, shop: Database, tmp_path: 
         pgsluice.fill_absent(changes, changes)
     with pytest.raises(ConfigError, match='no column "id", which is part of the key'):
         pgsluice.fill_absent(latest, spark.range(1).toDF("n"))
-    with pytest.raises(ConfigError, match="bigint in the current rows, but the type int in"):
+    with pytest.raises(ConfigError, match="bigint in the argument current, but the type int in"):
         pgsluice.fill_absent(latest, spark.range(1))
-    with pytest.raises(ConfigError, match='the change rows have no column "no", which is part'):
+    with pytest.raises(ConfigError, match='argument changes have no column "no", which is part'):
         pgsluice.latest_per_key(changes, ["no"])
     with pytest.raises(ConfigError, match="call the function in foreachBatch"):
         pgsluice.latest_per_key(spark.readStream.format("rate").load())
