@@ -81,6 +81,11 @@ def page() -> str:
     kinds = [kind for kind in _error_classes() if any(each.kind == kind for each in found)]
     sections = [_section(kind, _meaning(kind), found) for kind in kinds]
     sections += [
+        _section(
+            "disk",
+            "A part of other messages: what is wrong with a folder or its disk.",
+            _disk_messages(),
+        ),
         _section("check", "A line of `pgsluice check`. It changes nothing.", found),
         _section("log", "A line of the log or of `pgsluice status`.", found),
     ]
@@ -91,8 +96,21 @@ def page() -> str:
     )
 
 
+def _disk_messages() -> list[Message]:
+    """What :mod:`pgsluice.disk` says of the errors of disks."""
+    module = _module(_SOURCE / "pgsluice" / "disk.py")
+    (table,) = module.values["_TROUBLES"]
+    assert isinstance(table, ast.Dict)
+    found: dict[Message, None] = {}
+    for pair in table.values:
+        assert isinstance(pair, ast.Tuple)
+        (what,), (action,) = (_texts(module, None, each) for each in pair.elts)
+        found[Message("disk", _cell(what.replace("{}", "{folder}")), _cell(action))] = None
+    return list(found)
+
+
 def _section(kind: str, meaning: str, found: Iterable[Message]) -> str:
-    titles = {"check": "Findings of `pgsluice check`", "log": "Log and status"}
+    titles = {"disk": "Disks", "check": "Findings of `pgsluice check`", "log": "Log and status"}
     lines = [f"## {titles.get(kind, kind)}", meaning, "", "| message | what to do |", "|---|---|"]
     lines += sorted(f"| {each.what} | {each.action} |" for each in found if each.kind == kind)
     return "\n".join(lines) + "\n"
