@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.events import Events
-from pgsluice.changes.lineage import Lineages
+from pgsluice.changes.lineage import Lineages, last_marked
 from pgsluice.columnar.changes import DELETE, UPDATE, Int64s, Mask
 from pgsluice.errors import TableError
 from pgsluice.hints import copied_again
@@ -14,18 +14,16 @@ from pgsluice.sql import quote_title
 
 
 def filled_rows(
-    events: Events, lineages: Lineages, chosen: Int64s, schema: pa.Schema, table: str
+    events: Events, lineages: Lineages, chosen: Int64s
 ) -> tuple[pa.Table, dict[str, Mask]]:
     """The rows after some changes.
 
     Args:
         chosen: indexes of changes that leave a row.
-        schema: the columns.
-        table: its title, for messages.
 
     Returns:
-        the rows in the order of ``chosen``, all columns nullable, and for some columns a mask of
-        the values that have to come from the target's row with the lineage's former key.
+        the rows in the order of ``chosen``, and for some columns a mask of the values that have to
+        come from the target's row with the lineage's former key.
 
     Raises:
         TableError: an inserted row has no value of a column.
@@ -33,24 +31,21 @@ def filled_rows(
     own_rows = events.row_index[chosen]
     columns: list[pa.ChunkedArray] = []
     absent: dict[str, Mask] = {}
-    for field in schema:
+    for field in events.rows.schema:
         mask = events.absent.get(field.name)
         index = own_rows
         if mask is not None and mask[own_rows].any():
             wanted = mask[own_rows]
             index = own_rows.copy()
-            index[wanted] = _carried(events, lineages, chosen[wanted], mask, (table, field.name))
+            index[wanted] = _carried(events, lineages, chosen[wanted], field.name)
             if (index < 0).any():
                 absent[field.name] = index < 0
                 index = np.where(index < 0, own_rows, index)
         columns.append(taken(events.rows.column(field.name), index))
-    nullable = pa.schema([field.with_nullable(True) for field in schema])
-    return pa.Table.from_arrays(columns, schema=nullable), absent
+    return pa.Table.from_arrays(columns, schema=events.rows.schema), absent
 
 
-def _carried(
-    events: Events, lineages: Lineages, wanted: Int64s, mask: Mask, name: tuple[str, str]
-) -> Int64s:
+def _carried(events: Events, lineages: Lineages, wanted: Int64s, column: str) -> Int64s:
     """For changes that lack a column's value, the row of the batch that has it; -1: the target's
     row.
 
@@ -59,30 +54,21 @@ def _carried(
 
     Args:
         wanted: indexes of changes.
-        mask: the rows without a value.
-        name: the table and the column, for messages.
     """
-    of_change = lineages.of_change
+    of_change, mask = lineages.of_change, events.absent[column]
     chosen = np.zeros(len(lineages.origin), np.bool_)
     chosen[of_change[wanted]] = True
     changes = np.flatnonzero(chosen[of_change])
-    changes = changes[np.argsort(of_change[changes], kind="stable")]
-    lineage, action = of_change[changes], events.actions[changes]
+    action = events.actions[changes]
     # A DELETE has row -1: the mask's last element is read for it and then ignored.
     carries = (action != DELETE) & ~mask[events.row_index[changes]]
-    indexes = np.arange(len(changes))
-    last_mark = np.maximum.accumulate(np.where(carries | (action != UPDATE), indexes, -1))
-    begins = np.append(True, lineage[1:] != lineage[:-1])
-    first_of_lineage = np.maximum.accumulate(np.where(begins, indexes, 0))
     place = np.empty(len(of_change), np.int64)
-    place[changes] = indexes
-    at = place[wanted]
-    mark = last_mark[at]
-    inside = mark >= first_of_lineage[at]
-    from_batch = inside & carries[mark]
-    from_target = ~inside & (lineages.origin[of_change[wanted]] >= 0)
+    place[changes] = np.arange(len(changes))
+    mark = last_marked(of_change[changes], carries | (action != UPDATE))[place[wanted]]
+    from_batch = (mark >= 0) & carries[mark]
+    from_target = (mark < 0) & (lineages.origin[of_change[wanted]] >= 0)
     if not (from_batch | from_target).all():
-        raise no_source(*name, int(np.count_nonzero(~(from_batch | from_target))))
+        raise no_source(events.table, column, int(np.count_nonzero(~(from_batch | from_target))))
     source: Int64s = np.where(from_batch, events.row_index[changes[mark]], -1)
     return source
 

@@ -45,7 +45,7 @@ from pgsluice.changes.change_rows import (
 )
 from pgsluice.changes.events import are_before, as_type, refuse_unfit
 from pgsluice.changes.truncates import Place
-from pgsluice.columnar.changes import INSERT, WHOLE_ROW, Int64s, RelationChanges
+from pgsluice.columnar.changes import INSERT, WHOLE_ROW, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules.target import reconcile_target
@@ -175,22 +175,14 @@ class LogColumns:
             rows: rows in the table's columns.
             schema: the log's columns.
         """
-        kinds = pa.repeat(pa.scalar("insert", pa.string()), len(rows))
-        ordinal = copy_number * _ORDINALS_OF_A_COPY + 1
-        change = self._change(kinds, position, ordinal, len(rows), [])
-        columns = [
-            change[field.name]
-            if field.name in change
-            else as_type(rows.column(field.name), field.type)
-            if field.name in rows.schema.names
-            else pa.nulls(len(rows), field.type)
-            for field in schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        values = {name: rows.column(name) for name in rows.schema.names}
+        place = int(position), copy_number * _ORDINALS_OF_A_COPY + 1
+        return self._without_transaction("insert", schema, place, values, len(rows))
 
     def copy_begins(self, schema: pa.Schema, position: Lsn, copy_number: int) -> pa.RecordBatch:
         """The ``snapshot`` row of a copy, in the log's columns."""
-        return self._event(SNAPSHOT, schema, position, copy_number * _ORDINALS_OF_A_COPY, {})
+        place = int(position), copy_number * _ORDINALS_OF_A_COPY
+        return self._without_transaction(SNAPSHOT, schema, place, {}, 1)
 
     def column_added(
         self,
@@ -210,50 +202,44 @@ class LogColumns:
             version: the version of the target, which rises with each commit.
         """
         ordinal = copy_number * _ORDINALS_OF_A_COPY + _ORDINALS_OF_A_COPY // 2 + version
-        return self._event(ADD_COLUMN, schema, position, ordinal, values)
+        absent = [n for n in schema.names if n not in values and n not in self.names]
+        arrays = {name: pa.repeat(value, 1) for name, value in values.items()}
+        place = int(position), ordinal
+        return self._without_transaction(
+            ADD_COLUMN, schema, place, arrays, 1, absent if values else ()
+        )
 
-    def _event(
+    def _without_transaction(
         self,
         kind: str,
         schema: pa.Schema,
-        position: Lsn,
-        ordinal: int,
-        values: Mapping[str, pa.Scalar],
+        place: Place,
+        values: Mapping[str, pa.Array],
+        count: int,
+        absent: Sequence[str] = (),
     ) -> pa.RecordBatch:
-        absent = [n for n in schema.names if n not in values and n not in self.names]
-        kinds = pa.array([kind], pa.string())
-        change = self._change(kinds, position, ordinal, 1, absent if values else [])
+        """Rows of one kind and place that belong to no transaction; columns without values are
+        NULL."""
+        position, ordinal = (pa.repeat(pa.scalar(number, pa.int64()), count) for number in place)
+        change = [
+            pa.repeat(pa.scalar(kind, pa.string()), count),
+            position,
+            pa.nulls(count, pa.timestamp("us", "UTC")),
+            ordinal,
+            pa.nulls(count, pa.int64()),
+            same_list(absent, count),
+        ]
+        given = {**values, **dict(zip(self.names, change, strict=True))}
         columns = [
-            change[field.name]
-            if field.name in change
-            else pa.repeat(values[field.name].cast(field.type), 1)
-            if field.name in values
-            else pa.nulls(1, field.type)
+            as_type(given[field.name], field.type)
+            if field.name in given
+            else pa.nulls(count, field.type)
             for field in schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _change(
-        self, kinds: pa.Array, position: Lsn, ordinal: int, count: int, absent: Sequence[str]
-    ) -> dict[str, pa.Array]:
-        """The change columns of rows without a transaction, by name."""
-        arrays = [
-            kinds,
-            _constant(int(position), count),
-            pa.nulls(count, pa.timestamp("us", "UTC")),
-            _constant(ordinal, count),
-            pa.nulls(count, pa.int64()),
-            same_list(absent, count),
-        ]
-        return dict(zip(self.names, arrays, strict=True))
-
 
 _PLACE = ("commit_version", "ordinal")
-
-
-def _constant(number: int, count: int) -> pa.Array:
-    values: Int64s = np.full(count, number, np.int64)
-    return pa.array(values)
 
 
 def _lacking(

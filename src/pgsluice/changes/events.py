@@ -16,7 +16,7 @@ target's columns:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,10 @@ class Events:
     """The changes of one table in commit order; n changes.
 
     Attributes:
+        table: the title of the table, for messages.
         actions: n.
+        positions: n.
+        times: n; the time of the commit, in microseconds since 1970.
         rows: all new tuples, in the target's columns.
         row_index: n; the row in ``rows``, or -1 (DELETE, TRUNCATE).
         absent: column name -> mask over ``rows``, true where no tuple has the value.
@@ -53,7 +56,10 @@ class Events:
         old_key_index: n; row in ``old_keys``, or -1.
     """
 
+    table: str
     actions: Bytes
+    positions: Int64s
+    times: Int64s
     rows: pa.Table
     row_index: Int64s
     absent: Mapping[str, Mask]
@@ -66,12 +72,12 @@ class Events:
 
     def between(self, first: int, end: int) -> Events:
         """The changes from index ``first`` up to ``end``, without it; ``rows`` does not change."""
-        return Events(
+        return replace(
+            self,
             actions=self.actions[first:end],
-            rows=self.rows,
+            positions=self.positions[first:end],
+            times=self.times[first:end],
             row_index=self.row_index[first:end],
-            absent=self.absent,
-            old_keys=self.old_keys,
             old_key_index=self.old_key_index[first:end],
         )
 
@@ -80,7 +86,8 @@ def join_runs(
     runs: Sequence[RelationChanges],
     schema: pa.Schema,
     key: tuple[str, ...],
-    added: Mapping[str, tuple[pa.Scalar, Place | None]],
+    missing: Mapping[str, pa.Scalar],
+    begins: Mapping[str, Place] | None,
     truncates: Collection[Place],
 ) -> Events:
     """Join the changes of one table, in (position, ordinal) order.
@@ -88,14 +95,15 @@ def join_runs(
     Args:
         runs: in any order; if the table has no key and they have updates or deletes, all with the
             same columns.
-        added: added columns -> the value of older rows, and the first change whose relation has the
-            column; None: no relation has it.
-        truncates: where all leaf partitions of the table were truncated.
+        missing, begins, truncates: as for :func:`pgsluice.changes.net.net_changes`.
 
     Raises:
         TableError: a value does not fit its column, a key is NULL or missing, a column changed
             its type, or the table cannot take an action.
     """
+    if begins is None:
+        begins = first_places(runs, missing)
+    added = {name: (value, begins.get(name)) for name, value in missing.items()}
     for run in runs:
         _check_truncates(run, truncates)
     has_old = any((run.old_index >= 0).any() for run in runs)
@@ -119,7 +127,10 @@ def join_runs(
     order = _order(runs)
     pairs = list(zip(runs, parts, strict=True))
     return Events(
+        table=runs[0].title if runs else "the table",
         actions=np.concatenate([np.empty(0, np.uint8), *(run.actions for run in runs)])[order],
+        positions=_of_changes([run.positions for run in runs])[order],
+        times=_of_changes([run.commit_timestamps for run in runs])[order],
         rows=rows,
         row_index=_shifted([(run.new_index, part.row_count) for run, part in pairs])[order],
         absent=_joined_masks(parts, [field.name for field in schema]),
@@ -143,13 +154,6 @@ def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dic
                 if name in run.schema.names:
                     first[name] = min(place, first.get(name, place))
     return first
-
-
-def commit_times(runs: Sequence[RelationChanges]) -> Int64s:
-    """The commit times of changes in their order, in microseconds since 1970."""
-    each = [np.empty(0, np.int64), *(run.commit_timestamps for run in runs)]
-    times: Int64s = np.concatenate(each)[_order(runs)]
-    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +355,11 @@ def _order(runs: Sequence[RelationChanges]) -> Int64s | slice:
     positions = np.concatenate([run.positions for run in runs])
     ordinals = np.concatenate([run.ordinals for run in runs])
     return np.lexsort((ordinals, positions)).astype(np.int64, copy=False)
+
+
+def _of_changes(each: Sequence[Int64s]) -> Int64s:
+    """Numbers of the changes of all runs, in the runs' order; a single array is not copied."""
+    return each[0] if len(each) == 1 else np.concatenate([np.empty(0, np.int64), *each])
 
 
 def _shifted(indexes: list[tuple[Int64s, int]]) -> Int64s:

@@ -167,22 +167,13 @@ def _structs_as_bytes(structs: pa.StructArray, name: str) -> pa.Array:
     return large_binary(numbers.view(np.uint8).reshape(-1), offsets, null_mask(structs))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What is known of the target's rows before the changes.
-
-    Attributes:
-        is_empty: it has no rows, because a TRUNCATE came just before.
-        may_have_inserted: it may have rows whose keys are inserted, because their DELETE was not
-            sent.
-    """
-
-    is_empty: bool = False
-    may_have_inserted: bool = False
-
-
-def follow(events: Events, keys: Keys, table: str, target: Target) -> Lineages:
+def follow(events: Events, keys: Keys, *, is_empty: bool, may_have_inserted: bool) -> Lineages:
     """Find the lineage of each change.
+
+    Args:
+        is_empty: the target has no rows, because a TRUNCATE came just before.
+        may_have_inserted: the target may have rows whose keys are inserted, because their DELETE
+            was not sent.
 
     Raises:
         TableError: a row got a key that another row still has.
@@ -190,13 +181,15 @@ def follow(events: Events, keys: Keys, table: str, target: Target) -> Lineages:
     of_change = np.where(events.actions == DELETE, keys.before, keys.after)
     origin = np.arange(keys.count)
     n = len(of_change)
-    if n and not target.may_have_inserted:
+    if n and not may_have_inserted:
         first_change = _first(of_change, keys.count)
         origin[events.actions[first_change] == INSERT] = -1
     moves = (events.actions == UPDATE) & (keys.before != keys.after)
     if moves.any():
-        of_change, origin = _walk(events, keys, moves, of_change, origin, table, target)
-    if target.is_empty:
+        unseen = None if is_empty else _NOT_SEEN
+        inserts_over = unseen if may_have_inserted else None
+        of_change, origin = _walk(events, keys, moves, of_change, origin, unseen, inserts_over)
+    if is_empty:
         origin = np.full_like(origin, -1)
     bounds = np.flatnonzero(events.actions != UPDATE)
     last_change, last_bound = np.full(len(origin), -1), np.full(len(origin), -1)
@@ -212,6 +205,25 @@ def _first(of_change: Int64s, count: int) -> Int64s:
     return first
 
 
+def last_marked(lineage: Int64s, is_marked: Mask) -> Int64s:
+    """For each change, the index of the last marked change of its lineage up to it; -1: none.
+
+    Args:
+        lineage: that of each change; the changes are in order.
+    """
+    count = len(lineage)
+    if not count:
+        return lineage
+    order, places = np.argsort(lineage, kind="stable"), np.arange(count)
+    ordered = lineage[order]
+    last = np.maximum.accumulate(np.where(is_marked[order], places, -1))
+    begins = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.maximum.accumulate(np.where(begins, places, 0))
+    found = np.empty(count, np.int64)
+    found[order] = np.where(last >= first, order[last], -1)
+    return found
+
+
 _NOT_SEEN = -1
 
 
@@ -221,12 +233,16 @@ def _walk(
     moves: Mask,
     of_change: Int64s,
     origin: Int64s,
-    table: str,
-    target: Target,
+    unseen: int | None,
+    inserts_over: int | None,
 ) -> tuple[Int64s, Int64s]:
     """Follow all changes of the keys that an update of a key touches, in order.
 
     An update of a key whose keys have no other changes is skipped: its row gets a separate lineage.
+
+    Args:
+        unseen: what holds a key that is new to the walk: a row from before the batch, or no row.
+        inserts_over: the same, where an INSERT follows.
     """
     count = keys.count
     times = np.bincount(keys.before + 1, minlength=count + 1)[1:]
@@ -239,7 +255,6 @@ def _walk(
     lineages: list[int] = []
     origins: list[int] = []
     holder: dict[int, int | None] = {}  # key -> its lineage now; None: no row has this key
-    unseen = None if target.is_empty else _NOT_SEEN
 
     def begin(from_key: int) -> int:
         origins.append(from_key)
@@ -253,7 +268,7 @@ def _walk(
     ):
         if action == INSERT:
             # An INSERT over a row replaces it.
-            held = holder.get(after, unseen if target.may_have_inserted else None)
+            held = holder.get(after, inserts_over)
             lineage = begin(-1) if held is None else begin(after) if held == _NOT_SEEN else held
             holder[after] = lineage
         else:
@@ -267,10 +282,10 @@ def _walk(
             if action == UPDATE:
                 if holder.get(after) is not None:
                     raise TableError(
-                        f"two rows of table {table} have the same key at the same time",
+                        f"two rows of table {events.table} have the same key at the same time",
                         hint="set `key` in the subscription to columns of a unique index that is"
-                        f" not deferrable; then {copied_again(table)}",
-                        table=table,
+                        f" not deferrable; then {copied_again(events.table)}",
+                        table=events.table,
                     )
                 holder[after] = lineage
         lineages.append(lineage)

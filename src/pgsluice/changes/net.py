@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.carried import filled_rows, no_source, taken
-from pgsluice.changes.events import Events, commit_times, first_places, join_runs, whole_columns
+from pgsluice.changes.events import Events, join_runs, whole_columns
 from pgsluice.changes.history.columns import Closings
-from pgsluice.changes.lineage import Lineages, Target, follow, number_keys
+from pgsluice.changes.lineage import Lineages, follow, number_keys
 from pgsluice.changes.truncates import Place
 from pgsluice.changes.unique import UnprovedKeys, follow_unproved
 from pgsluice.changes.whole_rows import WholeRows
@@ -182,11 +182,7 @@ def net_changes(
         TableError: the changes cannot be applied to a table of current state; the message
             says what to do.
     """
-    table = changes[0].title if changes else "the table"
-    if begins is None:
-        begins = first_places(changes, missing)
-    added = {name: (value, begins.get(name)) for name, value in missing.items()}
-    events = join_runs(changes, schema, key, added, truncates)
+    events = join_runs(changes, schema, key, missing, begins, truncates)
     truncates = np.flatnonzero(events.actions == TRUNCATE)
     truncated = bool(len(truncates))
     if truncated:
@@ -195,19 +191,15 @@ def net_changes(
         whole = None
         if ((events.actions == UPDATE) | (events.actions == DELETE)).any():
             whole = WholeRows.of(events, whole_columns(changes[0], schema))
-        return _without_key(events, schema, truncated, table, whole)
+        return _without_key(events, schema, truncated, whole)
     keys = number_keys(events, key)
     unproved = None
     if not is_key_proved:
-        positions = np.sort(
-            np.concatenate([np.empty(0, np.int64), *(run.positions for run in changes)])
-        )
-        positions = positions[len(positions) - len(events.actions) :]
-        title = changes[0].table_title if changes else table
-        unproved = follow_unproved(keys, positions, key, title, is_complete=is_complete)
-    lineages = follow(events, keys, table, Target(truncated, not is_complete))
+        title = changes[0].table_title if changes else events.table
+        unproved = follow_unproved(keys, events.positions, key, title, is_complete=is_complete)
+    lineages = follow(events, keys, is_empty=truncated, may_have_inserted=not is_complete)
     ends = _Ends.of(events, lineages)
-    rows, absent = filled_rows(events, lineages, ends.final, schema, table)
+    rows, absent = filled_rows(events, lineages, ends.final)
     final_keys = keys.after[ends.final]
     # Rows that exist only if the target has a row with another key, and that key.
     origin = lineages.origin[lineages.of_change[ends.final]]
@@ -220,8 +212,7 @@ def net_changes(
         ends_key = np.flatnonzero((keys.before >= 0) & (keys.before != keys.after))
         last = np.full(keys.count, -1)
         last[keys.before[ends_key]] = ends_key
-        all_times = commit_times(changes)[len(events.actions) * -1 :]
-        times.append(all_times[last[is_deleted]])
+        times.append(events.times[last[is_deleted]])
     return NetChanges(
         schema=schema,
         key=key,
@@ -244,14 +235,13 @@ def _without_key(
     events: Events,
     schema: pa.Schema,
     truncated: bool,
-    table: str,
     whole: WholeRows | None,
 ) -> NetChanges:
     """The changes of a table without a key: all rows in order, if there are only inserts."""
     index = events.row_index[events.row_index >= 0]
     for name, mask in events.absent.items():
         if mask[index].any():
-            raise no_source(table, name, int(np.count_nonzero(mask[index])))
+            raise no_source(events.table, name, int(np.count_nonzero(mask[index])))
     skipped = 0
     if whole is None:
         columns = [taken(column, index) for column in events.rows.columns]

@@ -43,19 +43,6 @@ class Balance:
     deleted: int
     skipped: int
 
-    @classmethod
-    def of(cls, copies: Int64s, inserts: int, skipped: int) -> Balance:
-        """The effect of changes.
-
-        Args:
-            copies: for each distinct row, how many copies more (or fewer) there are.
-            inserts: how many changes are an INSERT, without skipped ones.
-        """
-        added, taken = np.maximum(copies, 0), np.maximum(-copies, 0)
-        inserted = min(int(added.sum()), inserts)
-        updated = int(added.sum()) - inserted
-        return cls(added, taken, inserted, updated, int(taken.sum()) - updated, skipped)
-
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
@@ -114,7 +101,10 @@ class WholeRows:
             skipped = int(np.count_nonzero(~kept))
         written, gone = self.after[kept & ~deletes], self.before[kept & ~inserts]
         copies = np.bincount(written, minlength=count) - np.bincount(gone, minlength=count)
-        return Balance.of(copies, int(np.count_nonzero(inserts)), skipped)
+        added, taken = np.maximum(copies, 0), np.maximum(-copies, 0)
+        inserted = min(int(added.sum()), int(np.count_nonzero(inserts)))
+        updated = int(added.sum()) - inserted
+        return Balance(added, taken, inserted, updated, int(taken.sum()) - updated, skipped)
 
     @property
     def most(self) -> Int64s:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.carried import filled_rows
-from pgsluice.changes.events import Events, commit_times, first_places, join_runs
+from pgsluice.changes.events import Events, join_runs
 from pgsluice.changes.history.columns import TIME, Closings, HistoryColumns
-from pgsluice.changes.lineage import Keys, Lineages, Target, follow, number_keys
+from pgsluice.changes.lineage import Keys, follow, last_marked, number_keys
 from pgsluice.changes.net import NetChanges, delete_rows
 from pgsluice.changes.truncates import Place
 from pgsluice.columnar.changes import INSERT, TRUNCATE, UPDATE, Int64s, Mask, RelationChanges
@@ -47,100 +47,79 @@ def versions_of(
     Raises:
         TableError: the changes cannot be applied; the message says what to do.
     """
-    table = changes[0].title if changes else "the table"
-    if begins is None:
-        begins = first_places(changes, missing)
-    added = {name: (value, begins.get(name)) for name, value in missing.items()}
-    events = join_runs(changes, schema, key, added, truncates)
-    positions: Int64s = np.sort(np.concatenate([run.positions for run in changes]))
-    times = commit_times(changes)
+    events = join_runs(changes, schema, key, missing, begins, truncates)
     ends = [*np.flatnonzero(events.actions == TRUNCATE).tolist(), len(events.actions)]
     was_truncated = False
     for first, end in pairwise([-1, *ends]):
         is_truncated = first >= 0 and not was_truncated
         was_truncated = first >= 0 and end == first + 1  # the next TRUNCATE finds no row
         if end > first + 1 or is_truncated:
-            part = _Part(
-                history,
-                events.between(first + 1, end),
-                positions[first + 1 : end],
-                times[first + 1 : end],
-                (int(positions[first]), int(times[first])) if first >= 0 else None,
-            )
-            yield part.net(schema, key, table, is_complete=is_complete)
+            at = (int(events.positions[first]), int(events.times[first])) if first >= 0 else None
+            part = events.between(first + 1, end)
+            yield _versions(part, history, schema, key, at, is_complete=is_complete)
 
 
-class _Part:
-    """Changes without a TRUNCATE among them, n of them.
+def _versions(
+    events: Events,
+    history: HistoryColumns,
+    schema: pa.Schema,
+    key: tuple[str, ...],
+    truncated_at: tuple[int, int] | None,
+    *,
+    is_complete: bool,
+) -> NetChanges:
+    """Changes without a TRUNCATE among them as net changes of a history.
 
     Args:
-        positions, times: n; of the changes.
-        truncated_at: the position of the TRUNCATE before them, if there is one.
+        truncated_at: the position and time of the TRUNCATE before them, if there is one.
     """
-
-    def __init__(
-        self,
-        history: HistoryColumns,
-        events: Events,
-        positions: Int64s,
-        times: Int64s,
-        truncated_at: tuple[int, int] | None,
-    ) -> None:
-        self._history = history
-        self._events = events
-        self._positions = positions
-        self._times = times
-        self._truncated_at = truncated_at
-
-    def net(
-        self, schema: pa.Schema, key: tuple[str, ...], table: str, *, is_complete: bool
-    ) -> NetChanges:
-        """These changes as net changes of a history."""
-        events, is_empty = self._events, self._truncated_at is not None
-        keys = number_keys(events, key)
-        lineages = follow(events, keys, table, Target(is_empty, not is_complete))
-        inserted = _inserted(events, lineages)
-        origin = lineages.origin[lineages.of_change]
-        is_there = inserted | ((_last_bound(events, lineages) < 0) & (origin >= 0))
-        at_key, change, is_row = _states(keys, is_there)
-        follows = np.append(at_key[1:] == at_key[:-1], False)
-        following: Int64s = np.append(change[1:], -1)
-        ends = np.where(follows, self._positions[following], -1) if len(change) else following[:0]
-        is_version = is_row & (ends != self._positions[change])
-        made, ends, ended_by = change[is_version], ends[is_version], following[is_version]
-        rows, absent = filled_rows(events, lineages, made, schema, table)
-        touched, first = np.unique(at_key, return_index=True)
-        place = np.full(keys.count, -1)
-        place[touched] = np.arange(len(touched))
-        sources: Int64s = np.where(inserted[made], -1, place[origin[made]])
-        is_open = ends < 0
-        values = self._history.values(
-            self._positions[made],
-            pa.array(self._times[made], TIME),
-            pa.array(ends, pa.int64(), mask=is_open),
-            pa.array(self._times[ended_by] if len(made) else ended_by, TIME, mask=is_open),
-        )
-        for field, column in zip(self._history.fields, values, strict=True):
-            rows = rows.append_column(field, column)
-        had_row = np.zeros(keys.count, np.bool_)
-        had_row[lineages.origin[(lineages.last_change >= 0) & (lineages.origin >= 0)]] = True
-        changed = change[first]
-        return replace(
-            delete_rows(keys.take(touched), self._history.of_table(schema), key),
-            truncated=is_empty,
-            rows=rows,
-            inserted=inserted[made],
-            absent=absent,
-            only_new=is_empty or (is_complete and not had_row.any()),
-            skipped=int(np.count_nonzero(~is_there & (events.actions == UPDATE))),
-            closings=Closings(
-                self._history,
-                self._positions[changed],
-                self._times[changed],
-                sources,
-                self._truncated_at,
-            ),
-        )
+    is_empty = truncated_at is not None
+    keys = number_keys(events, key)
+    lineages = follow(events, keys, is_empty=is_empty, may_have_inserted=not is_complete)
+    # The last INSERT or DELETE of each row up to the change.
+    bound = last_marked(lineages.of_change, events.actions != UPDATE)
+    inserted = (bound >= 0) & (events.actions[bound] == INSERT)
+    origin = lineages.origin[lineages.of_change]
+    is_there = inserted | ((bound < 0) & (origin >= 0))
+    at_key, change, is_row = _states(keys, is_there)
+    follows = np.append(at_key[1:] == at_key[:-1], False)
+    following: Int64s = np.append(change[1:], -1)
+    ends = np.where(follows, events.positions[following], -1) if len(change) else following[:0]
+    is_version = is_row & (ends != events.positions[change])
+    made, ends, ended_by = change[is_version], ends[is_version], following[is_version]
+    rows, absent = filled_rows(events, lineages, made)
+    touched, first = np.unique(at_key, return_index=True)
+    place = np.full(keys.count, -1)
+    place[touched] = np.arange(len(touched))
+    sources: Int64s = np.where(inserted[made], -1, place[origin[made]])
+    is_open = ends < 0
+    values = history.values(
+        events.positions[made],
+        pa.array(events.times[made], TIME),
+        pa.array(ends, pa.int64(), mask=is_open),
+        pa.array(events.times[ended_by] if len(made) else ended_by, TIME, mask=is_open),
+    )
+    for field, column in zip(history.fields, values, strict=True):
+        rows = rows.append_column(field, column)
+    had_row = np.zeros(keys.count, np.bool_)
+    had_row[lineages.origin[(lineages.last_change >= 0) & (lineages.origin >= 0)]] = True
+    changed = change[first]
+    return replace(
+        delete_rows(keys.take(touched), history.of_table(schema), key),
+        truncated=is_empty,
+        rows=rows,
+        inserted=inserted[made],
+        absent=absent,
+        only_new=is_empty or (is_complete and not had_row.any()),
+        skipped=int(np.count_nonzero(~is_there & (events.actions == UPDATE))),
+        closings=Closings(
+            history,
+            events.positions[changed],
+            events.times[changed],
+            sources,
+            truncated_at,
+        ),
+    )
 
 
 def _states(keys: Keys, is_there: Mask) -> tuple[Int64s, Int64s, Mask]:
@@ -153,25 +132,3 @@ def _states(keys: Keys, is_there: Mask) -> tuple[Int64s, Int64s, Mask]:
     is_row = np.arange(len(change)) < np.count_nonzero(leaves_row)
     order = np.lexsort((change, at_key))
     return at_key[order], change[order], is_row[order]
-
-
-def _last_bound(events: Events, lineages: Lineages) -> Int64s:
-    """For each change, the last INSERT or DELETE of its lineage up to it; -1: there is none."""
-    of_change = lineages.of_change
-    order = np.argsort(of_change, kind="stable")
-    lineage, n = of_change[order], len(order)
-    indexes = np.arange(n)
-    is_bound = events.actions[order] != UPDATE
-    last = np.maximum.accumulate(np.where(is_bound, indexes, -1)) if n else indexes
-    begins = np.append(True, lineage[1:] != lineage[:-1])[:n]
-    first = np.maximum.accumulate(np.where(begins, indexes, 0)) if n else indexes
-    bound = np.full(n, -1)
-    bound[order] = np.where(last >= first, order[last], -1)
-    return bound
-
-
-def _inserted(events: Events, lineages: Lineages) -> Mask:
-    """Whether the row of each change was inserted by this change or an earlier one."""
-    bound = _last_bound(events, lineages)
-    is_inserted: Mask = (bound >= 0) & (events.actions[bound] == INSERT)
-    return is_inserted
