@@ -18,7 +18,7 @@ from tests.support.waiting import HANGS_S
 
 from pgsluice.config import load_config
 from pgsluice.failpoints import arm
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.subscription.running.run import run
 
 

@@ -151,7 +151,7 @@ def change_columns(
     key: Sequence[str],
     values: Mapping[str, RowValues],
 ) -> dict[str, pa.Array]:
-    """The change columns, by their names without a prefix.
+    """The change columns, by their names without a prefix, in the order of a query's columns.
 
     Args:
         key: the columns that identify a row.

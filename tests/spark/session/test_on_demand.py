@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pgsluice.errors import SparkFailed
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 
 
 def test_it_starts_once_whoever_asks() -> None:

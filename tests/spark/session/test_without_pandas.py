@@ -9,7 +9,7 @@ from tests.support.waiting import HANGS_S
 
 _PROGRAM = """
 import sys
-from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
+from pgsluice.spark.session.loading import load_arrow_without_pandas
 load_arrow_without_pandas()
 import pyarrow as pa
 pa.array([{"a": [1]}, None])

@@ -19,7 +19,7 @@ from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import TargetIdentity
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.layout import LEFTOVERS
 from pgsluice.subscription.base.received import ReceivedLive

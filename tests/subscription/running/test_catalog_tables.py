@@ -10,7 +10,7 @@ from tests.support.spools import OID, START, SpoolMaker
 
 from pgsluice.config import Config
 from pgsluice.lsn import Lsn
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
 from pgsluice.spool.notes import read_catalog_problems
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables

@@ -16,7 +16,7 @@ from pgsluice.errors import Failure, Remedy, SinkError, SourceUnreachable
 from pgsluice.events import MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots.snapshot import Snapshot
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool import (
     AddedColumns,
     OldTarget,

@@ -17,7 +17,7 @@ from tests.support.waiting import HANGS_S, await_that
 
 from pgsluice.capture import CaptureProcess
 from pgsluice.errors import ForeignSource, SinkError
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.subscription.running.loop import SideBySide
 from pgsluice.subscription.running.reloading import Reloading
 from pgsluice.subscription.running.turns import RunningSubscription

@@ -93,7 +93,7 @@ def run_tasks(
     finally:
         context.removeJobTag(_JOB_TAG)
     stages = [stage for _, _, _, stage in results]
-    count(retried=sum(stage is not None for stage in stages))
+    count(retried_tasks=sum(stage is not None for stage in stages))
     say_lost(context, stages)
     done: dict[int, R | Failure] = {}
     for of_job, index, result, _ in results:

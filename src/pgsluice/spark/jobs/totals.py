@@ -28,20 +28,11 @@ class _Totals:
     now = JobTotals()
 
 
-def count(
-    *, jobs: int = 0, tasks: int = 0, failed_jobs: int = 0, retried: int = 0, lost: int = 0
-) -> None:
-    """Add to the totals; from any thread."""
+def count(**added: int) -> None:
+    """Add to the totals, by their names; from any thread."""
     with _Totals.lock:
         now = _Totals.now
-        _Totals.now = replace(
-            now,
-            jobs=now.jobs + jobs,
-            tasks=now.tasks + tasks,
-            failed_jobs=now.failed_jobs + failed_jobs,
-            retried_tasks=now.retried_tasks + retried,
-            lost_workers=now.lost_workers + lost,
-        )
+        _Totals.now = replace(now, **{name: getattr(now, name) + n for name, n in added.items()})
 
 
 def job_totals() -> JobTotals:

@@ -3,15 +3,22 @@
 PySpark's modules import each other. If two threads start with different ones, each waits for a
 module that the other one is importing. Python resolves this deadlock with a half-initialised
 module, and an import fails.
+
+pandas is left out of pgsluice's own processes: its import takes a second of CPU, and pgsluice never
+uses it. Arrow imports it, if it is installed, when it first converts a list, in order to recognise
+pandas objects; PySpark at its first call of the JVM, for its own tests (ADR 0036).
 """
 
 from __future__ import annotations
 
 import importlib
-from contextlib import nullcontext
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from pgsluice.spark.installed import is_measured, spark_version
-from pgsluice.spark.session.without_pandas import load_arrow_without_pandas, without_pandas
 
 MODULES = (
     "pyspark.sql",
@@ -45,3 +52,37 @@ def load_pyspark(*, owns_process: bool) -> None:
             importlib.import_module(name)
     if is_quick:
         load_arrow_without_pandas()
+
+
+class _NoPandas:
+    """An importer that refuses pandas and passes all other modules on."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pgsluice does not use pandas", name=name)
+        return None
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """A context in which pandas seems not to be installed; no effect if it is already imported."""
+    importer = _NoPandas()
+    sys.meta_path.insert(0, importer)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(importer)
+
+
+def load_arrow_without_pandas() -> None:
+    """Let Arrow find that pandas is not installed; no effect if it is already imported.
+
+    Only for processes without user code: Arrow then treats a pandas Series as any other sequence.
+    ``to_pandas`` still imports pandas.
+    """
+    import pyarrow as pa
+
+    with without_pandas():
+        pa.array([0])  # here Arrow looks for pandas, once

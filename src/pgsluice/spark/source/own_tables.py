@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
 
 from pgsluice.errors import ConfigError
 from pgsluice.spark.source.schema import CHANGE_COLUMNS, change_columns, quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _BUCKETS = 64
 """Keys are spread over these, and each has a copy of every TRUNCATE: the rows are read once, and
@@ -58,9 +58,6 @@ def latest_per_key(
         pyspark.errors.PySparkException: when the result is used: the server did not send the key
             with a change.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as Spark's users call it
-
     table = _table_of(changes, change_column_prefix)
     names = table.first_key(changes) if key is None else tuple(key)
     table.refuse_unknown(names)
@@ -184,8 +181,6 @@ def fill_absent(
             column of the key, or has another type.
         pyspark.errors.PySparkException: when the result is used: a value is missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     table = _table_of(changes, change_column_prefix, _IS_NEW)
     key = changes.schema[table.prefix + _IS_NEW].metadata.get(_KEY)
     if key is None:
@@ -249,7 +244,6 @@ class _Table:
 
     def first_key(self, changes: DataFrame) -> tuple[str, ...]:
         """The key that the first row with one names; empty: none has."""
-        from pyspark.sql import functions as F  # noqa: N812
 
         first = changes.where(F.size(self.change("key")) > 0).select(self.change("key")).first()
         return () if first is None else tuple(first[0])
@@ -339,21 +333,15 @@ def _missing(name: str, key: Sequence[str]) -> str:
 
 def _names_where(conditions: Iterable[tuple[str, Column]]) -> Column:
     """The names whose condition is true, as array<string>."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     named = [F.when(condition, F.lit(name)) for name, condition in conditions]
     return F.filter(F.array(*named).cast("array<string>"), lambda name: name.isNotNull())
 
 
 def _texts(names: Iterable[str]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.array(*map(F.lit, names))
 
 
 def _column(name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col(quote(name))
 
 

@@ -7,13 +7,13 @@ that does not fit its column is NULL, its column is listed in ``_unfit``, and it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from pgsluice.changes.change_rows import ChangeRows, RowValues, change_columns, rows_of, values_of
+from pgsluice.changes.change_rows import ChangeRows, change_columns, rows_of, values_of
 from pgsluice.columnar import RelationChanges, variant
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import TableError
@@ -52,7 +52,7 @@ def table_batches(
                 continue
             values[name] = values_of(changes, pool, column_indexes[name], rows)
             arrays.append(_conform(values[name].array, target, name, changes))
-        arrays.extend(_change_columns(changes, rows, key, values))
+        arrays.extend(change_columns(changes, rows, key, values).values())
         yield pa.record_batch(arrays, schema=declared)
 
 
@@ -75,15 +75,14 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
         has_tuple = rows.tuple_index >= 0
         has_key = has_tuple if key else np.zeros(len(rows), np.bool_)
         arrays = [
-            _constant(namespace, len(rows)),
-            _constant(table, len(rows)),
+            *(pa.repeat(pa.scalar(name, pa.string()), len(rows)) for name in (namespace, table)),
             variant.encode_objects(
                 dictionary, {name: shown[name] for name in key}, absent, has_key
             ),
             variant.encode_objects(dictionary, shown, absent, has_tuple),
             pa.nulls(len(rows), pa.string()),
             pa.nulls(len(rows), pa.binary()),
-            *_change_columns(changes, rows, key, values),
+            *change_columns(changes, rows, key, values).values(),
         ]
         yield pa.record_batch(arrays, schema=declared)
 
@@ -101,21 +100,6 @@ def key_columns(changes: RelationChanges) -> tuple[str, ...]:
 def _chunks(rows: ChangeRows) -> Iterator[ChangeRows]:
     for start in range(0, len(rows), MAX_ROWS):
         yield rows.slice(start, min(start + MAX_ROWS, len(rows)))
-
-
-def _change_columns(
-    changes: RelationChanges,
-    rows: ChangeRows,
-    key: Sequence[str],
-    values: Mapping[str, RowValues],
-) -> list[pa.Array]:
-    """The change columns, in the order of CHANGE_COLUMNS."""
-    of_change = change_columns(changes, rows, key, values)
-    return [of_change[name] for name, _ in CHANGE_COLUMNS]
-
-
-def _constant(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _conform(

@@ -54,7 +54,7 @@ from pgsluice.subscription.lifecycle.table_events import BATCH_ATTEMPTS
 from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 if TYPE_CHECKING:
-    from pgsluice.spark.session.on_demand import ContextOnDemand
+    from pgsluice.spark.session.starting_context import ContextOnDemand
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pgsluice.subscription.base.options import copy_tasks_beside_stream
 from pgsluice.subscription.base.waits import WAITS, Waits
 
 if TYPE_CHECKING:
-    from pgsluice.spark.session.on_demand import ContextOnDemand
+    from pgsluice.spark.session.starting_context import ContextOnDemand
     from pgsluice.subscription.lifecycle.tables import SubscriptionTables
 
 _LATE_S = 1.0

@@ -24,7 +24,7 @@ from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spark.session.catalog import register
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool import Spool, SubscriptionRecord, TableRecord
 from pgsluice.spool.notes import write_catalog_problems
 from pgsluice.subscription.base.options import target_writer

@@ -13,7 +13,7 @@ import sys
 
 from pgsluice.spark.installed import is_measured
 from pgsluice.spark.session import daemon_ahead
-from pgsluice.spark.session.without_pandas import load_arrow_without_pandas
+from pgsluice.spark.session.loading import load_arrow_without_pandas
 from pgsluice.system.freed_memory import keep_freed_memory
 
 LOADED = (

@@ -22,8 +22,8 @@ from pgsluice.events import CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
 from pgsluice.snapshots.snapshot import Snapshot
 from pgsluice.spark.jobs.tasks import interrupt_tasks
-from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spark.session.session import raise_if_ended
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool import SpoolReader
 from pgsluice.subscription.base.received import ReceivedOnce, connect_behind_publications
 from pgsluice.subscription.running.driver import SubscriptionDriver

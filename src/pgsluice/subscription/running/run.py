@@ -27,7 +27,7 @@ from pgsluice.spark.jobs.shared_folders import shared_folders
 from pgsluice.spark.session.java import require_java
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.master import DEFAULT_MASTER, is_local
-from pgsluice.spark.session.on_demand import ContextOnDemand
+from pgsluice.spark.session.starting_context import ContextOnDemand
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.subscription.base.waits import WAITS, Waits

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from pgsluice.config import Config
 from pgsluice.errors import SparkFailed
 from pgsluice.events import MetricsEvent, RunStep
-from pgsluice.spark.session.on_demand import ContextOnDemand
 from pgsluice.spark.session.session import build_session, refuse_spark_errors
-from pgsluice.spark.session.starting_context import StartingContext
+from pgsluice.spark.session.starting_context import ContextOnDemand, StartingContext
 from pgsluice.spool.layout import SPARK_LOG
 from pgsluice.system.processes import Part, say_next
 

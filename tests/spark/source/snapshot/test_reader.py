@@ -27,7 +27,7 @@ from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.options import SnapshotOptions, TableName
 from pgsluice.spark.source.rows import table_batches
 from pgsluice.spark.source.snapshot import reader as snapshot_reader
-from pgsluice.spark.source.snapshot.filtering_reader import FilteringSnapshotReader
+from pgsluice.spark.source.snapshot.pushed_filters import FilteringSnapshotReader
 from pgsluice.spark.source.snapshot.reader import SnapshotReader, gathered
 from pgsluice.spark.source.snapshot.rows import SnapshotRows
 from pgsluice.spark.source.snapshot.table import (

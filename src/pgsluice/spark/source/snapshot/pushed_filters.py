@@ -14,8 +14,8 @@ and is NULL for Spark. Filters that could lose rows are not translated:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -41,6 +41,7 @@ from pyspark.sql.datasource import (
 
 from pgsluice.facts import RelationFacts
 from pgsluice.snapshots.content import PublishedContent
+from pgsluice.spark.source.snapshot.reader import SnapshotReader
 from pgsluice.spark.source.snapshot.table import Connection
 from pgsluice.types import ColumnType
 
@@ -268,3 +269,12 @@ def _searched(
             return f"pg_catalog.left({column.sql}, {len(given.value)}) = {literal}"
         case _:
             return f"pg_catalog.right({column.sql}, {len(given.value)}) = {literal}"
+
+
+class FilteringSnapshotReader(SnapshotReader):
+    """A reader that also passes Spark's filters to the server."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters, but also leave all of them to Spark."""
+        self._selection = replace(self._selection, condition=PushedFilters(tuple(filters)))
+        return filters

@@ -77,7 +77,7 @@ def snapshot_reader(options: SnapshotOptions, schema: StructType) -> SnapshotRea
     if not pushes:
         return SnapshotReader(options, schema)
     # Spark 4.0 lacks the classes of filters.
-    from pgsluice.spark.source.snapshot.filtering_reader import FilteringSnapshotReader
+    from pgsluice.spark.source.snapshot.pushed_filters import FilteringSnapshotReader
 
     return FilteringSnapshotReader(options, schema)
 
