@@ -31,7 +31,7 @@ from pgsluice.types.buffers import (
     offsets_of,
     to_mask,
 )
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, joined, malformed
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, malformed
 
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
@@ -217,20 +217,6 @@ class ListType(ColumnType):
     @property
     def tells_values_apart(self) -> bool:
         return self.element.tells_values_apart
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        text = self.element.encode_text(array.flatten()).cast(pa.large_string())
-        for special in ("\\", '"'):
-            text = pc.replace_substring(text, special, "\\" + special)
-        return self._braced(array, joined('"', text, '"').fill_null("NULL"))
-
-    def _braced(self, array: pa.Array, elements: pa.Array) -> pa.Array:
-        """The text of lists, of the text of their elements."""
-        lengths = pc.list_value_length(array).fill_null(0)
-        offsets = offsets_of(np.array(lengths, np.int64))
-        lists = pa.LargeListArray.from_arrays(pa.array(offsets), elements)
-        text = joined("{", pc.binary_join(lists, pa.scalar(self.delimiter, pa.large_string())), "}")
-        return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
 def _marks(data: Bytes) -> tuple[Mask, Mask, Mask, Mask]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.buffers import Int64s, first_row, large_binary, null_mask, offsets_of
+from pgsluice.types.buffers import Int64s, first_row, large_binary, offsets_of
 from pgsluice.types.codec import ColumnType, Decoded, RawValues, malformed, shrink
 
 _BACKSLASH, _X = b"\\x"
@@ -26,7 +26,6 @@ def _nibbles() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 _NIBBLE: Final = _nibbles()
-_DIGIT: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +85,6 @@ class ByteaType(ColumnType):
 
     def decode_binary(self, values: pa.Array) -> Decoded:
         return Decoded(shrink(values, self.arrow_type, self.name))
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        null = null_mask(array)
-        raw = RawValues.of(array.cast(pa.large_binary()).fill_null(b""))
-        offsets = offsets_of(raw.lengths * 2 + 2)
-        text = np.zeros(int(offsets[-1]), np.uint8)
-        text[offsets[:-1]], text[offsets[:-1] + 1] = _BACKSLASH, _X
-        body = np.ones(len(text), np.bool_)
-        body[offsets[:-1]] = body[offsets[:-1] + 1] = False
-        text[body] = np.stack([_DIGIT[raw.data >> 4], _DIGIT[raw.data & 15]], axis=1).reshape(-1)
-        return large_binary(text, offsets, null).cast(pa.large_string())
 
 
 def _unescape(value: bytes, row: int) -> bytes:

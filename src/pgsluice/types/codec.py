@@ -1,4 +1,4 @@
-"""The base of every column type: decode PostgreSQL's text and binary form to Arrow, and encode.
+"""The base of every column type: decodes PostgreSQL's text and binary form to Arrow.
 
 Rules:
 
@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.binary_to_text import NoTextForm
@@ -130,14 +129,6 @@ class ColumnType(ABC):
     def tells_values_apart(self) -> bool:
         """Whether values that are different at the source are different in the Arrow type."""
         return True
-
-    @abstractmethod
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        """Encode as text that the type's input function reads back to the same values.
-
-        Returns:
-            large_string, null where the array is.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +287,6 @@ def in_container(
     if error.hint is not None:
         return binary_not_supported(error.facts["type_name"], row)
     return malformed(type_name, row, form)
-
-
-def joined(*parts: str | pa.Array) -> pa.Array:
-    """Texts joined row by row, as large_string; null where a part is."""
-    kind = pa.large_string()
-    columns = [pa.scalar(part, kind) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*columns, pa.scalar("", kind))
 
 
 def parsed(

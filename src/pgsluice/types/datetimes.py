@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.types.buffers import Mask, blank, fixed_width, null_mask, to_mask, unchecked_text
-from pgsluice.types.calendar import civil_from_days, days_from_civil
+from pgsluice.types.calendar import days_from_civil
 from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text, malformed
 from pgsluice.types.text import ComputedTextType
 
@@ -141,25 +141,6 @@ class DatetimeType(ColumnType):
     @property
     def binary_width(self) -> int:
         return np.dtype(self.wire).itemsize
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        integers = array.cast(self._integer)
-        return pa.array(
-            [None if n is None else self._print(n) for n in integers.to_pylist()],
-            pa.large_string(),
-        )
-
-    def _print(self, number: int) -> str:
-        days, clock_us = divmod(number * self.unit_us, _DAY_US)
-        year, month, day = civil_from_days(days)
-        era = "" if year > 0 else " BC"
-        text = f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}"
-        if self.unit_us == 1:
-            seconds, fraction = divmod(clock_us, 1_000_000)
-            text += f" {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-            text += f".{fraction:06}".rstrip("0") if fraction else ""
-            text += "+00" if self.arrow_type.tz else ""
-        return text + era
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,6 @@ class BoolType(ColumnType):
         buffers = [validity_buffer(null), pa.py_buffer(bits)]
         return Decoded(pa.Array.from_buffers(self.arrow_type, len(is_true), buffers))
 
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return pc.if_else(array, "t", "f").cast(pa.large_string())
-
 
 @dataclass(frozen=True, slots=True)
 class IntegerType(ColumnType):
@@ -77,9 +74,6 @@ class IntegerType(ColumnType):
     @property
     def binary_width(self) -> int:
         return np.dtype(self.wire).itemsize
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return array.cast(pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +114,3 @@ class FloatType(ColumnType):
     @property
     def binary_width(self) -> int | None:
         return int(self.arrow_type.bit_width) // 8
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        text = array.cast(pa.large_string())
-        for arrows, postgres in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
-            text = pc.if_else(pc.equal(text, arrows), postgres, text)
-        return text.cast(pa.large_string())

@@ -109,12 +109,6 @@ class DecimalType(ColumnType):
     def copies_binary(self) -> bool:
         return reads_decimals(self.arrow_type)  # more digits are printed before they are decoded
 
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return pa.array(
-            [None if value is None else f"{value:f}" for value in array.to_pylist()],
-            pa.large_string(),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class NumericTextType(ComputedTextType):

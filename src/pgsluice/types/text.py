@@ -51,9 +51,6 @@ class PrintedType(ColumnType):
     def copies_binary(self) -> bool:
         return False  # the printer prints one value after the other
 
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return array.cast(pa.large_string())
-
 
 @dataclass(frozen=True, slots=True)
 class TextType(PrintedType):
@@ -162,9 +159,6 @@ class MaskedType(ColumnType):
     @property
     def tells_values_apart(self) -> bool:
         return self.mask.tells_values_apart
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return array.cast(pa.large_string())
 
     @property
     def _is_null(self) -> bool:

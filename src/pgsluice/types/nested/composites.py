@@ -12,13 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgsluice.types.binary_to_text.containers import fields_of
 from pgsluice.types.binary_to_text.cursor import Misshapen
 from pgsluice.types.buffers import Mask, null_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, joined, parsed
-from pgsluice.types.nested.fields import quoted_text, split_text, structs, without
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, parsed
+from pgsluice.types.nested.fields import split_text, structs, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +78,6 @@ class CompositeType(ColumnType):
     def _structs(self, columns: Sequence[pa.Array], null: Mask, form: str) -> Decoded:
         fields = list(zip(self.fields, columns, strict=True))
         return structs(self.arrow_type, fields, (), null, (self.name, form))
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        parts: list[str | pa.Array] = []
-        for index, field in enumerate(self.fields):
-            parts += [",", quoted_text(field, array.field(index))]
-        text = joined("(", *parts[1:], ")")
-        return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
 def _quoted(name: str) -> str:

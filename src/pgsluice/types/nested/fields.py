@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +16,9 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.buffers import Bytes, Int64s, Mask, blank, first_row, spans
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, joined, malformed
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, malformed
 
 _COMMA, _QUOTE, _BACKSLASH = b',"\\'
-_TEXT: Final = pa.large_string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,3 @@ def structs(
     children += map(pa.array, flags)
     made = pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array(null | unfit))
     return Decoded(made, unfit if unfit.any() else None)
-
-
-def quoted_text(field: ColumnType, values: pa.Array) -> pa.Array:
-    """A field as text in quotes; empty for NULL."""
-    text = field.encode_text(values).cast(_TEXT)
-    for special in ('"', "\\"):
-        text = pc.replace_substring(text, special, special * 2)
-    return joined('"', text, '"').fill_null("")

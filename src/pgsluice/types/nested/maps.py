@@ -14,14 +14,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgsluice.types.binary_to_text.cursor import Misshapen
 from pgsluice.types.binary_to_text.extensions import pairs_of
 from pgsluice.types.buffers import fixed_width, offsets_of
-from pgsluice.types.codec import ColumnType, Decoded, as_text, joined, parsed, shrink
+from pgsluice.types.codec import ColumnType, Decoded, as_text, parsed, shrink
 
-_TEXT: Final = pa.large_string()
 _ARROW: Final = pa.map_(pa.string(), pa.string())
 _QUOTED: Final = rb'"((?:[^"\\]|\\.)*+)"'
 _PAIR: Final = re.compile(_QUOTED + rb"=>(?:" + _QUOTED + rb"|NULL)(, (?=\")|$)", re.DOTALL)
@@ -55,21 +53,6 @@ class MapType(ColumnType):
         null = np.array([*(row is None for row in rows), False])
         offsets = fixed_width(offsets.astype(np.int32), pa.int32(), null)
         return Decoded(pa.MapArray.from_arrays(offsets, keys, items))
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        keys, items = (_quoted(part) for part in (array.keys, array.items))
-        pairs = joined(keys, "=>", items.fill_null("NULL"))
-        offsets = array.offsets.to_numpy().astype(np.int64)
-        lists = pa.LargeListArray.from_arrays(pa.array(offsets), pairs)
-        text = pc.binary_join(lists, pa.scalar(", ", _TEXT))
-        return pc.if_else(array.is_valid(), text, pa.scalar(None, _TEXT))
-
-
-def _quoted(texts: pa.Array) -> pa.Array:
-    texts = texts.cast(_TEXT)
-    for special in ("\\", '"'):
-        texts = pc.replace_substring(texts, special, "\\" + special)
-    return joined('"', texts, '"')
 
 
 def _pairs_of_text(value: bytes) -> Pairs:

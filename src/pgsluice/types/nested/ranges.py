@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pgsluice.types.arrays import ListType
 from pgsluice.types.binary_to_text.containers import RangeParts, ranges_of
 from pgsluice.types.buffers import Mask, null_mask, offsets_of, spans, to_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, joined, parsed
-from pgsluice.types.nested.fields import quoted_text, split_text, structs, without
+from pgsluice.types.codec import ColumnType, Decoded, RawValues, parsed
+from pgsluice.types.nested.fields import split_text, structs, without
 
 RANGE_FIELDS: Final = ("lower", "upper", "lower_inc", "upper_inc", "empty")
 """The fields of a range's struct."""
@@ -89,20 +89,6 @@ class RangeType(ColumnType):
         fields = [(self.bound, values) for values in bounds]
         return structs(self.arrow_type, fields, flags, null, (self.name, form))
 
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        lower, upper, lower_inc, upper_inc, is_empty = (
-            array.field(index) for index in range(array.type.num_fields)
-        )
-        text = joined(
-            pc.if_else(lower_inc, "[", "(").cast(pa.large_string()),
-            quoted_text(self.bound, lower),
-            ",",
-            quoted_text(self.bound, upper),
-            pc.if_else(upper_inc, "]", ")").cast(pa.large_string()),
-        )
-        text = pc.if_else(is_empty, pa.scalar("empty", pa.large_string()), text)
-        return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
-
 
 @dataclass(frozen=True, slots=True)
 class MultirangeType(ListType):
@@ -142,6 +128,3 @@ class MultirangeType(ListType):
         ranges = pa.array(chain.from_iterable(each), pa.large_binary())
         offsets = offsets_of(np.array([len(row) for row in each], np.int64))
         return self._lists(ranges, offsets, null_mask(values), "binary")
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        return self._braced(array, self.element.encode_text(array.flatten()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, repeat
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -57,7 +57,6 @@ _MOST_TEXT: Final = 8 * SIZE_LIMIT
 """In characters: the text of a VARIANT that is small enough is shorter."""
 _KEPT_DICTIONARIES, _KEPT_BYTES = 1000, 4096
 _MOST: Final = 10**MAX_PRECISION - 1
-_DECIMAL_BYTES: Final = dict(map(decimal_form, (9, 18, 38)))
 _INTEGERS: Final = ((INT8, 1), (INT16, 2), (INT32, 4), (INT64, 8))
 _LONG_EXPONENT: Final = re.compile(r"[eE][+-]?\d{3}")
 
@@ -119,13 +118,6 @@ class VariantType(ColumnType):
         ]
         values = pa.StructArray.from_arrays(columns, fields=list(ARROW), mask=pa.array(null))
         return Decoded(values, unfit if unfit.any() else None)
-
-    def encode_text(self, array: pa.Array) -> pa.Array:
-        texts = [
-            None if value is None else _Printer(value["metadata"], value["value"]).json(0)
-            for value in array.to_pylist()
-        ]
-        return pa.array(texts, pa.large_string())
 
 
 def stored(values: pa.StructArray) -> pa.StructArray:
@@ -269,57 +261,3 @@ def _container(kind: int, ids: list[int], parts: list[bytes]) -> bytes:
     width, id_width = width_of(offsets[-1]), width_of(ids[-1] if ids else 0)
     head = head_of(kind, len(parts), width, ids, id_width)
     return head + little_endian(offsets, width) + b"".join(parts)
-
-
-class _Printer:
-    """Prints a VARIANT that this module has encoded as JSON."""
-
-    def __init__(self, metadata: bytes, value: bytes) -> None:
-        self._value = value
-        width = (metadata[0] >> 6) + 1
-        count = int.from_bytes(metadata[1 : 1 + width], "little")
-        ends = _numbers(metadata, 1 + width, count + 1, width)
-        names = metadata[1 + width * (count + 2) :]
-        self._names = [names[a:b].decode() for a, b in pairwise(ends)]
-
-    def json(self, at: int) -> str:
-        """The value that begins at a byte."""
-        value, kind, info = self._value, self._value[at] & 3, self._value[at] >> 2
-        if kind == SHORT_STRING:
-            return json.dumps(value[at + 1 : at + 1 + info].decode())
-        if kind in (OBJECT, ARRAY):
-            return self._container(at, kind, info)
-        if info == LONG_STRING:
-            size = int.from_bytes(value[at + 1 : at + 5], "little")
-            return json.dumps(value[at + 5 : at + 5 + size].decode())
-        for code, width in _INTEGERS:
-            if code == info:
-                return str(int.from_bytes(value[at + 1 : at + 1 + width], "little", signed=True))
-        if info in _DECIMAL_BYTES:
-            raw = value[at + 2 : at + 2 + _DECIMAL_BYTES[info]]
-            unscaled = int.from_bytes(raw, "little", signed=True)
-            return f"{unscaled}e-{value[at + 1]:02}"
-        return {NULL: "null", TRUE: "true", FALSE: "false"}[value[at]]
-
-    def _container(self, at: int, kind: int, info: int) -> str:
-        width, is_object = (info & 3) + 1, kind == OBJECT
-        size = 4 if info >> (4 if is_object else 2) & 1 else 1
-        count = int.from_bytes(self._value[at + 1 : at + 1 + size], "little")
-        at += 1 + size
-        ids: list[int] = []
-        if is_object:
-            id_width = (info >> 2 & 3) + 1
-            ids = _numbers(self._value, at, count, id_width)
-            at += count * id_width
-        starts = _numbers(self._value, at, count, width)
-        at += (count + 1) * width
-        parts = [self.json(at + start) for start in starts]
-        if not is_object:
-            return f"[{','.join(parts)}]"
-        names = (json.dumps(self._names[number]) for number in ids)
-        return "{" + ",".join(map(":".join, zip(names, parts, strict=True))) + "}"
-
-
-def _numbers(data: bytes, at: int, count: int, width: int) -> list[int]:
-    ends = range(at + width, at + width * (count + 1), width)
-    return [int.from_bytes(data[end - width : end], "little") for end in ends]
