@@ -4,7 +4,7 @@ PySpark's modules import each other. If two threads start with different ones, e
 module that the other one is importing. Python resolves this deadlock with a half-initialised
 module, and an import fails.
 
-pandas is left out of pgsluice's own processes: its import takes a second of CPU, and pgsluice never
+pgsluice's own processes do not import pandas: its import takes a second of CPU, and pgsluice never
 uses it. Arrow imports it, if it is installed, when it first converts a list, in order to recognise
 pandas objects; PySpark at its first call of the JVM, for its own tests (ADR 0036).
 """
