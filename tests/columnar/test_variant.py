@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
-from pgsluice.columnar.variant import Dictionary, encode_objects
+from pgsluice.columnar.variant import encode_objects
 from pgsluice.errors import TableError
 
 UTC = dt.UTC
@@ -24,7 +24,7 @@ def objects(columns: dict[str, pa.Array], absent: dict[str, list[bool]] | None =
     """The encoded rows, decoded by Spark's reader."""
     count = len(next(iter(columns.values())))
     masks = {name: np.array(mask) for name, mask in (absent or {}).items()}
-    encoded = encode_objects(Dictionary(list(columns)), columns, masks, np.ones(count, np.bool_))
+    encoded = encode_objects(list(columns), columns, masks, np.ones(count, np.bool_))
     encoded.validate(full=True)
     with localcontext(prec=40):  # Spark's Python reader computes decimals with this precision
         return [VariantVal(r["value"], r["metadata"]).toPython() for r in encoded.to_pylist()]
@@ -81,7 +81,7 @@ def test_absent_columns_are_left_out() -> None:
 
 def test_excluded_rows_are_null() -> None:
     rows = np.array([True, False])
-    encoded = encode_objects(Dictionary(["a"]), {"a": pa.array([1, 2])}, {}, rows)
+    encoded = encode_objects(["a"], {"a": pa.array([1, 2])}, {}, rows)
     assert encoded.is_null().to_pylist() == [False, True]
 
 

@@ -45,30 +45,8 @@ _FIXED: tuple[tuple[pa.DataType, int], ...] = (
 _BINARY = pa.large_binary()
 
 
-class Dictionary:
-    """The sorted field names of one relation's rows, with their encoding.
-
-    Args:
-        names: the columns' names, each once.
-    """
-
-    __slots__ = ("_ids", "metadata")
-
-    def __init__(self, names: Sequence[str]) -> None:
-        encoded = sorted(name.encode() for name in names)
-        self._ids = {name.decode(): index for index, name in enumerate(encoded)}
-        self.metadata = form.metadata_of(encoded)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def id(self, name: str) -> int:
-        """The number of a name, by which objects refer to it."""
-        return self._ids[name]
-
-
 def encode_objects(
-    dictionary: Dictionary,
+    dictionary: Collection[str],
     columns: Mapping[str, pa.Array],
     absent: Mapping[str, Mask],
     rows: Mask,
@@ -76,7 +54,7 @@ def encode_objects(
     """Encode one object per row; its fields have the columns' names.
 
     Args:
-        dictionary: has the names of all columns.
+        dictionary: the field names of the relation's rows, all columns among them; each once.
         columns: arrays of the same length n; a null becomes the VARIANT null.
         absent: column name -> mask of length n, true where the object lacks the field.
         rows: mask of length n, false where the result is NULL.
@@ -87,6 +65,9 @@ def encode_objects(
     Raises:
         TableError: a type has no VARIANT form, or a row is larger than Spark takes.
     """
+    encoded = sorted(name.encode() for name in dictionary)
+    id_of = {name.decode(): index for index, name in enumerate(encoded)}
+    metadata, id_width = form.metadata_of(encoded), form.width_of(max(len(encoded) - 1, 0))
     names = _in_order(columns)
     values = [encode_values(columns[name], name) for name in names]
     present = np.ones((len(rows), len(names)), np.bool_)
@@ -98,14 +79,14 @@ def encode_objects(
         some = [values[field] for field in fields]
         if len(of_group) < len(rows):
             some = [column.take(pa.array(of_group)) for column in some]
-        ids = [dictionary.id(names[field]) for field in fields]
-        parts.append(_objects(dictionary, ids, some, len(of_group)))
+        ids = [id_of[names[field]] for field in fields]
+        parts.append(_objects(ids, id_width, some, len(of_group)))
         members.append(of_group)
     objects = pa.concat_arrays(parts)
     sizes = pc.binary_length(objects)
     if (pc.max(sizes).as_py() or 0) > SIZE_LIMIT:
         raise TableError(f"a row is larger than the {SIZE_LIMIT} bytes that a VARIANT can be")
-    metadata, count = dictionary.metadata, len(rows)
+    count = len(rows)
     if max(pc.sum(sizes).as_py() or 0, len(metadata) * count) > 2**31 - 1:
         raise TableError("a batch of VARIANT rows is larger than 2 GiB", rows=count)
     place = np.zeros(count, np.int64)
@@ -143,20 +124,17 @@ def _groups(present: Mask, rows: Mask) -> list[tuple[Int64s, Int64s]]:
     ]
 
 
-def _objects(
-    dictionary: Dictionary, ids: Sequence[int], values: Sequence[pa.Array], count: int
-) -> pa.Array:
+def _objects(ids: Sequence[int], id_width: int, values: Sequence[pa.Array], count: int) -> pa.Array:
     """The objects of rows that have the same fields, as LargeBinary.
 
     Args:
-        ids: the numbers of the fields' names.
+        ids: the numbers of the fields' names in the dictionary, of ``id_width`` bytes each.
         values: the encoded values of each field.
     """
     offsets = np.zeros((count, len(values) + 1), np.int64)
     for index, column in enumerate(values):
         offsets[:, index + 1] = offsets[:, index] + np.diff(content_of(column)[0])
     width = form.width_of(int(offsets[:, -1].max(initial=0)))
-    id_width = form.width_of(max(len(dictionary) - 1, 0))
     head = form.head_of(form.OBJECT, len(values), width, ids, id_width)
     return _joined(head, _of_one_width(_little_endian(offsets, width)), *values)
 

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource
 
 from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.spark.source.options import SnapshotOptions, SourceOptions
-from pgsluice.spark.source.schema import envelope_ddl, table_ddl
+from pgsluice.spark.source.schema import ENVELOPE_COLUMNS, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,7 +46,7 @@ class PgoutputDataSource(DataSource):
             return table_ddl(table_columns_now(snapshot), snapshot)
         options = SourceOptions.parse(self.options)
         if options.table is None:
-            return envelope_ddl(options)
+            return table_ddl(ENVELOPE_COLUMNS, options)
         from pgsluice.spark.source.lookup import table_columns
 
         return table_ddl(table_columns(options, options.table), options)

@@ -65,7 +65,6 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
     """
     pool = RowPool.of(changes)
     names = [column.name for column in changes.relation.columns]
-    dictionary = variant.Dictionary(names)
     key = key_columns(changes)
     namespace, table = changes.table_name
     for rows in _chunks(rows_of(changes, pool)):
@@ -76,10 +75,8 @@ def envelope_batches(changes: RelationChanges, declared: pa.Schema) -> Iterator[
         has_key = has_tuple if key else np.zeros(len(rows), np.bool_)
         arrays = [
             *(pa.repeat(pa.scalar(name, pa.string()), len(rows)) for name in (namespace, table)),
-            variant.encode_objects(
-                dictionary, {name: shown[name] for name in key}, absent, has_key
-            ),
-            variant.encode_objects(dictionary, shown, absent, has_tuple),
+            variant.encode_objects(names, {name: shown[name] for name in key}, absent, has_key),
+            variant.encode_objects(names, shown, absent, has_tuple),
             pa.nulls(len(rows), pa.string()),
             pa.nulls(len(rows), pa.binary()),
             *change_columns(changes, rows, key, values).values(),

@@ -56,16 +56,11 @@ def columns_before(names: Sequence[str], required: Sequence[str]) -> tuple[str, 
     return tuple(names[:count])
 
 
-def envelope_ddl(options: SourceOptions) -> str:
-    """The schema of envelope rows, which contain changes of all tables."""
-    return table_ddl(ENVELOPE_COLUMNS, options)
-
-
 def table_ddl(columns: Iterable[tuple[str, str]], options: SourceOptions | SnapshotOptions) -> str:
-    """The schema of one table's change rows.
+    """The schema of change rows: of one table, or of envelope rows.
 
     Args:
-        columns: names and Spark types of the table's own columns.
+        columns: names and Spark types of the table's own columns, or ENVELOPE_COLUMNS.
         options: the query's options, for the prefix of the change columns and the selected columns.
 
     Raises:
