@@ -88,6 +88,7 @@ class SlotStream:
         self._decodable_from: dict[str, Lsn] = {}
         self._generated_columns = generated_columns(config)
         self._seen: tuple[str, Comparison | None] = "", None
+        self._renewal = ConnectionRenewal(config.source.slot, lambda: self._store.durable)
         self.has_started = False
 
     @property
@@ -275,11 +276,11 @@ class SlotStream:
 
     def _reader_of_slot(self, source: SourceState) -> Callable[[psycopg.Connection[Any]], None]:
         slot = self._config.source.slot
-        renewal = ConnectionRenewal(slot, source.unnoticed, lambda: self._store.durable)
+        self._renewal.begin(source.unnoticed)
 
         def read(connection: psycopg.Connection[Any]) -> None:
             self._reporter.note_slot(slot_info(connection, slot))
-            renewal.poll(connection)
+            self._renewal.poll(connection)
 
         return read
 

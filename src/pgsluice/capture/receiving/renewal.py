@@ -13,11 +13,14 @@ from typing import Any
 
 import psycopg
 
-from pgsluice.catalog.publications.publications import unnoticed_publications
+from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
 from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.lsn import Lsn
 
 logger = logging.getLogger(__name__)
+
+_CHANGED = object()
+"""Stands for publications of before: no state equals it."""
 
 _OPEN = """
 SELECT pg_catalog.txid_snapshot_xmin(s.now), pg_catalog.txid_snapshot_xmax(s.now)
@@ -26,27 +29,39 @@ FROM pg_catalog.txid_current_snapshot() AS s (now)
 
 
 class ConnectionRenewal:
-    """Ends one connection when publications have changed; its watcher asks at intervals.
+    """Ends connections when publications have changed; their watcher asks at intervals.
 
     Args:
-        slot: the slot that the connection reads.
-        publications: their state before the connection (:func:`unnoticed_publications`).
+        slot: the slot that the connections read.
         durable: returns the LSN up to which capture has received everything.
     """
 
-    def __init__(self, slot: str, publications: object | None, durable: Callable[[], Lsn]) -> None:
+    def __init__(self, slot: str, durable: Callable[[], Lsn]) -> None:
         self._slot = slot
-        self._publications = publications
         self._durable = durable
+        self._publications: object | None = None
         self._ended_from: int | None = None
         self._receive: Lsn | None = None
+
+    def begin(self, publications: UnnoticedPublications | None) -> None:
+        """A connection begins.
+
+        Args:
+            publications: their state before it; None: the server notices changes.
+        """
+        if publications is None:
+            self._publications = None
+        elif publications.versions != self._publications:
+            # A change that the slot may still decode transactions of before is as one from now on.
+            self._publications = _CHANGED if publications.are_recent else publications.versions
 
     def poll(self, connection: psycopg.Connection[Any]) -> None:
         """End the connection if publications have changed, as soon as that is possible; raises
         psycopg.Error."""
         if self._publications is None:
             return
-        now = unnoticed_publications(connection)
+        found = unnoticed_publications(connection, self._slot)
+        now = found and found.versions
         ((oldest, next_),) = connection.execute(_OPEN).fetchall()
         if now != self._publications:
             # All transactions that may have begun before this change.

@@ -13,7 +13,7 @@ from pgsluice.capture.source.comparison import Comparison
 from pgsluice.capture.source.slot import check_slot_kind
 from pgsluice.capture.source.timeline import check_slot_is_there
 from pgsluice.catalog.publications.managed import PublicationReport, ensure_publications
-from pgsluice.catalog.publications.publications import unnoticed_publications
+from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
 from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import SourceConfig
@@ -77,7 +77,7 @@ class SourceState:
     publications: PublicationReport
     all_publications: frozenset[str]
     started_at: str
-    unnoticed: object | None
+    unnoticed: UnnoticedPublications | None
 
 
 def read_source_state(
@@ -108,7 +108,7 @@ def read_source_state(
         found = slot_info(sql, source.slot)
         note_slot(found)
         slot = check_slot_is_there(found, source.slot, server)
-        unnoticed = unnoticed_publications(sql)
+        unnoticed = unnoticed_publications(sql, source.slot)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
         _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)

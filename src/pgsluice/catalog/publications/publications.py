@@ -58,20 +58,50 @@ _VERSIONS_OF_SCHEMAS = """
 SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid)
 FROM pg_catalog.pg_publication_namespace
 """
+_ARE_RECENT = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_replication_slots s, (
+        SELECT xmin FROM pg_catalog.pg_publication
+        UNION ALL SELECT xmin FROM pg_catalog.pg_publication_rel
+        {schemas}
+    ) AS c
+    WHERE s.slot_name = %s AND pg_catalog.age(c.xmin) <= pg_catalog.age(s.catalog_xmin)
+)
+"""
+_OF_SCHEMAS = "UNION ALL SELECT xmin FROM pg_catalog.pg_publication_namespace"
 
 
-def unnoticed_publications(connection: Connection) -> object | None:
-    """The state of all publications: two equal values mean that none has changed.
+@dataclass(frozen=True, slots=True)
+class UnnoticedPublications:
+    """The publications of a server that does not notice in a connection that they change.
+
+    Attributes:
+        versions: two equal values mean that none has changed.
+        are_recent: the slot may still decode transactions that began before the last change.
+    """
+
+    versions: object
+    are_recent: bool
+
+
+def unnoticed_publications(connection: Connection, slot: str = "") -> UnnoticedPublications | None:
+    """The state of all publications.
+
+    Args:
+        slot: the slot to ask for in ``are_recent``.
 
     Returns:
         None: the server notices changes (:func:`notices_publications`).
     """
     if notices_publications(connection):
         return None
+    since_15 = connection.info.server_version >= 150000
     found = connection.execute(_VERSIONS).fetchall()
-    if connection.info.server_version >= 150000:
+    if since_15:
         found += connection.execute(_VERSIONS_OF_SCHEMAS).fetchall()
-    return found
+    recent = _ARE_RECENT.format(schemas=_OF_SCHEMAS if since_15 else "")
+    ((are_recent,),) = connection.execute(recent, [slot]).fetchall()
+    return UnnoticedPublications(found, are_recent)
 
 
 @dataclass(frozen=True, slots=True)
