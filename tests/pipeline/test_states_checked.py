@@ -88,6 +88,7 @@ def test_a_copy_a_parked_table_a_refused_password_and_a_dead_run(
             says("2 problems: capture does not run; lake: not started yet", False)
             with one.live():
                 says(_OK, True)
+                one.wait_applied()  # it knows the table
                 _copies(one, shop, lambda: says(_OK, True))
                 shop.execute("INSERT INTO t VALUES (1, 'infinity')")
                 says(r"1 problem: lake: 1 table parked \(public.t\)", True)

@@ -150,15 +150,15 @@ def _refuse_rate(*, can_read_ranges: bool, has_pages: bool, name: str) -> None:
     if not can_read_ranges:
         raise PgsluiceError(
             "reading a table at a limited rate needs PostgreSQL 14 or newer",
-            hint="verify without a rate: leave out the option --rate of `pgsluice verify`, or the "
-            "rate in `verify` of the subscription",
+            hint="verify without a rate: leave out the option --rate of `pgsluice verify CONFIG`, "
+            "or the rate in `verify` of the subscription",
         )
     if not has_pages:
         raise PgsluiceError(
             f"to read table {name} at a limited rate, the role of pgsluice needs the privilege to "
             "read its column ctid, which only a grant on the whole table has",
             hint=f"GRANT SELECT ON {name} TO the role of the dsn; or verify without a rate: leave "
-            "out the option --rate of `pgsluice verify`, or the rate in `verify` of the "
+            "out the option --rate of `pgsluice verify CONFIG`, or the rate in `verify` of the "
             "subscription",
         )
 

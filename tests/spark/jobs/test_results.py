@@ -41,10 +41,10 @@ class _RDD(LocalRDD):
 def test_results_of_another_job() -> None:
     context = cast("SparkContext", _Mixed())
     assert sorted(run_tasks(context, str, [1, 2])) == [(1, "1"), (2, "2")]
-    with pytest.raises(SparkFailed, match="0 of the 2 results of a job, and 2 others"):
+    with pytest.raises(SparkFailed, match="0 of the 2 results of a job, and 2 results"):
         run_tasks(context, str, [3, 4])
 
 
 def test_lost_results() -> None:
-    with pytest.raises(SparkFailed, match="1 of the 2 results of a job, and 0 others"):
+    with pytest.raises(SparkFailed, match="1 of the 2 results of a job, and 0 results"):
         run_tasks(cast("SparkContext", _Mixed(lost=1)), str, [1, 2])
