@@ -32,8 +32,8 @@ class Subscription:
     """
 
     def __init__(self, config: Config | Path | str, name: str | None = None) -> None:
-        # Each query starts a process that imports this room to plan batches: it needs no
-        # configuration, and its models take longer to load than all else of ours.
+        # Workers import this package and need no configuration, whose models take longer to load
+        # than all else of ours.
         from pgsluice.config import Config, load_config
 
         self.config = config if isinstance(config, Config) else load_config(config)

@@ -114,13 +114,13 @@ class ChangesContract(SinkTests):
         assert self.sorted_rows(sink) == [row(2, 11, "one"), row(3)]
         assert applied.rows_skipped == 2
 
-    def test_a_row_after_a_truncate_needs_aninserted(self, sink: Sink) -> None:
+    def test_a_row_after_a_truncate_needs_an_insert(self, sink: Sink) -> None:
         self.loaded(sink, row(1))
         applied = self.applied(sink, changes().truncate().update(row(1, 1, ABSENT)).insert(row(2)))
         assert self.rows(sink) == [row(2)]
         assert applied.rows_skipped == 1
 
-    def test_changes_of_a_table_that_was_not_copied_need_aninserted(self, sink: Sink) -> None:
+    def test_changes_of_a_table_that_was_not_copied_need_inserts(self, sink: Sink) -> None:
         t = changes()
         t.update(row(1))
         t.update(row(3, 3, ABSENT), old={"id": 2})

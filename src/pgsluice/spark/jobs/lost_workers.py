@@ -30,7 +30,7 @@ _CRASHED = "Python worker exited unexpectedly"
 """Spark's message about a killed worker."""
 _MOST_TASKS = 1000
 _EVENTS_MS = 10_000
-"""How long Spark's status store may need to receive earlier events, in seconds."""
+"""How long Spark's status store may need to receive earlier events, in milliseconds."""
 _CLASS = re.compile(r"^[\w.$]+: ")
 """The Java name of an exception, before its message."""
 
