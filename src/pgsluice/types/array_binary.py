@@ -57,7 +57,7 @@ class SplitArrays:
 
 
 def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
-    """Split arrays in binary form.
+    """Split PostgreSQL arrays, given in array_send's binary form, into their elements.
 
     Raises:
         ConversionError: a value is not of the binary form.

@@ -57,7 +57,7 @@ class DeltaSink:
     cache_dir: str | None = None
 
     def location(self, namespace: str, name: str) -> str:
-        """The location of a table."""
+        """The path or URL of the Delta table of a source table, given by schema and name."""
         encoded = {"{schema}": encode_name(namespace), "{table}": encode_name(name)}
         head, rest = "", self.path
         while field := min((f for f in encoded if f in rest), key=rest.index, default=None):
@@ -66,11 +66,11 @@ class DeltaSink:
         return head + rest
 
     def folder(self, namespace: str, name: str) -> Folder:
-        """The folder of a table."""
+        """Access to the files of a source table's Delta table, which need not exist yet."""
         return folder_at(self.location(namespace, name), self.storage_options)
 
     def layout(self, title: str) -> Layout:
-        """The configured layout of a table."""
+        """The configured partition and sort columns of ``schema.table``; empty if not set."""
         return Layout.parse(self.partition_by.get(title, ()), self.cluster_by.get(title, ()))
 
     def open(self, table: TargetTable, identity: TargetIdentity) -> TableHandle:

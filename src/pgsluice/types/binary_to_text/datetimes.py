@@ -16,7 +16,7 @@ _INT4, _INT8 = 2**31, 2**63
 
 
 def print_date(value: bytes) -> str:
-    """date_out."""
+    """Text of a value, as PostgreSQL's date_out prints it, from its binary form."""
     (days,) = fields(value, 4)
     infinite = _infinite(days, _INT4)
     if infinite:
@@ -37,12 +37,12 @@ def print_timetz(value: bytes) -> str:
 
 
 def print_timestamp(value: bytes) -> str:
-    """timestamp_out."""
+    """Text of a value, as PostgreSQL's timestamp_out prints it, from its binary form."""
     return _print_timestamp(value, "")
 
 
 def print_timestamptz(value: bytes) -> str:
-    """timestamptz_out."""
+    """Text of a value, as PostgreSQL's timestamptz_out prints it, from its binary form."""
     return _print_timestamp(value, "+00")
 
 

@@ -28,14 +28,14 @@ _SINGLE_DIGITS = 6
 
 
 def print_float8(value: bytes) -> str:
-    """float8out."""
+    """Text of a value, as PostgreSQL's float8out prints it, from its binary form."""
     if len(value) != 8:
         raise Misshapen
     return format_float8(struct.unpack(">d", value)[0])
 
 
 def print_float4(value: bytes) -> str:
-    """float4out."""
+    """Text of a value, as PostgreSQL's float4out prints it, from its binary form."""
     if len(value) != 4:
         raise Misshapen
     return format_float4(struct.unpack(">f", value)[0])

@@ -12,33 +12,33 @@ from pgsluice.types.binary_to_text.floats import format_float8
 
 
 def print_point(value: bytes) -> str:
-    """point_out."""
+    """Text of a value, as PostgreSQL's point_out prints it, from its binary form."""
     return _print_points(_numbers(value, 2))
 
 
 def print_lseg(value: bytes) -> str:
-    """lseg_out."""
+    """Text of a value, as PostgreSQL's lseg_out prints it, from its binary form."""
     return f"[{_print_points(_numbers(value, 4))}]"
 
 
 def print_box(value: bytes) -> str:
-    """box_out."""
+    """Text of a value, as PostgreSQL's box_out prints it, from its binary form."""
     return _print_points(_numbers(value, 4))
 
 
 def print_line(value: bytes) -> str:
-    """line_out."""
+    """Text of a value, as PostgreSQL's line_out prints it, from its binary form."""
     return "{" + ",".join(map(format_float8, _numbers(value, 3))) + "}"
 
 
 def print_circle(value: bytes) -> str:
-    """circle_out."""
+    """Text of a value, as PostgreSQL's circle_out prints it, from its binary form."""
     x, y, radius = _numbers(value, 3)
     return f"<{_print_points((x, y))},{format_float8(radius)}>"
 
 
 def print_polygon(value: bytes) -> str:
-    """poly_out."""
+    """Text of a value, as PostgreSQL's poly_out prints it, from its binary form."""
     return f"({_counted_points(Cursor(value))})"
 
 

@@ -56,14 +56,14 @@ def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
 
 
 def print_macaddr(value: bytes) -> str:
-    """macaddr_out."""
+    """Text of a value, as PostgreSQL's macaddr_out prints it, from its binary form."""
     if len(value) != 6:
         raise Misshapen
     return value.hex(":")
 
 
 def print_macaddr8(value: bytes) -> str:
-    """macaddr8_out."""
+    """Text of a value, as PostgreSQL's macaddr8_out prints it, from its binary form."""
     if len(value) != 8:
         raise Misshapen
     return value.hex(":")

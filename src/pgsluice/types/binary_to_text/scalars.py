@@ -42,7 +42,7 @@ def print_char(value: bytes) -> str:
 
 
 def print_bool(value: bytes) -> str:
-    """boolout."""
+    """Text of a value, as PostgreSQL's boolout prints it, from its binary form."""
     if value not in (b"\0", b"\1"):
         raise Misshapen
     return "t" if value == b"\1" else "f"
@@ -71,7 +71,7 @@ def print_bytea(value: bytes) -> str:
 
 
 def print_uuid(value: bytes) -> str:
-    """uuid_out."""
+    """Text of a value, as PostgreSQL's uuid_out prints it, from its binary form."""
     if len(value) != 16:
         raise Misshapen
     return str(uuid.UUID(bytes=value))
@@ -97,13 +97,13 @@ def print_bits(value: bytes) -> str:
 
 
 def print_lsn(value: bytes) -> str:
-    """pg_lsn_out."""
+    """Text of a value, as PostgreSQL's pg_lsn_out prints it, from its binary form."""
     high, low = fields(value, 4, 4)
     return f"{high & 0xFFFFFFFF:X}/{low & 0xFFFFFFFF:X}"
 
 
 def print_tid(value: bytes) -> str:
-    """tidout."""
+    """Text of a value, as PostgreSQL's tidout prints it, from its binary form."""
     block, offset = fields(value, 4, 2)
     return f"({block & 0xFFFFFFFF},{offset & 0xFFFF})"
 
