@@ -71,7 +71,8 @@ def fire(one: Pipeline, *, seconds: int, kills: int, seed: int, restart: bool = 
             running = bench(one.database, seconds)
         # The first ones may hit the copy, the last ones the time after pgbench's end.
         await_until(time.monotonic() + dice.uniform(0.5, 2 * seconds * (1 + restart) / kills))
-        while not kill(one, victim, dice):  # until there is one of that kind
+        # Until there is one of that kind: without changes, there may be no worker.
+        while not kill(one, victim, dice) and running.poll() is None:
             await_until(time.monotonic() + 0.1)
             start_again(one)
         start_again(one)
