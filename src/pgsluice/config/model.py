@@ -397,7 +397,7 @@ class SubscriptionConfig(Section):
 
     @property
     def names(self) -> TargetNames:
-        """The names at the target."""
+        """The names that tables and columns have at the target, by ``rename``."""
         return TargetNames(self.rename)
 
     @property

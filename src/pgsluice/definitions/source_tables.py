@@ -161,11 +161,11 @@ class SourceCatalog:
         return cls(by_oid, **facts)
 
     def table(self, namespace: str, name: str) -> SourceTable | None:
-        """Find a relation by its qualified name."""
+        """The relation with this schema and name; None if there is none."""
         return self._by_name.get((namespace, name))
 
     def visible(self, name: str) -> SourceTable | None:
-        """Find a relation by its unqualified name on the search path."""
+        """The first relation with this name on the search path; None if there is none."""
         for namespace in ("pg_catalog", *self.search_path):
             if table := self.table(namespace, name):
                 return table

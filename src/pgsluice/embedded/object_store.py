@@ -84,7 +84,7 @@ class EmbeddedStore:
         connection.close()
 
     def stop(self) -> None:
-        """End it; what it has is lost."""
+        """End the object store; its objects are lost."""
         self._watcher.dismiss()
         if self.process.poll() is None:
             self.process.kill()

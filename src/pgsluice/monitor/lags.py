@@ -182,5 +182,5 @@ def _reason(table: TableRecord, stopped: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """A time for the user, from seconds since 1970."""
+    """A time in UTC as text, such as ``2026-11-28 04:00:00 UTC``, from seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -252,7 +252,7 @@ def _capture_line(state: CaptureState, at: datetime) -> Text:
 
 
 def lag_of(batch: BatchFinished) -> str:
-    """How far a subscription is behind after a batch."""
+    """Text of how far a subscription is behind after a batch: bytes of WAL and time."""
     if not batch.lag_bytes:
         return "no lag"
     return f"{format_bytes(batch.lag_bytes)}, {format_seconds(batch.lag_s)} behind"

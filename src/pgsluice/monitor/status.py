@@ -93,7 +93,7 @@ class SubscriptionStatus:
         return "s" if state is TableState.COPIED and is_ahead else str(state)
 
     def lag_of(self, table: TableRecord) -> TableLag:
-        """How far a table is behind."""
+        """How far a table is behind the source, in bytes of WAL and in seconds."""
         return self.lags.get(table.target_name, TableLag())
 
     def to_json(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class PublicationRules:
         self._in_force[oid] = rules
 
     def of_tables(self, oids: Collection[int]) -> dict[int, Mapping[int, Publisher]]:
-        """The rules in force for some tables."""
+        """The publications' rules in force, by OID, for those of the tables that have some."""
         return {oid: self._in_force[oid] for oid in oids if oid in self._in_force}
 
     def publishers(

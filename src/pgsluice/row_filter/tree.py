@@ -17,7 +17,7 @@ _BOOLEAN = n.DistinctFrom | n.ScalarArray | n.Bool | n.NullTest | n.BooleanTest 
 
 
 def type_of(node: n.Node) -> int:
-    """exprType."""
+    """OID of the type of an expression's value (PostgreSQL's exprType)."""
     if isinstance(node, _BOOLEAN):
         return c.BOOL
     if isinstance(node, n.Collate):
@@ -28,7 +28,7 @@ def type_of(node: n.Node) -> int:
 
 
 def typmod_of(node: n.Node) -> int:
-    """exprTypmod: -1 if the expression has none."""
+    """Type modifier of an expression's value, -1 if it has none (PostgreSQL's exprTypmod)."""
     match node:
         case n.Collate():
             return typmod_of(node.argument)
@@ -52,7 +52,7 @@ def _common_typmod(type_oid: int, results: Iterable[n.Node]) -> int:
 
 
 def collation_of(node: n.Node) -> int:
-    """exprCollation."""
+    """OID of the collation of an expression's value, 0 if it has none (exprCollation)."""
     return cast(int, getattr(node, "collation", 0))
 
 

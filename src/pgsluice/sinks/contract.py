@@ -214,7 +214,7 @@ class TableHandle(ABC):
 
     @abstractmethod
     def target_types(self, schema: pa.Schema) -> pa.Schema:
-        """These columns in the types that :meth:`schema` would return for them.
+        """Columns of the source, in the types that :meth:`schema` would return for them.
 
         Raises:
             TableError: the target has no type for a column.
@@ -243,7 +243,7 @@ class TableHandle(ABC):
         return None
 
     def comment(self, comments: TableComments, position: Lsn) -> Applied:
-        """Replace the comments; its rows stay.
+        """Replace the comments of the table and its columns; the table's rows stay.
 
         Args:
             position: the table's, which stays as it is.

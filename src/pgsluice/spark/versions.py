@@ -18,7 +18,7 @@ class SparkVersion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SparkVersion:
-        """Of a version such as ``4.1.2`` or ``4.2.0.dev1``."""
+        """Read a version from its text, such as ``4.1.2`` or ``4.2.0.dev1``."""
         major, minor = text.split(".")[:2]
         return cls(int(major), int(minor))
 

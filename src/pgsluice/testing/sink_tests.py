@@ -77,7 +77,7 @@ class SinkTests:
 
     @pytest.fixture
     def sink(self) -> Sink:
-        """An empty sink."""
+        """A sink without tables; subclasses define it, and each test gets one of its own."""
         raise NotImplementedError
 
     def rows(self, sink: Sink, table: TargetTable = TABLE) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class TargetRows(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """The target's columns, in Arrow's types."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read some columns of all rows, in any order."""
@@ -70,7 +70,7 @@ class DeltaRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns, in Arrow's types."""
+        """The target's columns, in Arrow's types."""
         return pa.schema(self._table.schema().to_arrow())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ class UndeletedRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """The target's columns, in Arrow's types."""
         return self.rows.schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -225,7 +225,7 @@ def _numbers(hashes: Hashes) -> tuple[Uint64s, Uint64s]:
 
 
 def bucket_of(key_hashes: Hashes, count: int) -> Int64s:
-    """The bucket of each key."""
+    """The number of the bucket that each key belongs to, from 0 to ``count - 1``."""
     first = np.ascontiguousarray(key_hashes[:, :4]).view(">u4")[:, 0].astype(np.int64)
     buckets: Int64s = first % count
     return buckets

@@ -35,7 +35,7 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration."""
+        """Add a duration to the histogram."""
         self._counts[bisect_left(_BUCKETS_S, seconds)] += 1
         self.sum_s += seconds
 

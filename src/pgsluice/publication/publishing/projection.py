@@ -59,7 +59,7 @@ class Projection:
         )
 
     def cut(self, changes: RelationChanges) -> RelationChanges:
-        """All changes with the published columns only."""
+        """The same changes without the columns that the publication leaves out."""
         return replace(
             changes,
             relation=self.relation,

@@ -185,7 +185,7 @@ class CallBinder:
     def operator(
         self, name: str, left: n.Node | None, right: n.Node, location: int
     ) -> n.OperatorCall:
-        """make_op."""
+        """The call of an operator with one or two arguments (PostgreSQL's make_op)."""
         types = [0 if left is None else type_of(left), type_of(right)]
         row = self._find(name, types[0], types[1], location)
         operands = (right,) if left is None else (left, right)
@@ -256,7 +256,7 @@ class CallBinder:
     def scalar_array(
         self, name: str, scalar: n.Node, array: n.Node, is_any: bool, location: int
     ) -> n.Node:
-        """make_scalar_array_op."""
+        """The node of ``scalar operator ANY (array)`` or ``ALL`` (make_scalar_array_op)."""
         array_type, scalar_type = type_of(array), type_of(scalar)
         if array_type == c.UNKNOWN:
             element = c.UNKNOWN
@@ -285,7 +285,7 @@ class CallBinder:
         return n.ScalarArray(operator, left, right, is_any, location=location)
 
     def rows(self, name: str, left: n.Row, right: n.Row, location: int) -> n.Node:
-        """make_row_comparison_op."""
+        """The comparison of two rows, as in ``(a, b) < (1, 2)`` (make_row_comparison_op)."""
         if len(left.fields) != len(right.fields):
             raise SqlRefused("unequal number of entries in row expressions", location)
         if not left.fields:

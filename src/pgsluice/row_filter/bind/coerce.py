@@ -100,7 +100,7 @@ class Coercer:
         return self.catalog.type(oid).category
 
     def can(self, inputs: Sequence[int], targets: Sequence[int], context: Context) -> bool:
-        """can_coerce_type."""
+        """Whether each input type can become its target type in this context (can_coerce_type)."""
         has_generics = False
         for source, target in zip(inputs, targets, strict=True):
             if source == target or target == c.ANY:
@@ -170,7 +170,11 @@ class Coercer:
         return (c.TEXT if chosen == c.UNKNOWN else chosen), index
 
     def to_common(self, node: n.Node, target: int, construct: str) -> n.Node:
-        """coerce_to_common_type."""
+        """A node in the type that all arguments of a construct have (coerce_to_common_type).
+
+        Raises:
+            SqlRefused: its type cannot become that type.
+        """
         source = type_of(node)
         if source == target:
             return node
@@ -207,7 +211,7 @@ class Coercer:
         return result
 
     def coerce(self, node: n.Node, target: int, typmod: int, coercion: Coercion) -> n.Node:
-        """coerce_type, for types that :meth:`can` accepts."""
+        """A node in another type, which :meth:`can` has accepted (PostgreSQL's coerce_type)."""
         source = type_of(node)
         if source == target or target in _AS_IS:
             return node

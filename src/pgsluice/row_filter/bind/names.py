@@ -33,7 +33,7 @@ class NameBinder:
     schema: str
 
     def column(self, node: s.ColumnRef) -> n.Node:
-        """transformColumnRef."""
+        """The column that a name in the filter means (PostgreSQL's transformColumnRef)."""
         *qualifiers, name = node.names
         shown = ".".join(str(part) for part in node.names)
         if name is None:

@@ -22,12 +22,12 @@ _RANGES: Final = {
 
 
 def out_of_range(message: str) -> SqlError:
-    """SQLSTATE 22003."""
+    """PostgreSQL's error for a number that its type cannot hold (SQLSTATE 22003)."""
     return SqlError("numeric_value_out_of_range", message)
 
 
 def division_by_zero() -> SqlError:
-    """SQLSTATE 22012."""
+    """PostgreSQL's error for a division by zero (SQLSTATE 22012)."""
     return SqlError("division_by_zero", "division by zero")
 
 

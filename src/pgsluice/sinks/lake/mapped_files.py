@@ -50,7 +50,7 @@ class MappedFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of the mapped content in bytes."""
         return int(self._content.size)
 
     def leave_memory(self) -> None:
@@ -85,7 +85,7 @@ class OpenFiles(Generic[Mapped]):
         self._resident_bytes = 0  # their sum: a search through thousands of files asks for each
 
     def has(self, path: Path) -> bool:
-        """Whether one is mapped."""
+        """Whether the file at this path is mapped now."""
         return path in self._by_path
 
     def get(self, path: Path, subject: str) -> Mapped | None:
@@ -110,7 +110,7 @@ class OpenFiles(Generic[Mapped]):
         return file
 
     def drop(self, path: Path) -> None:
-        """Let one go."""
+        """Forget the mapping of this file, if there is one; the file stays."""
         with self._lock:
             self._forget(path)
 

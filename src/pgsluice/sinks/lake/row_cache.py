@@ -171,7 +171,7 @@ class RowGroups:
 
     @classmethod
     def of(cls, folder: Path, name: str, parquet: pq.ParquetFile) -> RowGroups:
-        """Those of a data file.
+        """The row groups of a data file.
 
         Args:
             folder: where they are kept.
@@ -197,7 +197,7 @@ class RowGroups:
         return not (is_small or is_large or self.has_views)
 
     def is_worth(self, number: int, count: int) -> bool:
-        """Whether it is worth keeping for a batch that takes so many of its rows."""
+        """Whether a row group is kept for a batch that reads ``count`` of its rows."""
         rows = self.starts[number + 1] - self.starts[number]
         return bool(count <= FEW_ROWS * rows)
 

@@ -98,7 +98,7 @@ class NewFile(DataFile):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NewFile:
-        """From that JSON."""
+        """The file that :meth:`as_json` has written as this value."""
         known = value["stats"]
         rows = known.get("numRecords")
         return cls(
@@ -181,7 +181,7 @@ def prefix_of(file: DataFile) -> str:
 
 
 def by_prefix(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
-    """Files by that."""
+    """Files by the prefix of their names, as :func:`prefix_of` finds it."""
     grouped: dict[str, list[DataFile]] = {}
     for file in files:
         grouped.setdefault(prefix_of(file), []).append(file)

@@ -78,7 +78,7 @@ class PgoutputReader(DataSourceReader):
         return list(partitions) or [ChangePartition(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One partition's rows."""
+        """Rows of a partition of the query, as Spark's task reads them."""
         assert isinstance(partition, ChangePartition)
         if partition.through > partition.after:
             yield from self._rows.read(partition)

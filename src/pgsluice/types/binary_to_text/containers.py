@@ -137,7 +137,7 @@ class RangeParts:
 
 @dataclass(frozen=True, slots=True)
 class RangePrinter:
-    """range_out."""
+    """Prints ranges in binary form as PostgreSQL's range_out does."""
 
     bound: Printer
 
@@ -163,7 +163,7 @@ def ranges_of(value: bytes) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class MultirangePrinter:
-    """multirange_out."""
+    """Prints multiranges in binary form as PostgreSQL's multirange_out does."""
 
     range: Printer
 

@@ -94,7 +94,10 @@ def _print_offset(east_s: int) -> str:
 
 
 def print_interval(value: bytes) -> str:
-    """interval_out; a positive field after a negative field has a plus sign."""
+    """Text of an interval, as PostgreSQL's interval_out prints it.
+
+    A positive field after a negative field has a plus sign.
+    """
     micros, days, months = fields(value, 8, 4, 4)
     if (micros, days, months) == (_INT8 - 1, _INT4 - 1, _INT4 - 1):
         return "infinity"  # PostgreSQL 17 and later

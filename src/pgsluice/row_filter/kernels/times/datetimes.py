@@ -20,7 +20,7 @@ _INT8 = range(-(2**63), 2**63)
 
 
 def overflow(type_name: str) -> SqlError:
-    """SQLSTATE 22008."""
+    """PostgreSQL's error for a date or time that its type cannot hold (SQLSTATE 22008)."""
     return SqlError("datetime_field_overflow", f"{type_name} out of range")
 
 

@@ -95,7 +95,7 @@ class Descriptor:
         return _inside(self.path, folder) if self.storage == "p" else None
 
     def place(self, folder: Folder) -> tuple[str, Span] | None:
-        """The same with the part of the file."""
+        """The vector's file and the part of it that the vector takes; None if it has no file."""
         name = self.name(folder)
         span = Span(self.offset or 0, self.size + FRAME_BYTES)
         return None if name is None else (name, span)

@@ -40,7 +40,7 @@ class VersionMerge(NetMerge):
     _columns: HistoryColumns
 
     def apply(self, net: NetChanges, *, searches_new: bool) -> Merged:
-        """As for net changes."""
+        """Merge net changes into the history: end current versions, and add new ones."""
         closings = net.closings
         assert closings is not None
         self._columns = closings.columns

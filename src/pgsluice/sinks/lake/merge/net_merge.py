@@ -367,21 +367,21 @@ class Live:
         return Live(self.files, self.wanted[order], self.file_of[order], self.rows[order])
 
     def count(self, wanted: int) -> Indexes:
-        """How many rows each of so many wanted keys has."""
+        """The number of live rows of each wanted key; ``wanted`` is the number of these keys."""
         return np.bincount(self.wanted, minlength=wanted)
 
     def has(self, count: int) -> npt.NDArray[np.bool_]:
-        """Which of so many wanted keys have a row."""
+        """For each wanted key, whether it has a live row; ``count`` is the number of these keys."""
         found = np.zeros(count, np.bool_)
         found[self.wanted] = True
         return found
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Live:
-        """Some of the rows."""
+        """The rows for which the mask is true."""
         return Live(self.files, self.wanted[mask], self.file_of[mask], self.rows[mask])
 
     def by_file(self) -> Iterator[tuple[DataFile, Indexes]]:
-        """Each file, with the indexes of its rows."""
+        """Each data file that has such rows, with their indexes in this object."""
         for number, file in enumerate(self.files):
             indexes = np.flatnonzero(self.file_of == number)
             if len(indexes):

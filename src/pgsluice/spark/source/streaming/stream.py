@@ -224,7 +224,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Called by Spark in tasks.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One partition's rows."""
+        """Rows of a partition of the query, as Spark's task reads them."""
         if isinstance(partition, ChangePartition):
             return self._rows.read(partition)
         assert isinstance(partition, StagePartition | RowsPartition)
