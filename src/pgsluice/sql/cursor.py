@@ -42,19 +42,19 @@ class TokenCursor:
         return SqlRefused(f'syntax error at or near "{near}"', token.start)
 
     def accept(self, punctuation: str) -> bool:
-        """Whether the next token is this punctuation; if so, go on behind it."""
+        """Whether the next token is this punctuation; if so, take it."""
         if is_next := self.token.is_punctuation(punctuation):
             self.take()
         return is_next
 
     def accept_keyword(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords; if so, go on behind it."""
+        """Whether the next token is one of these keywords; if so, take it."""
         if is_next := self.token.is_keyword(*words):
             self.take()
         return is_next
 
     def accept_operator(self, *operators: str) -> bool:
-        """Whether the next token is one of these operators; if so, go on behind it."""
+        """Whether the next token is one of these operators; if so, take it."""
         if is_next := self.token.is_operator(*operators):
             self.take()
         return is_next

@@ -41,10 +41,11 @@ def record_completeness(
     config: Config,
     subscription: SubscriptionConfig,
 ) -> None:
-    """Record durably which targets do not get all changes.
+    """Record durably which targets do not get all changes of their table, with the reasons: rows
+    that were not copied, actions or columns that are not published, a table with another name.
 
     Args:
-        found: the names of :func:`names_to_find` that exist as tables at the source.
+        found: those of the names of :func:`names_to_find` that a table of the source still has.
         publications: the server's publications that the stream requests.
     """
     sent = {table.facts.oid: table for table in source}
