@@ -19,7 +19,7 @@ from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.lags import utc
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 
 _TIMEOUT_S = 5.0
 _SILENT_S = 60.0
@@ -155,10 +155,9 @@ def ask_source(source: SourceConfig) -> SourceStatus:
     """The server's side, on a connection of its own; never raises for the server's state."""
     timeout_s = min(source.connect_timeout_s, _TIMEOUT_S)
     try:
-        with (
-            connect_sql(source.conninfo, timeout_s=timeout_s, application="status") as connection,
-            source_errors("reading the slot"),
-        ):
+        with connect_sql(
+            source.conninfo, "reading the slot", timeout_s=timeout_s, application="status"
+        ) as connection:
             slot = slot_info(connection, source.slot)
             left = tuple[str, ...]()
             if slot is not None:  # before the first run, `check` says what is missing

@@ -78,14 +78,19 @@ class SqlSession(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes:
         silence_s: the time limit of a statement, in seconds; None: no limit.
+        doing: as of :func:`connect_sql`.
     """
 
     silence_s: float | None = None
+    doing: str | None = None
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close the session without committing: its transactions only read, and a COMMIT could wait
         for a server that is gone."""
         self.close()
+        if self.doing is not None and isinstance(error, psycopg.Error):
+            with source_errors(self.doing):
+                raise error
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Run a step of libpq's protocol; called for every statement.
@@ -116,6 +121,7 @@ class SqlSession(psycopg.Connection[tuple[Any, ...]]):
 
 def connect_sql(
     dsn: str,
+    doing: str | None = None,
     *,
     timeout_s: float = 30,
     application: str = "catalog",
@@ -123,11 +129,12 @@ def connect_sql(
 ) -> SqlSession:
     """Open a plain SQL session in autocommit mode, with the same settings as the stream's.
 
-    ``search_path`` is empty: qualify names. Wrap statements, whose errors are psycopg's, in
-    :func:`pgsluice.replication.source_errors`.
+    ``search_path`` is empty: qualify names.
 
     Args:
         dsn: a libpq connection string or URI.
+        doing: psycopg's errors that leave the session's block become pgsluice's, which start with
+            this activity; None: wrap statements in :func:`pgsluice.replication.source_errors`.
         timeout_s: the timeout for each address in the dsn, in seconds.
         application: shown by the server as ``pgsluice <application>``, unless the dsn or PGAPPNAME
             has an application name.
@@ -139,7 +146,7 @@ def connect_sql(
         SourceRefused: the server refuses the connection, or is older than PostgreSQL 10.
     """
     connection = open_session(dsn, timeout_s=timeout_s, application=application)
-    connection.silence_s = silence_s
+    connection.silence_s, connection.doing = silence_s, doing
     try:
         with source_errors("setting up the session"):
             connection.execute(settings_command(connection.info.server_version).encode())

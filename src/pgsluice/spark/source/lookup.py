@@ -141,9 +141,9 @@ def _titles_in(reader: SpoolReader) -> Iterator[set[str]]:
 
 def _titles_at(dsn: str) -> set[str]:
     from pgsluice.catalog.tables.tables import user_tables
-    from pgsluice.replication import connect_sql, source_errors
+    from pgsluice.replication import connect_sql
 
-    with connect_sql(dsn) as connection, source_errors("looking for the excluded tables"):
+    with connect_sql(dsn, "looking for the excluded tables") as connection:
         return {f"{table.namespace}.{table.name}" for table in user_tables(connection)}
 
 
@@ -160,9 +160,9 @@ def _newest(
 
 def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
     from pgsluice.catalog.tables.relations import fetch_relation_facts
-    from pgsluice.replication import connect_sql, source_errors
+    from pgsluice.replication import connect_sql
 
-    with connect_sql(dsn) as connection, source_errors(f"looking up the columns of {table}"):
+    with connect_sql(dsn, f"looking up the columns of {table}") as connection:
         row = connection.execute(
             "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
             "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "

@@ -22,7 +22,7 @@ from pgsluice.config import Config
 from pgsluice.errors import SourceUnreachable, SpoolFull
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spool import SpoolReader
 from pgsluice.spool.segments.retention import limit_words
@@ -75,10 +75,9 @@ def connect_behind_changes(dsn: str, received: Received, is_stopping: IsStopping
     Raises:
         SourceUnreachable, SourceRefused, SpoolFull: see :class:`Received`.
     """
-    with (
-        connect_sql(dsn, application="changes before copies") as connection,
-        source_errors("asking for the server's position"),
-    ):
+    with connect_sql(
+        dsn, "asking for the server's position", application="changes before copies"
+    ) as connection:
         end = insert_lsn(connection)  # a commit is seen before it is flushed, if it does not wait
     if not received.come_to(end, is_stopping) or is_stopping():
         return False
@@ -137,10 +136,11 @@ class ReceivedLive:
 
     def connect_again(self, is_stopping: IsStopping) -> None:
         """End capture's session on the server; capture then connects again."""
-        with (
-            connect_sql(self._source.conninfo, application="connection of capture") as connection,
-            source_errors("ending the connection of capture"),
-        ):
+        with connect_sql(
+            self._source.conninfo,
+            "ending the connection of capture",
+            application="connection of capture",
+        ) as connection:
             pid = self._sender(connection)
             if pid is None:
                 return

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pgsluice.catalog.server import LIMITS
 from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.published.partition_rows import evaluators_of
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import TableRecord
@@ -96,9 +96,8 @@ def _evaluators(
     }
     if not texts:
         return {}
-    with (
-        connect_sql(dsn, application="bounds of partitions") as connection,
-        source_errors("asking for the bounds of partitions"),
-    ):
+    with connect_sql(
+        dsn, "asking for the bounds of partitions", application="bounds of partitions"
+    ) as connection:
         connection.execute(LIMITS)
         return evaluators_of(connection, texts)

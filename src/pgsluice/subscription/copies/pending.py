@@ -19,7 +19,7 @@ from threading import Lock
 
 from pgsluice.catalog.tables.locks import locked_tables
 from pgsluice.copy.job import CopyWork
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.reader import TableLocked
 from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.base.waits import WAITS
@@ -188,10 +188,7 @@ class PendingCopies:
         self.resume(to_ask - waiting.keys())
         if not waiting:
             return
-        with (
-            connect_sql(dsn, application="locked tables") as connection,
-            source_errors("asking for locks"),
-        ):
+        with connect_sql(dsn, "asking for locks", application="locked tables") as connection:
             locked = locked_tables(connection, waiting)
         self.resume(waiting.keys() - locked.keys())
         with self._tables.changing():

@@ -12,7 +12,7 @@ from pgsluice.copy.job import CopyTables, CopyWork
 from pgsluice.errors import Failure
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.published.partition_rows import evaluators_of
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.row_filter import FilterEvaluator
 from pgsluice.schema_rules.known import SourceFingerprint, is_key_proved
 from pgsluice.snapshots.plan import plan_portions
@@ -82,10 +82,7 @@ def read_source(
         for oid in to_divide
         if (table := site.tables.get(oid)) is not None and table.partitions.gone_bounds
     }
-    with (
-        connect_sql(site.config.source.conninfo) as connection,
-        source_errors("looking at the tables to copy"),
-    ):
+    with connect_sql(site.config.source.conninfo, "looking at the tables to copy") as connection:
         now = {table.facts.oid: table for table in site.looks.source_tables(connection, oids)}
         # What changes after the snapshot has to be seen by the next look.
         seen = import_snapshot(connection, snapshot)

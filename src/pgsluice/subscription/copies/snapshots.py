@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pgsluice.catalog.partitions.new_partitions import notices_partitions
 from pgsluice.catalog.publications.publications import unnoticed_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.snapshot import Snapshot, temporary_snapshot
 from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.copies.progress import CopyCounts
@@ -156,10 +156,9 @@ _NOTHING = _Unnoticed()
 
 def _unnoticed(dsn: str, oids: Collection[int]) -> _Unnoticed:
     partitions = None
-    with (
-        connect_sql(dsn, application="changes before copies") as connection,
-        source_errors("asking for changes before copies"),
-    ):
+    with connect_sql(
+        dsn, "asking for changes before copies", application="changes before copies"
+    ) as connection:
         if not notices_partitions(connection):
             has_partitioned = connection.execute(_HAS_PARTITIONED).fetchall() == [(True,)]
             if has_partitioned:

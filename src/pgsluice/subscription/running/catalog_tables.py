@@ -20,7 +20,7 @@ from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.target_names import CatalogTable
 from pgsluice.definitions.comments import TableComments
 from pgsluice.errors import Failure, PgsluiceError
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error
 from pgsluice.spark.jobs.tasks import attempt
 from pgsluice.spark.session.catalog import register
@@ -69,10 +69,9 @@ class TargetComments:
             tables: by OID; their targets exist.
         """
         try:
-            with (
-                connect_sql(self._dsn, application="comments") as connection,
-                source_errors("asking for comments"),
-            ):
+            with connect_sql(
+                self._dsn, "asking for comments", application="comments"
+            ) as connection:
                 found = fetch_comments(connection, tables.keys())
             spool_id = Spool.open(self._spool).identity.spool_id
         except PgsluiceError as error:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pgsluice.catalog.partitions.leaves import leaf_sizes
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.keeper import FIRST_READER_S, IDLE_S, keep_for_readers
 from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.ranges import PORTION_BYTES, WHOLE, Portion
@@ -150,8 +150,7 @@ class SnapshotReader(DataSourceReader):
 
     def _size_bytes(self) -> int:
         with (
-            connect_sql(self._dsn) as connection,
-            source_errors(f"planning the read of {self._selection.table}"),
+            connect_sql(self._dsn, f"planning the read of {self._selection.table}") as connection,
             connection.transaction(),
         ):
             refuse_standby(connection)
@@ -162,10 +161,7 @@ class SnapshotReader(DataSourceReader):
         return sum(leaf.size_bytes for leaf in leaves)
 
     def _plan(self, snapshot: Snapshot) -> tuple[TableQuery, tuple[Portion, ...]]:
-        with (
-            connect_sql(self._dsn) as connection,
-            source_errors(f"planning the read of {self._selection.table}"),
-        ):
+        with connect_sql(self._dsn, f"planning the read of {self._selection.table}") as connection:
             import_snapshot(connection, snapshot)
             query = self._selection.query(connection)
             portions = plan_portions(connection, [query.facts]).get(query.facts.oid, WHOLE)

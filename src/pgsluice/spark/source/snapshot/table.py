@@ -24,7 +24,7 @@ from pgsluice.definitions.published import disagreeing
 from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 from pgsluice.errors import ConfigError, ParkReason, SourceRefused, SourceUnreachable, TableError
 from pgsluice.facts import RelationFacts
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.content import PublishedContent, published_content
 from pgsluice.snapshots.reader import TableLocked, TableQuery
 from pgsluice.snapshots.snapshot import SnapshotGone
@@ -136,7 +136,7 @@ def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
     """
     asked = options.columns or ()
     what = f"looking up the columns of {options.table}"
-    with connect_sql(options.dsn) as connection, source_errors(what):
+    with connect_sql(options.dsn, what) as connection:
         facts = find_table(connection, options.table)
     types = column_types(facts, TypeOptions(numeric=options.numeric))
     return [

@@ -24,7 +24,7 @@ from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.hints import for_query
 from pgsluice.lsn import Lsn
-from pgsluice.replication import connect_sql, source_errors
+from pgsluice.replication import connect_sql
 from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spark.source.options import DEFAULT_SLOT
 from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
@@ -110,10 +110,9 @@ class CaptureKeeper:
         if not self._asks_for_table or self._is_registered():
             return
         table, source = self._options.table, self._config.source
-        with (
-            connect_sql(source.conninfo, timeout_s=source.connect_timeout_s) as connection,
-            source_errors("publishing the stream's table"),
-        ):
+        with connect_sql(
+            source.conninfo, "publishing the stream's table", timeout_s=source.connect_timeout_s
+        ) as connection:
             # A slot that others made may be older than publications that are made now: capture
             # refuses it.
             if Spool.exists(self._path) or slot_info(connection, source.slot) is None:
@@ -136,10 +135,11 @@ class CaptureKeeper:
         if not self._spool_is_older or self._is_registered() or self._belongs_to_configuration():
             return
         source = self._config.source
-        with (
-            connect_sql(source.conninfo, application="publications of a stream") as connection,
-            source_errors("asking for the server's position"),
-        ):
+        with connect_sql(
+            source.conninfo,
+            "asking for the server's position",
+            application="publications of a stream",
+        ) as connection:
             if notices_publications(connection) or _is_standby(connection):
                 return
             with temporary_snapshot(source.conninfo, SLOT_TIMEOUT_S):

@@ -432,7 +432,7 @@ def _flush_lsn(dsn: str) -> Lsn:
         SourceUnreachable, SourceRefused: the server cannot be queried.
     """
     from pgsluice.catalog.server import flush_lsn
-    from pgsluice.replication import connect_sql, source_errors
+    from pgsluice.replication import connect_sql
 
-    with connect_sql(dsn) as connection, source_errors("asking for the server's flush LSN"):
+    with connect_sql(dsn, "asking for the server's flush LSN") as connection:
         return flush_lsn(connection)
