@@ -5,3 +5,9 @@ Queries run on PostgreSQL 10 to 18 over a connection of :func:`pgsluice.replicat
 :mod:`.publications.managed` writes. The server's errors are raised as psycopg's unless a function
 says otherwise; ``replication.source_errors`` maps them.
 """
+
+from typing import Any, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[Any]

@@ -20,11 +20,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import psycopg
-
-Connection = psycopg.Connection[Any]
+from pgsluice.catalog import Connection
 
 FULL_EVERY_S = 600.0
 """Read the whole catalog at least this often, in seconds."""

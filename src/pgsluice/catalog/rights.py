@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.facts import RelationFacts
 from pgsluice.sql import SqlRefused, Token, TokenKind, quote_identifier, tokenize
-
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.lsn import Lsn
 from pgsluice.sql import quote_identifier
-
-Connection = psycopg.Connection[Any]
 
 LIMITS = "SET lock_timeout = '10s'; SET statement_timeout = '120s'"
 """Timeouts of catalog queries: they must not wait behind a migration; the next poll repeats

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.definitions.text_rules import (
     CLASSES,
     CODECS,
@@ -22,8 +21,6 @@ from pgsluice.definitions.text_rules import (
     CollationRules,
     TextRules,
 )
-
-Connection = psycopg.Connection[Any]
 
 _C_NAMES: Final = ("C", "POSIX")
 #: In UTF8, characters from here on are not asked for: rare ideographs, without case.

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any
 
-import psycopg
+from pgsluice.catalog import Connection
 
 _SNAPSHOT = "SELECT pg_catalog.txid_current_snapshot()::text"
 _XIDS = 2**32
@@ -30,7 +29,7 @@ class TransactionStatus(StrEnum):
     ABORTED = "aborted"
 
 
-def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
+def sees_transaction(connection: Connection, xid: int) -> bool:
     """Whether queries from now on see the changes of a committed transaction.
 
     Args:
@@ -43,7 +42,7 @@ def sees_transaction(connection: psycopg.Connection[Any], xid: int) -> bool:
 
 
 def transaction_statuses(
-    connection: psycopg.Connection[Any], xids: Collection[int]
+    connection: Connection, xids: Collection[int]
 ) -> dict[int, TransactionStatus]:
     """The outcomes of transactions and subtransactions.
 
@@ -65,7 +64,7 @@ def transaction_statuses(
     return {**later, **known}
 
 
-def _snapshot(connection: psycopg.Connection[Any]) -> tuple[int, list[str]]:
+def _snapshot(connection: Connection) -> tuple[int, list[str]]:
     """A snapshot's xmax, and the IDs of the transactions that were running."""
     ((snapshot,),) = connection.execute(_SNAPSHOT).fetchall()
     _, xmax, running = snapshot.split(":")
@@ -77,7 +76,7 @@ def _whole_xid(xid: int, xmax: int) -> int:
     return xmax + (xid - xmax + _XIDS // 2) % _XIDS - _XIDS // 2
 
 
-def counts_as_standby(connection: psycopg.Connection[Any], application: str) -> bool:
+def counts_as_standby(connection: Connection, application: str) -> bool:
     """Whether commits may wait for a replication connection with this application_name.
 
     With ``synchronous_standby_names = '*'``, every replication connection counts as a standby.

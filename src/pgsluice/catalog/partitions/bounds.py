@@ -25,16 +25,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.tables.relations import fetch_many
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.sql import quote_identifier
-
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)

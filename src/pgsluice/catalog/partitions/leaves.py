@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from typing import Any
 
 import psycopg
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.rights import table_rights
 from pgsluice.definitions.leaf_size import LeafSize
-
-Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_PAGE_RANGES = 140000
 _LOCK_TIMEOUT = "1s"

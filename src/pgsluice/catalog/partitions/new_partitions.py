@@ -30,13 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 from psycopg import sql
 
-Connection = psycopg.Connection[Any]
-
+from pgsluice.catalog import Connection
 
 _FIRST_UNAWARE, _FIRST_AWARE = 130000, 150000
 

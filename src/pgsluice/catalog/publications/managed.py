@@ -27,11 +27,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from psycopg import errors
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.publications import (
     SENDS_GENERATED,
     PublicationInfo,
@@ -48,8 +48,6 @@ from pgsluice.catalog.server import flush_lsn, server_info
 from pgsluice.catalog.tables.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
-
-Connection = psycopg.Connection[Any]
 
 INSERT_SUFFIX = "_insert"
 _INSERTS = "insert, truncate"  # TRUNCATE is published since 11
@@ -233,7 +231,7 @@ def _plan(
                 f"RENAME TO …), or replace {name!r} by another name in [source] publications",
             )
         if tables is None:
-            tables = _publishable(connection)
+            tables = publishable_tables(connection)
         _plan_pair(connection, plan, name, (first, second), tables, only)
     return plan
 
@@ -281,9 +279,9 @@ def _plan_pair(
             (plan.statements if table.may_publish else plan.left).append(statement)
 
 
-def _publishable(connection: Connection) -> list[UserTable]:
-    """The tables to publish: plain tables, and partition roots or leaf partitions, depending on the
-    server's version."""
+def publishable_tables(connection: Connection) -> list[UserTable]:
+    """The tables that the managed publications list: plain tables, and partition roots (13+) or
+    leaf partitions."""
     tables = user_tables(connection)
     if connection.info.server_version >= 130000:
         return [table for table in tables if not table.is_partition]

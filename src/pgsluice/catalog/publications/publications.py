@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
 from psycopg import sql
 
+from pgsluice.catalog import Connection
 from pgsluice.definitions.publications import (
     ACTIONS,
     Action,
@@ -19,8 +18,6 @@ from pgsluice.definitions.publications import (
     PublicationTable,
 )
 from pgsluice.sql import quote_identifier
-
-Connection = psycopg.Connection[Any]
 
 #: The COMMENT of the publications that pgsluice creates.
 OUR_COMMENT = "Made and kept in step by pgsluice; `pgsluice drop` removes it."
@@ -47,28 +44,19 @@ def notices_publications(connection: Connection) -> bool:
 
 
 # All of them: a connection has one list of publications for all tables.
-_VERSIONS = """
-SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid))
+_UNNOTICED = """
+SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(
+           pg_catalog.concat_ws(' ', c.oid, c.xmin), ',' ORDER BY c.oid, c.xmin::text)), ''),
+       coalesce(pg_catalog.bool_or(
+           pg_catalog.age(c.xmin) <= pg_catalog.age(s.catalog_xmin)), false)
 FROM (
     SELECT oid, xmin FROM pg_catalog.pg_publication
     UNION ALL SELECT oid, xmin FROM pg_catalog.pg_publication_rel
+    {schemas}
 ) AS c
+LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = %s
 """
-_VERSIONS_OF_SCHEMAS = """
-SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, xmin), ',' ORDER BY oid)
-FROM pg_catalog.pg_publication_namespace
-"""
-_ARE_RECENT = """
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_replication_slots s, (
-        SELECT xmin FROM pg_catalog.pg_publication
-        UNION ALL SELECT xmin FROM pg_catalog.pg_publication_rel
-        {schemas}
-    ) AS c
-    WHERE s.slot_name = %s AND pg_catalog.age(c.xmin) <= pg_catalog.age(s.catalog_xmin)
-)
-"""
-_OF_SCHEMAS = "UNION ALL SELECT xmin FROM pg_catalog.pg_publication_namespace"
+_OF_SCHEMAS = "UNION ALL SELECT oid, xmin FROM pg_catalog.pg_publication_namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +68,7 @@ class UnnoticedPublications:
         are_recent: the slot may still decode transactions that began before the last change.
     """
 
-    versions: object
+    versions: str
     are_recent: bool
 
 
@@ -95,13 +83,9 @@ def unnoticed_publications(connection: Connection, slot: str = "") -> UnnoticedP
     """
     if notices_publications(connection):
         return None
-    since_15 = connection.info.server_version >= 150000
-    found = connection.execute(_VERSIONS).fetchall()
-    if since_15:
-        found += connection.execute(_VERSIONS_OF_SCHEMAS).fetchall()
-    recent = _ARE_RECENT.format(schemas=_OF_SCHEMAS if since_15 else "")
-    ((are_recent,),) = connection.execute(recent, [slot]).fetchall()
-    return UnnoticedPublications(found, are_recent)
+    schemas = _OF_SCHEMAS if connection.info.server_version >= 150000 else ""
+    (row,) = connection.execute(_UNNOTICED.format(schemas=schemas), [slot]).fetchall()
+    return UnnoticedPublications(*row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import attached
 from pgsluice.catalog.publications.publications import PublicationInfo, publications_of
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
-
-Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_PARTITIONED = 130000
 _FIRST_WITH_LISTS = 150000

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.sql import quote_identifier, quote_literal
 
 # fmt: off
@@ -43,9 +41,7 @@ WHERE c.oid = ANY (%s::oid[]) AND s.histogram_bounds IS NOT NULL
 """
 
 
-def key_ranges(
-    connection: psycopg.Connection[Any], counts: Mapping[int, int]
-) -> dict[int, tuple[str, ...]]:
+def key_ranges(connection: Connection, counts: Mapping[int, int]) -> dict[int, tuple[str, ...]]:
     """Conditions that divide a table: each row fulfils exactly one of them.
 
     Args:

@@ -14,13 +14,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import partition_columns_of
-
-Connection = psycopg.Connection[Any]
 
 _FIRST_WITH_UNCHECKED_NOT_NULL = 180000
 

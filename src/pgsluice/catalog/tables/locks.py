@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-import psycopg
 from psycopg import sql
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import below_cte
-
-Connection = psycopg.Connection[Any]
 
 # Only ACCESS EXCLUSIVE keeps others from reading. A session that waits for it does so, too: who
 # comes later stands behind it.

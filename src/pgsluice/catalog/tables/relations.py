@@ -7,20 +7,18 @@ each level of nested types (an array of a domain over an enum has three).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
 from pgsluice.facts import ColumnFacts, DroppedColumn, RelationFacts
 from pgsluice.types.definition import TypeDefinition, TypeField
 
 #: Types with OIDs below are the same on every server; definitions of others are looked up.
 FIRST_UNKNOWN_TYPE_OID = 10000
-
-Connection = psycopg.Connection[Any]
+_Type = TypeVar("_Type")
 
 _RELATIONS = """
 WITH RECURSIVE wanted AS (SELECT unnest(%s::oid[]) AS oid), {roots}, {keys}
@@ -66,7 +64,7 @@ def fetch_many(connection: Connection, oids: Collection[int]) -> dict[int, Relat
             replica_identity=row[9],
             filenode=int(row[10]),
             columns=tuple(columns[oid].kept),
-            types=_needed(types, (column.type_oid for column in columns[oid].kept)),
+            types=needed_types(types, (c.type_oid for c in columns[oid].kept), _referred_types),
             dropped=tuple(columns[oid].dropped),
             above=columns[oid].numbers_above(),
         )
@@ -201,13 +199,20 @@ def _referred_types(definition: TypeDefinition) -> list[int]:
     return [definition.element_oid, definition.base_oid, definition.subtype_oid, *fields]
 
 
-def _needed(types: dict[int, TypeDefinition], oids: Iterable[int]) -> tuple[TypeDefinition, ...]:
-    """The definitions that the types ``oids`` refer to, directly or not, in the order of OIDs."""
-    needed: dict[int, TypeDefinition] = {}
+def needed_types(
+    types: Mapping[int, _Type], oids: Iterable[int], referred: Callable[[_Type], Iterable[int]]
+) -> tuple[_Type, ...]:
+    """Of the definitions ``types``, those with these OIDs and all that they refer to, ordered by
+    OID.
+
+    Args:
+        referred: the OIDs of the types that one definition refers to directly.
+    """
+    needed: dict[int, _Type] = {}
     waiting = list(oids)
     while waiting:
         oid = waiting.pop()
         if oid in types and oid not in needed:
             needed[oid] = types[oid]
-            waiting += _referred_types(types[oid])
+            waiting += referred(types[oid])
     return tuple(needed[oid] for oid in sorted(needed))

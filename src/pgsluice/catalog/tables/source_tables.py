@@ -5,17 +5,16 @@ Source: pg_class, pg_attribute, pg_inherits, pg_index, pg_namespace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.tables.keys import keys_cte
+from pgsluice.catalog.tables.relations import needed_types
 from pgsluice.catalog.text_rules import text_rules
 from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable, SourceType
-
-Connection = psycopg.Connection[Any]
 
 _RELATIONS = """
 WITH wanted AS (
@@ -104,7 +103,11 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
             kind=row[3],
             persistence=row[4],
             columns=tuple(columns.get(int(row[0]), ())),
-            types=_needed(types, columns.get(int(row[0]), ())),
+            types=needed_types(
+                types,
+                (column.type_oid for column in columns.get(int(row[0]), ())),
+                lambda each: (each.element, each.array, each.base),
+            ),
             replica_identity=row[5],
             identity_columns=tuple(row[6] or ()),
             ancestors=_ancestors(int(row[0]), parents),
@@ -118,20 +121,6 @@ def _read(connection: Connection, with_defaults: bool, for_filters: bool) -> Sou
     collations = {column.collation for table in tables.values() for column in table.columns}
     rules = text_rules(connection, collations, with_characters=for_filters)
     return SourceCatalog(tables, schemas, database, _search_path(connection, schemas), rules)
-
-
-def _needed(
-    types: Mapping[int, SourceType], columns: Iterable[SourceColumn]
-) -> tuple[SourceType, ...]:
-    """The user-defined types of columns, with their arrays, elements and base types."""
-    needed: dict[int, SourceType] = {}
-    waiting = [column.type_oid for column in columns]
-    while waiting:
-        source_type = types.get(waiting.pop())
-        if source_type is not None and source_type.oid not in needed:
-            needed[source_type.oid] = source_type
-            waiting += (source_type.element, source_type.array, source_type.base)
-    return tuple(needed[oid] for oid in sorted(needed))
 
 
 def _inheritance(connection: Connection) -> tuple[dict[int, int], dict[int, list[int]]]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 from psycopg import pq, sql
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
 from pgsluice.definitions.comments import TableComments
-
-Connection = psycopg.Connection[Any]
 
 #: The schema of pgsluice's own tables on a PostgreSQL target; never published.
 OUR_SCHEMA = "pgsluice"

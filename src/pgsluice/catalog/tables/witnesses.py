@@ -27,16 +27,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.published import PublishedCatalog
 
 if TYPE_CHECKING:
     from pgsluice.schema_rules.known import SourceFingerprint
-
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pgsluice.capture.source.slot import generated_columns
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import (
     INSERT_SUFFIX,
     ensure_publications,
+    publishable_tables,
     statements_for_others,
 )
 from pgsluice.catalog.publications.publications import publications_of
@@ -40,16 +42,11 @@ from pgsluice.preflight.facts import (
     SourceFacts,
     SpoolFacts,
 )
-from pgsluice.preflight.gathering.tables import (
-    Connection,
-    configured_keys,
-    query_column_types,
-    unfit_targets,
-)
+from pgsluice.preflight.gathering.tables import configured_keys, query_column_types, unfit_targets
 from pgsluice.publication import Publisher, Statements, subscribed
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
-from pgsluice.replication import ReplicationConnection, connect_sql, source_errors
+from pgsluice.replication import ReplicationConnection, connect_sql
 from pgsluice.shown import shown
 from pgsluice.subscription.base.options import table_options
 
@@ -108,12 +105,12 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         ConfigError, SourceUnreachable, SourceRefused: it cannot be queried.
     """
     source = config.source
-    with (
-        connect_sql(
-            source.conninfo, timeout_s=source.connect_timeout_s, application="check"
-        ) as connection,
-        source_errors("reading the catalog"),
-    ):
+    with connect_sql(
+        source.conninfo,
+        "reading the catalog",
+        timeout_s=source.connect_timeout_s,
+        application="check",
+    ) as connection:
         server = server_info(connection)
         connection.execute("SET default_transaction_read_only = on")
         session = connection.execute(_SESSION).fetchone()
@@ -132,7 +129,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
             names = [*dict.fromkeys((*existing, *managed))]
         sent = relations_of(connection, names) if names else None
         if sent is None:
-            published = _publishable(connection)
+            published = publishable_tables(connection)
         else:
             user = {table.oid: table for table in user_tables(connection)}
             published = [user[oid] for oid in sent if oid in user]
@@ -202,7 +199,7 @@ def _publications(
         missing=tuple(name for name in names if name not in known),
         foreign_tables=tuple(
             shown(f"{table.namespace}.{table.name}")
-            for table in _publishable(connection)
+            for table in publishable_tables(connection)
             if not table.may_publish
         ),
         statements=statements,
@@ -220,25 +217,16 @@ def _similar(
     connection: Connection, names: Collection[str], known: Collection[str]
 ) -> dict[str, str]:
     """For each missing publication, the user's publication with the most similar name."""
-    rows = connection.execute("SELECT pubname FROM pg_catalog.pg_publication").fetchall()
-    others = publications_of(connection, [name for (name,) in rows if name not in names])
-    theirs = [name for name, info in others.items() if not info.is_ours]
+    others = publications_of(connection).values()
+    theirs = [info.name for info in others if not info.is_ours and info.name not in names]
     pairs = ((name, nearest(name, theirs)) for name in names if name not in known)
     return {name: near for name, near in pairs if near is not None}
-
-
-def _publishable(connection: Connection) -> list[UserTable]:
-    """The tables that the first run will publish: partition roots from 13 on, leaves before."""
-    tables = user_tables(connection)
-    if connection.info.server_version >= 130000:
-        return [table for table in tables if not table.is_partition]
-    return [table for table in tables if table.kind == "r"]
 
 
 def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
     """The relations that publications of the first run will send: tables and leaf partitions."""
     sent = {}
-    for user_table in _publishable(connection):
+    for user_table in publishable_tables(connection):
         actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
         published_by = (PublishedBy(_TO_BE_MADE, actions, None, None),)
         root = catalog.tables[user_table.oid]
@@ -284,7 +272,7 @@ def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType
     if connection.info.server_version < 140000:
         return None
     if sent is None:
-        oids = [table.oid for table in _publishable(connection)]
+        oids = [table.oid for table in publishable_tables(connection)]
         return query_column_types(connection, oids)
 
     def is_sent(column_type: ColumnType, sent: Mapping[int, PublishedRelation]) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import Any
 
-import psycopg
 import pyarrow as pa
 
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import partition_columns_of
 from pgsluice.catalog.tables.keys import prove_keys
 from pgsluice.catalog.tables.relations import fetch_many
@@ -25,8 +24,6 @@ from pgsluice.sinks.target import TableOptions, target_table
 from pgsluice.subscription.base.options import table_options
 from pgsluice.types import resolve_type
 from pgsluice.types.definition import TypeDefinition
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 # The recursion ends at base types and enums. The output function tells a real array from
 # types that merely have elements (point, name, int2vector).
@@ -60,8 +57,7 @@ JOIN pg_catalog.pg_class c ON c.relname = s.tablename
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = s.schemaname
 WHERE c.oid = ANY (%s::oid[]) AND s.inherited = (c.relkind = 'p')
 AND s.most_common_vals IS NOT NULL
-"""
-"""The minimum number of rows with a common value: ANALYZE has seen it at least twice."""
+"""  # ANALYZE has seen each of them at least twice
 
 
 def query_column_types(
