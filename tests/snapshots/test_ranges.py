@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 import pytest
 
 from pgsluice.definitions.leaf_size import LeafSize
-from pgsluice.snapshots.ranges import Division, LeafRows, Portion, divide_table
+from pgsluice.snapshots.ranges import Division, Portion, divide_table
 
 
-def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> LeafRows:
-    return LeafRows(LeafSize(oid, "public", f"leaf_{oid}", size_bytes, pages, is_readable))
+def leaf(oid: int, size_bytes: int, pages: int, *, is_readable: bool = True) -> LeafSize:
+    return LeafSize(oid, "public", f"leaf_{oid}", size_bytes, pages, is_readable)
 
 
 def divided(
-    *leaves: LeafRows, is_partitioned: bool = False, by_pages: bool = True, at_once: int = 1
+    *leaves: LeafSize,
+    is_partitioned: bool = False,
+    by_pages: bool = True,
+    at_once: int = 1,
+    key_bounds: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[Portion, ...]:
-    return divide_table(
-        leaves, Division(1000, at_once), is_partitioned=is_partitioned, by_pages=by_pages
-    )
+    oid, division = 99 if is_partitioned else leaves[0].oid, Division(1000, at_once)
+    return divide_table(oid, leaves, division, by_pages=by_pages, key_bounds=key_bounds)
 
 
 def conditions(portions: tuple[Portion, ...]) -> list[str]:
@@ -45,9 +51,9 @@ def test_ranges_of_pages_meet_and_the_last_one_ends_with_the_file() -> None:
 
 def test_the_last_range_is_open_where_a_place_is_not_that_of_a_page() -> None:
     """Other access methods number their rows as they like."""
-    other = LeafRows(LeafSize(1, "public", "t", 3500, 40, is_heap=False))
+    other = LeafSize(1, "public", "t", 3500, 40, is_heap=False)
     assert conditions(divided(other))[-1] == "ctid >= '(30,0)'"
-    small = LeafRows(LeafSize(1, "public", "t", 100, 4, is_heap=False))
+    small = LeafSize(1, "public", "t", 100, 4, is_heap=False)
     assert conditions(divided(small)) == [""]
     unreadable = leaf(2, 1000, 50, is_readable=False)
     through_root = conditions(divided(other, unreadable, is_partitioned=True))
@@ -81,6 +87,7 @@ def test_leaves_that_the_role_may_not_read_are_read_through_the_table(by_pages: 
 
 
 def test_ranges_of_a_key() -> None:
-    rows = LeafRows(LeafSize(1, "public", "t", 3000, 30), ("id < 5", "id >= 5"))
-    assert conditions(divided(rows, by_pages=False)) == ["id < 5", "id >= 5"]
+    bounds = {1: ("id < 5", "id >= 5")}
+    by_key = divided(leaf(1, 3000, 30), by_pages=False, key_bounds=bounds)
+    assert conditions(by_key) == ["id < 5", "id >= 5"]
     assert conditions(divided(leaf(1, 3000, 30), by_pages=False)) == [""]

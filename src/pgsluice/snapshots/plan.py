@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import finds_pages, leaf_sizes
 from pgsluice.catalog.rights import table_rights
 from pgsluice.catalog.tables.key_bounds import key_ranges
 from pgsluice.definitions.leaf_size import LeafSize
 from pgsluice.facts import RelationFacts
-from pgsluice.snapshots.ranges import (
-    PORTION_BYTES,
-    WHOLE,
-    Division,
-    LeafRows,
-    Portion,
-    divide_table,
-)
+from pgsluice.snapshots.ranges import PORTION_BYTES, Division, Portion, divide_table
 
 Sizes = Mapping[int, tuple[LeafSize, ...]]
 """The leaf partitions of each table, by the table's OID."""
 
 
 def plan_portions(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     tables: Collection[RelationFacts],
     *,
     at_once: int = 1,
@@ -47,22 +38,15 @@ def plan_portions(
     by_pages = _divided_by_pages(connection, sizes)
     by_key = {oid: leaves for oid, leaves in sizes.items() if oid not in by_pages}
     bounds = key_ranges(connection, _range_counts(by_key, division))
-    portions = {}
-    for facts in tables:
-        leaves = [LeafRows(leaf, bounds.get(leaf.oid, ())) for leaf in sizes.get(facts.oid, ())]
-        portions[facts.oid] = WHOLE
-        if leaves:
-            portions[facts.oid] = divide_table(
-                leaves,
-                division,
-                is_partitioned=facts.kind == "p",
-                by_pages=facts.oid in by_pages,
-                key_bounds=bounds.get(facts.oid, ()),
-            )
-    return portions
+    return {
+        oid: divide_table(
+            oid, sizes.get(oid, ()), division, by_pages=oid in by_pages, key_bounds=bounds
+        )
+        for oid in (facts.oid for facts in tables)
+    }
 
 
-def _divided_by_pages(connection: psycopg.Connection[Any], sizes: Sizes) -> set[int]:
+def _divided_by_pages(connection: Connection, sizes: Sizes) -> set[int]:
     """The tables that are read by ranges of pages."""
     if not finds_pages(connection):
         return set()

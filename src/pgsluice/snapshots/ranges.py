@@ -12,26 +12,13 @@ Its figure: a copy to Delta, at least 0.6 times the rate of COPY to /dev/null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgsluice.definitions.leaf_size import LeafSize
 
 PORTION_BYTES = 64 * 2**20
 """The minimum that one task reads of a large table, in bytes: a few seconds of work."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeafRows:
-    """A leaf partition, with the conditions that divide its rows.
-
-    Attributes:
-        key_bounds: conditions on its key; each row fulfils exactly one. Empty: divide it by pages,
-            or not at all.
-    """
-
-    leaf: LeafSize
-    key_bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,44 +72,34 @@ class Division:
 
 
 def divide_table(
-    leaves: Sequence[LeafRows],
+    oid: int,
+    leaves: Sequence[LeafSize],
     division: Division,
     *,
-    is_partitioned: bool,
     by_pages: bool,
-    key_bounds: Sequence[str] = (),
+    key_bounds: Mapping[int, Sequence[str]],
 ) -> tuple[Portion, ...]:
     """The chunks of a table, which together have each row exactly once.
 
     Args:
-        leaves: all leaf partitions of the table; a plain table is its own leaf.
-        is_partitioned: whether the leaves differ from the table itself.
+        leaves: all leaf partitions of the table; a plain table is its own leaf. None: its size is
+            unknown.
         by_pages: whether ranges of pages can be read separately.
-        key_bounds: the conditions for the whole table, if its leaves cannot be read directly.
+        key_bounds: conditions on the key of leaves by their OIDs, or of the table if its leaves
+            cannot be read directly; each row fulfils exactly one.
     """
-    if not all(rows.leaf.is_readable for rows in leaves):
+    if not all(leaf.is_readable for leaf in leaves):
         # The rights on the table are those that count for a query of it.
-        return _through_the_table([rows.leaf for rows in leaves], by_pages, key_bounds, division)
-    reads = [
-        read
-        for rows in leaves
-        for read in _divide_leaf(rows, by_pages, division, is_named=is_partitioned)
-    ]
+        return _through_the_table(leaves, by_pages, key_bounds.get(oid, ()), division)
+    reads: list[Read] = []
+    for leaf in leaves:
+        conditions = key_bounds.get(leaf.oid) or [""]
+        if by_pages:
+            count = min(division.ranges(leaf.size_bytes), leaf.pages)
+            conditions = page_ranges(leaf.pages, count, has_end=leaf.is_heap)
+        named, size = None if leaf.oid == oid else leaf, leaf.size_bytes // len(conditions)
+        reads += (Read(named, condition, size) for condition in conditions)
     return _gathered(reads, division.most_bytes) or WHOLE
-
-
-def _divide_leaf(
-    rows: LeafRows, by_pages: bool, division: Division, *, is_named: bool
-) -> list[Read]:
-    leaf = rows.leaf
-    count = division.ranges(leaf.size_bytes)
-    conditions: Sequence[str] = [""]
-    if rows.key_bounds:
-        conditions = rows.key_bounds
-    elif by_pages:
-        conditions = page_ranges(leaf.pages, min(count, leaf.pages), has_end=leaf.is_heap)
-    named = leaf if is_named else None
-    return [Read(named, condition, leaf.size_bytes // len(conditions)) for condition in conditions]
 
 
 def _through_the_table(
