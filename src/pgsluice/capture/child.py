@@ -174,17 +174,6 @@ class CaptureProcess:
         self._process = None
 
 
-class CaptureElsewhere:
-    """A capture that somebody else runs, perhaps on another machine: its state is not known here.
-
-    The server's slot says whether one receives; ``status`` shows it.
-    """
-
-    def check(self) -> bool:
-        """True: a capture in another process is taken to work."""
-        return True
-
-
 def start_child(arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start the child, with pipes to its standard input and from its standard output."""
     return start(

@@ -98,28 +98,20 @@ def run_capture(
         if ended.is_set():
             return
         raise
-    _Capture(config, once=once, report=report, stop=ended, waits=waits).run()
+    _Capture(config, once, report, ended, waits).run()
 
 
+@dataclass(slots=True)
 class _Capture:
     """Receives into the spool until it is stopped."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        once: bool,
-        report: Callable[[MetricsEvent], None],
-        stop: threading.Event,
-        waits: Waits,
-    ) -> None:
-        self._config = config
-        self._once = once
-        self._report = report
-        self._stop = stop
-        self._waits = waits
-        self._reporter: CaptureReporter | None = None
-        self.has_started = False
+    _config: Config
+    _once: bool
+    _report: Callable[[MetricsEvent], None]
+    _stop: threading.Event
+    _waits: Waits
+    _reporter: CaptureReporter | None = None
+    has_started: bool = False
 
     def run(self) -> None:
         """Open the spool, and receive until done.

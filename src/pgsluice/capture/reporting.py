@@ -6,7 +6,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 from pgsluice.capture.health import CaptureCounts, CaptureHealth, error_facts, write_health
 from pgsluice.catalog.server import SlotInfo
@@ -28,16 +29,9 @@ _HELD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """The largest transaction whose end was not received.
-
-    Attributes:
-        status: its outcome on the server; None: the server no longer knows it.
-    """
-
-    transaction: WaitingTransaction
-    status: TransactionStatus | None
+Unfinished: TypeAlias = tuple[WaitingTransaction, TransactionStatus | None]
+"""The largest transaction whose end was not received, and its outcome on the server; None: the
+server no longer knows it."""
 
 
 class CaptureReporter:
@@ -116,17 +110,16 @@ class CaptureReporter:
                 "not received"
             )
             if largest is not None:
-                message += f". {self._about(largest)}"
+                message += f". {self._about(*largest)}"
         if retained.problem:
             message += f". {retained.problem}"
         self.report(CapturePhase.WAITING, message)
 
-    def _about(self, largest: Unfinished) -> str:
+    def _about(self, transaction: WaitingTransaction, status: TransactionStatus | None) -> str:
         """A description of a transaction, and how to make room."""
-        transaction = largest.transaction
         xid, mebibytes = transaction.xid, transaction.size_bytes / 2**20
         name, more = f"{mebibytes:.1f} MiB are transaction {xid}", self._room
-        if largest.status is TransactionStatus.IN_PROGRESS and transaction.gid is not None:
+        if status is TransactionStatus.IN_PROGRESS and transaction.gid is not None:
             gid = quote_literal(transaction.gid)
             return f"{name}, which is prepared: ROLLBACK PREPARED {gid} frees it, or {more}"
         ends = {
@@ -136,7 +129,7 @@ class CaptureReporter:
             TransactionStatus.COMMITTED: f"which has committed and needs more room: {more}",
             None: f"whose outcome the server no longer knows: {more}",
         }
-        return f"{name}, {ends[largest.status]}"
+        return f"{name}, {ends[status]}"
 
     def report(
         self, phase: CapturePhase, message: str | None = None, error: PgsluiceError | None = None

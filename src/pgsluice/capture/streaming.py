@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import psycopg
 
 from pgsluice.capture.receiving.facts import CatalogWatch, FactsSource
 from pgsluice.capture.receiving.receiver import Receiver, ReceiverOptions
@@ -25,7 +22,6 @@ from pgsluice.capture.receiving.store import Store
 from pgsluice.capture.reporting import CaptureReporter
 from pgsluice.capture.source.comparison import ComparedStream, Comparison
 from pgsluice.capture.source.slot import (
-    as_requested,
     check_identity,
     connect_with_retry,
     generated_columns,
@@ -41,6 +37,7 @@ from pgsluice.capture.source.state import (
     read_source_state,
 )
 from pgsluice.capture.source.timeline import History, Received, start_on
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.catalog.server import slot_info
 from pgsluice.config import Config
@@ -183,9 +180,13 @@ class SlotStream:
     ) -> None:
         """Compare what the server resends; another connection receives afterwards."""
         config = self._config.source
-        options = as_requested(
-            pgoutput_options(config, comparison.request.publications, connection.server_version),
-            comparison.request,
+        request, version = comparison.request, connection.server_version
+        # With these, the server sends the same commits as then, each transaction at its commit.
+        options = replace(
+            pgoutput_options(config, request.publications, version),
+            messages=request.messages,
+            origin="none" if request.origin == "none" else "any",
+            streaming="off",
         )
         connection.start_replication(
             config.slot, comparison.start, options, is_stopping=self._stop.is_set
@@ -266,7 +267,7 @@ class SlotStream:
             finally:
                 self._store.guard = None
 
-    def _keep_publications(self, connection: psycopg.Connection[Any]) -> bool:
+    def _keep_publications(self, connection: Connection) -> bool:
         requested = self._spool.identity.publications
         report = ensure_publications(
             connection, self._config.source.publications, requested, self._generated_columns
@@ -274,11 +275,11 @@ class SlotStream:
         self._reporter.lasting = report.problem
         return not report.left
 
-    def _reader_of_slot(self, source: SourceState) -> Callable[[psycopg.Connection[Any]], None]:
+    def _reader_of_slot(self, source: SourceState) -> Callable[[Connection], None]:
         slot = self._config.source.slot
         self._renewal.begin(source.unnoticed)
 
-        def read(connection: psycopg.Connection[Any]) -> None:
+        def read(connection: Connection) -> None:
             self._reporter.note_slot(slot_info(connection, slot))
             self._renewal.poll(connection)
 

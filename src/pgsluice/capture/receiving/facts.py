@@ -14,10 +14,8 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.bounds import fetch_with_bounds
 from pgsluice.catalog.server import flush_lsn
@@ -62,7 +60,7 @@ class FactsSource:
         self._application = application
         self._timeout_s = timeout_s
         self._silence_s = silence_s
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self._known: dict[int, str | None] = {}
         self._changed: deque[tuple[int, str | None, str]] = deque()
 
@@ -166,7 +164,7 @@ class FactsSource:
             facts = fetch_with_bounds(self._connected(), wanted)
         return {oid: facts.get(oid) for oid in wanted}
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
             self._connection = connect_sql(
                 self._dsn, timeout_s=self._timeout_s, silence_s=self._silence_s
@@ -206,9 +204,9 @@ class CatalogWatch:
         dsn: str,
         facts: FactsSource,
         every_s: float,
-        keep_publications: Callable[[psycopg.Connection[Any]], bool],
+        keep_publications: Callable[[Connection], bool],
         warn: Callable[[str], None],
-        read_slot: Callable[[psycopg.Connection[Any]], None],
+        read_slot: Callable[[Connection], None],
     ) -> None:
         self._dsn = dsn
         self._facts = facts

@@ -346,7 +346,7 @@ class Receiver:
             if transaction.gid is not None and transaction.xid in aborted:
                 yield to_parts(PartsWriter.rollback_prepared, transaction.gid, transaction.xid)
         largest = max(waiting, key=lambda transaction: transaction.size_bytes, default=None)
-        self._largest = Unfinished(largest, statuses.get(largest.xid)) if largest else None
+        self._largest = (largest, statuses.get(largest.xid)) if largest else None
 
     def _report_progress(self) -> None:
         if self._reporter is not None:

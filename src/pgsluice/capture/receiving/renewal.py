@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
 from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.lsn import Lsn
@@ -55,7 +53,7 @@ class ConnectionRenewal:
             # A change that the slot may still decode transactions of before is as one from now on.
             self._publications = _CHANGED if publications.are_recent else publications.versions
 
-    def poll(self, connection: psycopg.Connection[Any]) -> None:
+    def poll(self, connection: Connection) -> None:
         """End the connection if publications have changed, as soon as that is possible; raises
         psycopg.Error."""
         if self._publications is None:
@@ -72,7 +70,7 @@ class ConnectionRenewal:
             self._receive = None
             self._end(connection)
 
-    def _end(self, connection: psycopg.Connection[Any]) -> None:
+    def _end(self, connection: Connection) -> None:
         slot = slot_info(connection, self._slot)
         if slot is not None and slot.active_pid is not None:
             logger.info(

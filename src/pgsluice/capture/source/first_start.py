@@ -24,9 +24,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
-
-import psycopg
 
 from pgsluice.capture.source.slot import (
     EARLIER_ENDS_S,
@@ -41,6 +38,7 @@ from pgsluice.capture.source.slot import (
     refuse_other_owner,
     session_with_retry,
 )
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import Config
@@ -149,7 +147,7 @@ def await_spool(config: Config, is_stopping: Callable[[], bool]) -> PreparedSour
     return ready
 
 
-def _refuse_another_first_start(sql: psycopg.Connection[Any], slot: str) -> None:
+def _refuse_another_first_start(sql: Connection, slot: str) -> None:
     """Take a lock of the server for the rest of this connection: machines share no other."""
     key = int.from_bytes(hashlib.sha256(f"pgsluice {slot}".encode()).digest()[:8], signed=True)
     deadline = time.monotonic() + EARLIER_ENDS_S
@@ -185,7 +183,7 @@ def _ready(config: Config) -> PreparedSource | None:
 
 def _first_start(
     config: Config,
-    sql: psycopg.Connection[Any],
+    sql: Connection,
     connection: ReplicationConnection,
     export_snapshot: bool,
     is_stopping: Callable[[], bool],
@@ -268,7 +266,7 @@ def _intend(config: Config, spool: Spool | None, identity: SpoolIdentity) -> Spo
 
 def _adopt(
     config: Config,
-    sql: psycopg.Connection[Any],
+    sql: Connection,
     slot: SlotInfo,
     spool: Spool | None,
     identity: SpoolIdentity,
@@ -296,7 +294,7 @@ def _drop_hint(slot: SlotInfo) -> str:
     )
 
 
-def _was_used(sql: psycopg.Connection[Any], slot: str) -> bool:
+def _was_used(sql: Connection, slot: str) -> bool:
     """Whether the server's statistics count anything sent through the slot (14 and newer)."""
     if sql.info.server_version < 140000:
         return False

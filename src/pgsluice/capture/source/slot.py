@@ -7,20 +7,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.server import SlotInfo, slot_info
 from pgsluice.config import Config, SourceConfig
 from pgsluice.errors import ForeignSource, SlotInUse, SourceRefused, SourceUnreachable
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.replication import PgoutputOptions, SystemIdentity, connect_sql, source_errors
 from pgsluice.spool import SpoolIdentity
-
-if TYPE_CHECKING:  # a run loads this module before it loads numpy
-    from pgsluice.spool.segments.recent_commits import Request
 
 logger = logging.getLogger(__name__)
 
@@ -167,21 +162,7 @@ def options_in_force(options: PgoutputOptions) -> dict[str, str]:
     }
 
 
-def as_requested(options: PgoutputOptions, request: Request) -> PgoutputOptions:
-    """The options with which the server resends the same commits as for an earlier request, each
-    transaction at its commit."""
-    return replace(
-        options,
-        publication_names=request.publications,
-        messages=request.messages,
-        origin="none" if request.origin == "none" else "any",
-        streaming="off",
-    )
-
-
-def session_with_retry(
-    source: SourceConfig, is_stopping: Callable[[], bool]
-) -> psycopg.Connection[Any]:
+def session_with_retry(source: SourceConfig, is_stopping: Callable[[], bool]) -> Connection:
     """A session for SQL; see :func:`connect_with_retry`."""
     return connect_with_retry(
         lambda: connect_sql(

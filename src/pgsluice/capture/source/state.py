@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 
 from pgsluice.capture.source.comparison import Comparison
 from pgsluice.capture.source.slot import check_slot_kind
 from pgsluice.capture.source.timeline import check_slot_is_there
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import PublicationReport, ensure_publications
 from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
 from pgsluice.catalog.publications.published import relations_of
@@ -35,23 +35,20 @@ from pgsluice.spool.segments.recent_commits import Remembered
 _STATUS_S = 10.0
 _FIRST_TO_SKIP_MISSING = 180000
 _LOSSES = {
-    None: ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
     "wal_removed": ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
     "idle_timeout": (
         "it was unused for longer than the server's idle_replication_slot_timeout allows",
         "raise that setting, or set it to 0, then ",
     ),
 }
-"""Why a slot can no longer be used, by pg_replication_slots.invalidation_reason (None before 17) ->
-the reason as text, and what to do first."""
+"""Why a slot can no longer be used, by pg_replication_slots.invalidation_reason, and what to do
+first."""
 
 _SERVER = """
 SELECT s.setting::bigint, pg_catalog.pg_postmaster_start_time()::text,
     ARRAY(SELECT p.pubname::text FROM pg_catalog.pg_publication p)
 FROM pg_catalog.pg_settings s WHERE s.name = 'wal_sender_timeout'
 """
-
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +256,8 @@ def refuse_slot(
     """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:
-        reason, first_step = _LOSSES.get(slot.invalidation_reason, (slot.invalidation_reason, ""))
+        why = slot.invalidation_reason or "wal_removed"  # None before 17
+        reason, first_step = _LOSSES.get(why, (why, ""))
         raise SlotLost(
             f"slot {slot.name!r} is lost: {reason}", hint=f"{first_step}{COPY_ALL_AGAIN}"
         )

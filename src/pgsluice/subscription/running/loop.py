@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pgsluice.capture import CaptureElsewhere, CaptureProcess, PreparedSource, read_health
+from pgsluice.capture import CaptureProcess, PreparedSource, read_health
 from pgsluice.errors import SourceRefused, SourceUnreachable, SpoolFull
 from pgsluice.events import CaptureState, MetricsEvent
 from pgsluice.lsn import Lsn
@@ -45,12 +45,13 @@ class SideBySide:
     """Lets the subscriptions of a run work at the same time.
 
     Attributes:
+        capture: None: another process receives, perhaps on another machine.
         stop: set when the user asks the run to stop.
         ending: set here when the run ends; all work then ends soon.
     """
 
     session: ContextOnDemand
-    capture: CaptureProcess | CaptureElsewhere
+    capture: CaptureProcess | None
     subscriptions: Sequence[RunningSubscription]
     stop: threading.Event
     ending: threading.Event
@@ -97,7 +98,8 @@ class SideBySide:
     def _look_after(self, threads: Sequence[WorkThread]) -> None:
         raise_if_ended()
         self.session.look_after()
-        self.capture.check()
+        if self.capture is not None:
+            self.capture.check()
         for thread in threads:
             thread.raise_error()
 
@@ -141,7 +143,7 @@ class RunLoop:
         self,
         reloading: Reloading,
         session: ContextOnDemand,
-        capture: CaptureProcess | CaptureElsewhere,
+        capture: CaptureProcess | None,
         drivers: Sequence[SubscriptionDriver],
         stop: threading.Event,
         received: ReceivedOnce | None = None,
@@ -197,7 +199,7 @@ class RunLoop:
             self._beside.run(lambda one: one.driver.catalog.register_now(), subscriptions=waiting)
         # Surface a late capture error, also where nothing was left to receive.
         ends_by = time.monotonic() + _CAPTURE_END_S
-        while self._capture.check() and time.monotonic() < ends_by:
+        while self._capture and self._capture.check() and time.monotonic() < ends_by:
             if self._stop.wait(_POLL_S):
                 return
 

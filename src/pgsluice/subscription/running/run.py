@@ -133,7 +133,7 @@ def _run(
         stack.enter_context(ActiveRun(config.spool.place, subscription.name, waits.beat_s))
     # So does the import of what the JVM does not need. All is imported before threads use it.
     load_pyspark(owns_process=session.is_ours and owns_process)
-    from pgsluice.capture import CaptureElsewhere, CaptureProcess, await_spool, prepare_source
+    from pgsluice.capture import CaptureProcess, await_spool, prepare_source
     from pgsluice.sinks import make_sink
     from pgsluice.subscription.base.options import sink_options
     from pgsluice.subscription.base.received import ReceivedLive, ReceivedOnce
@@ -158,22 +158,20 @@ def _run(
         prepared = stack.enter_context(await_spool(config, stop.is_set))
     stores = [open_record(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
-    capture: CaptureProcess | CaptureElsewhere = (
-        stack.enter_context(CaptureProcess(config, once=once))
-        if asked.captures
-        else CaptureElsewhere()
-    )
+    capture: CaptureProcess | None = None
+    if asked.captures:
+        capture = stack.enter_context(CaptureProcess(config, once=once))
 
     def look() -> None:
         if stop.is_set():
             raise PgsluiceError("asked to stop while Spark started")
-        capture.check()
+        if capture is not None:
+            capture.check()
 
     def work(spark: ContextOnDemand) -> None:
         report(RunStep("looking at the tables"))
         scheduler = CopyScheduler(spark)
-        own = capture if isinstance(capture, CaptureProcess) and once else None
-        receives_once = None if own is None else ReceivedOnce(config, own, stop)
+        receives_once = ReceivedOnce(config, capture, stop) if capture and once else None
         received = receives_once or ReceivedLive(config, waits.capture_s)
         in_force = asked.config
         drivers = [
@@ -254,14 +252,13 @@ def open_record(config: Config, subscription: SubscriptionConfig) -> RecordStore
 
 def _flush_lsn(config: Config) -> Lsn:
     from pgsluice.catalog.server import flush_lsn
-    from pgsluice.replication import connect_sql, source_errors
+    from pgsluice.replication import connect_sql
 
-    with (
-        connect_sql(
-            config.source.conninfo, timeout_s=config.source.connect_timeout_s
-        ) as connection,
-        source_errors("asking for the server's flush LSN"),
-    ):
+    with connect_sql(
+        config.source.conninfo,
+        "asking for the server's flush LSN",
+        timeout_s=config.source.connect_timeout_s,
+    ) as connection:
         return flush_lsn(connection)
 
 
