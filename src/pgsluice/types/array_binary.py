@@ -21,13 +21,14 @@ from pgsluice.types.buffers import (
     Bytes,
     Int64s,
     Mask,
+    content_of,
     first_row,
     integers,
     offsets_of,
     ragged,
     spans,
 )
-from pgsluice.types.codec import RawValues, malformed
+from pgsluice.types.codec import Spans, malformed
 
 _EMPTY: Final = 12
 _HEADER: Final = 20
@@ -62,11 +63,11 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
     Raises:
         ConversionError: a value is not of the binary form.
     """
-    raw = RawValues.of(values)
+    raw = Spans.of(values)
     there = np.arange(len(values)) if raw.null is None else np.flatnonzero(~raw.null)
     unfit = np.zeros(len(values), np.bool_)
     counts = np.zeros(len(values), np.int64)
-    begins, limits = raw.offsets[there], raw.offsets[there + 1]
+    begins, limits = raw.starts[there], raw.ends[there]
     _refuse(limits - begins < _EMPTY, there, type_name)
     dimensions = integers(raw.data, begins, ">i4")
     wrong = (dimensions < 0) | (dimensions > _MAX_DIMENSIONS)
@@ -94,7 +95,7 @@ def pieces_of_array(values: pa.Array, type_name: str) -> Iterator[pa.Array] | No
     Raises:
         ConversionError: the iterator does, if the array is not of the binary form.
     """
-    data = RawValues.of(values).data
+    data = content_of(values)[1]
     if len(values) != 1 or values.null_count or len(data) < LONG_BYTES:
         return None
     dimensions, _, _, count, first = _HEAD.unpack_from(data.data)
@@ -163,14 +164,15 @@ class _ElementSpans:
 
     Attributes:
         data: the bytes of all arrays.
-        bounds: row i's array is ``data[bounds[i]:bounds[i + 1]]``.
+        begins, limits: row i's array is ``data[begins[i]:limits[i]]``.
         offsets: row i's elements begin at number ``offsets[i]``.
         starts, ends: element k is ``data[starts[k]:ends[k]]``.
         null: element k is NULL.
     """
 
     data: Bytes
-    bounds: Int64s
+    begins: Int64s
+    limits: Int64s
     offsets: Int64s
     type_name: str
     starts: Int64s
@@ -178,11 +180,11 @@ class _ElementSpans:
     null: Mask
 
     @classmethod
-    def of(cls, raw: RawValues, offsets: Int64s, type_name: str) -> _ElementSpans:
+    def of(cls, raw: Spans, offsets: Int64s, type_name: str) -> _ElementSpans:
         total = int(offsets[-1])
         starts, ends = np.empty(total, np.int64), np.empty(total, np.int64)
         null = np.zeros(total, np.bool_)
-        return cls(raw.data, raw.offsets, offsets, type_name, starts, ends, null)
+        return cls(raw.data, raw.starts, raw.ends, offsets, type_name, starts, ends, null)
 
     def find(self, rows: Int64s) -> None:
         """Fill in the elements of rows whose arrays are not empty."""
@@ -199,12 +201,12 @@ class _ElementSpans:
         Returns:
             a mask of these rows.
         """
-        heads = self.bounds[rows] + _HEADER
+        heads, limits = self.begins[rows] + _HEADER, self.limits[rows]
         counts = self.offsets[rows + 1] - self.offsets[rows]
         widths = np.full(len(rows), -1, np.int64)
-        readable = heads + 4 <= self.bounds[rows + 1]
+        readable = heads + 4 <= limits
         widths[readable] = integers(self.data, heads[readable], ">i4")
-        even: Mask = (widths >= 0) & (heads + counts * (widths + 4) == self.bounds[rows + 1])
+        even: Mask = (widths >= 0) & (heads + counts * (widths + 4) == limits)
         candidates = np.flatnonzero(even)
         owners, numbers = ragged(counts[candidates])
         owners = candidates[owners]
@@ -218,8 +220,7 @@ class _ElementSpans:
 
     def _walk_together(self, rows: Int64s) -> None:
         """Fill in one element of every row at a time."""
-        at = self.bounds[rows] + _HEADER
-        limits = self.bounds[rows + 1]
+        at, limits = self.begins[rows] + _HEADER, self.limits[rows]
         counts = self.offsets[rows + 1] - self.offsets[rows]
         for number in range(int(counts.max()) if len(counts) else 0):
             active = np.flatnonzero(counts > number)
@@ -236,7 +237,7 @@ class _ElementSpans:
 
     def _walk(self, row: int) -> None:
         """Fill in the elements of one row."""
-        begin, limit = int(self.bounds[row]), int(self.bounds[row + 1])
+        begin, limit = int(self.begins[row]), int(self.limits[row])
         into = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
         found = _elements(self.data, begin + _HEADER, limit, into.stop - into.start)
         if found is None or found[1][-1] != limit:

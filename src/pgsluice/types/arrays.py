@@ -25,13 +25,14 @@ from pgsluice.types.buffers import (
     Int64s,
     Mask,
     blank,
+    content_of,
     first_row,
     large_binary,
     null_mask,
     offsets_of,
     to_mask,
 )
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, malformed
+from pgsluice.types.codec import ColumnType, Decoded, Spans, in_container, malformed
 
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH = b'{}"\\'
 _BOUNDS: Final = r"^(\[-?[0-9]+:-?[0-9]+\])+=\{"
@@ -71,13 +72,13 @@ class ListType(ColumnType):
         unfit = self._bounded(values) | self._nested(values)
         plain = blank(values, unfit) if unfit.any() else values
         null = null_mask(plain)
-        rows = RawValues.of(plain.fill_null(b"{}") if null.any() else plain)
+        rows = Spans.of(plain.fill_null(b"{}") if null.any() else plain)
         elements, offsets = self._split(rows)
         return self._lists(elements, offsets, null, "text", unfit)
 
     def _bounded(self, values: pa.Array) -> Mask:
         """Rows with explicit bounds, ``[0:1]={7,8}``: their first index is not 1."""
-        if not (RawValues.of(values).data == ord("[")).any():
+        if not (content_of(values)[1] == ord("[")).any():
             return np.zeros(len(values), np.bool_)
         return to_mask(pc.match_substring_regex(values, _BOUNDS))
 
@@ -85,18 +86,20 @@ class ListType(ColumnType):
         """Rows of more than one dimension: only those begin with ``{{``."""
         return to_mask(pc.starts_with(values, pattern=b"{{"))
 
-    def _split(self, rows: RawValues) -> tuple[pa.Array, Int64s]:
+    def _split(self, rows: Spans) -> tuple[pa.Array, Int64s]:
         """The elements of all rows as LargeBinary, and the n + 1 offsets of the rows in them."""
-        data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
+        data, starts, ends = rows.data, rows.starts, rows.ends
         if not len(starts):
             return pa.array([], pa.large_binary()), np.zeros(1, np.int64)
-        self._refuse(rows.lengths < 2)
-        self._refuse((data[starts] != _OPEN) | (data[ends - 1] != _CLOSE))
+        rows.refuse(rows.lengths < 2, self.name)
+        rows.refuse((data[starts] != _OPEN) | (data[ends - 1] != _CLOSE), self.name)
         quote, escaping, inside, bare = _marks(data)
-        self._refuse(inside[ends - 1])
+        rows.refuse(inside[ends - 1], self.name)
         brace = bare & ((data == _OPEN) | (data == _CLOSE))
         brace[starts] = brace[ends - 1] = False
-        self._refuse_at(rows, brace | (escaping & ~inside))
+        odd = brace | (escaping & ~inside)
+        if odd.any():
+            raise self._malformed_at(rows, first_row(odd))
 
         separator = bare & (data == ord(self.delimiter))
         keep = ~(quote | escaping | separator)
@@ -110,7 +113,7 @@ class ListType(ColumnType):
 
     def _pieces_of_text(self, values: pa.Array) -> Iterator[pa.Array] | None:
         """The elements of a single long array, some at a time; None: it is not one."""
-        text = RawValues.of(values).data
+        text = content_of(values)[1]
         if len(values) != 1 or values.null_count or len(text) < LONG_BYTES:
             return None
         if text[0] != _OPEN or text[1] == _OPEN or text[-1] != _CLOSE:
@@ -133,7 +136,7 @@ class ListType(ColumnType):
                 raise malformed(self.name, 0)
             piece = np.pad(text[begin:end], 1)
             piece[0], piece[-1] = _OPEN, _CLOSE
-            yield self._split(RawValues(piece, np.array([0, len(piece)]), None))[0]
+            yield self._split(Spans(piece, np.zeros(1, np.int64), np.array([len(piece)]), None))[0]
             begin, size = end + 1, PIECE_BYTES
 
     def _joined(self, pieces: Iterator[pa.Array], form: str) -> Decoded:
@@ -146,7 +149,7 @@ class ListType(ColumnType):
         return self._assemble(Decoded(values), np.array([0, len(values)]), no, no)
 
     def _elements(
-        self, rows: RawValues, first: Int64s, last: Int64s, quote: Mask, keep: Mask
+        self, rows: Spans, first: Int64s, last: Int64s, quote: Mask, keep: Mask
     ) -> pa.Array:
         """The elements ``data[first:last]``, of which only the bytes in ``keep`` count."""
         data = rows.data
@@ -157,8 +160,7 @@ class ListType(ColumnType):
         is_quoted = ~empty & quote[at_first] & quote[np.where(empty, 0, last - 1)] & (within == 2)
         bad = empty | (~is_quoted & (within != 0))
         if bad.any():
-            at = int(first[first_row(bad)]) - 1
-            raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
+            raise self._malformed_at(rows, int(first[first_row(bad)]) - 1)
         of_its_length = np.flatnonzero(~is_quoted & (last - first == len(_NULL)))
         spelt = data[first[of_its_length, None] + np.arange(len(_NULL))] == _NULL
         is_null = np.zeros(len(first), np.bool_)
@@ -166,14 +168,8 @@ class ListType(ColumnType):
         kept = offsets_of(keep)
         return large_binary(data[keep], np.append(kept[first], kept[-1]), is_null)
 
-    def _refuse(self, bad: Mask) -> None:
-        if bad.any():
-            raise malformed(self.name, first_row(bad))
-
-    def _refuse_at(self, rows: RawValues, bad: Mask) -> None:
-        if bad.any():
-            at = first_row(bad)
-            raise malformed(self.name, int(np.searchsorted(rows.offsets, at, "right")) - 1)
+    def _malformed_at(self, rows: Spans, byte: int) -> ConversionError:
+        return malformed(self.name, int(np.searchsorted(rows.starts, byte, "right")) - 1)
 
     def _lists(
         self, elements: pa.Array, offsets: Int64s, null: Mask, form: str, unfit: Mask | None = None

@@ -134,12 +134,16 @@ def large_binary(data: Bytes, offsets: Int64s, null: Mask | None) -> pa.Array:
 
 
 def content_of(values: pa.Array) -> tuple[Int64s, Bytes]:
-    """The n + 1 offsets and the bytes of a LargeBinary or large_string array."""
+    """The n + 1 offsets, from 0, and the bytes of an array of byte strings or texts. A null may
+    have bytes, which are to be ignored."""
     _, offsets, data = values.buffers()
-    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    if not len(values):
-        return np.zeros(1, np.int64), content
-    return np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8), content
+    if not len(values) or data is None:
+        return np.zeros(len(values) + 1, np.int64), np.empty(0, np.uint8)
+    is_small = pa.types.is_binary(values.type) or pa.types.is_string(values.type)
+    kind = np.dtype(np.int32 if is_small else np.int64)
+    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * kind.itemsize)
+    content = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    return (bounds - bounds[0] if bounds[0] else bounds), content
 
 
 def entries_of(maps: pa.MapArray) -> pa.ListArray:
@@ -158,14 +162,8 @@ def blank(values: pa.Array, mask: Mask) -> pa.Array:
 
 
 def is_ascii(values: pa.Array) -> bool:
-    """Whether the bytes of a Binary or LargeBinary array are all of ASCII, also those of nulls."""
-    _, offsets, data = values.buffers()
-    if data is None or not len(values):
-        return True
-    kind = np.int32 if pa.types.is_binary(values.type) else np.int64
-    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
-    sent = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    return bool(not len(sent) or sent.max() < _FIRST_NOT_ASCII)
+    """Whether the bytes of an array of byte strings are all of ASCII, also those of nulls."""
+    return bool(content_of(values)[1].max(initial=0) < _FIRST_NOT_ASCII)
 
 
 def unchecked_text(values: pa.Array) -> pa.Array:

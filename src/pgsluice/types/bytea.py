@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.types.buffers import Int64s, first_row, large_binary, offsets_of
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, malformed, shrink
+from pgsluice.types.buffers import Int64s, large_binary, offsets_of
+from pgsluice.types.codec import ColumnType, Decoded, Spans, malformed, shrink
 
 _BACKSLASH, _X = b"\\x"
 _ESCAPED: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
@@ -37,9 +37,8 @@ class ByteaType(ColumnType):
     spark_ddl: str = "binary"
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        raw = RawValues.of(values)
-        lengths = raw.lengths
-        hexadecimal = lengths >= 2
+        raw = Spans.of(values)
+        hexadecimal = raw.lengths >= 2
         if raw.data.size >= 2:
             at = np.where(hexadecimal, raw.starts, 0)
             hexadecimal &= (raw.data[at] == _BACKSLASH) & (raw.data[at + 1] == _X)
@@ -49,20 +48,16 @@ class ByteaType(ColumnType):
             return self._decode_mixed(values, np.flatnonzero(hexadecimal))
         return Decoded(self._decode_hex(raw))
 
-    def _decode_hex(self, raw: RawValues) -> pa.Array:
-        lengths = raw.lengths if raw.null is None else np.where(raw.null, 0, raw.lengths)
-        odd = lengths % 2 == 1
-        if odd.any():
-            raise malformed(self.name, first_row(odd))
-        rows = np.flatnonzero(lengths)
+    def _decode_hex(self, raw: Spans) -> pa.Array:
+        if raw.lengths.sum() != len(raw.data):  # nulls have bytes
+            raw = Spans.of(raw.array())
+        raw.refuse(raw.lengths % 2 == 1, self.name)
+        rows = np.flatnonzero(raw.lengths)
         prefix = np.zeros(len(raw.data), np.bool_)
         prefix[raw.starts[rows]] = prefix[raw.starts[rows] + 1] = True
-        if raw.null is not None:
-            for row in np.flatnonzero(raw.null & (raw.lengths > 0)):
-                prefix[raw.offsets[row] : raw.offsets[row + 1]] = True
         digits = raw.data[~prefix]
         nibbles = _NIBBLE[digits]
-        offsets = offsets_of(np.maximum(lengths - 2, 0) // 2)
+        offsets = offsets_of(np.maximum(raw.lengths - 2, 0) // 2)
         if nibbles.size and nibbles.max() == _BAD:
             bad = int(np.argmax(nibbles == _BAD)) // 2
             raise malformed(self.name, int(np.searchsorted(offsets, bad, side="right")) - 1)
@@ -74,7 +69,7 @@ class ByteaType(ColumnType):
         decoded: list[bytes | None] = [
             None if value is None else b"" for value in values.to_pylist()
         ]
-        of_hex = self._decode_hex(RawValues.of(values.take(pa.array(hexadecimal))))
+        of_hex = self._decode_hex(Spans.of(values.take(pa.array(hexadecimal))))
         for row, value in zip(hexadecimal.tolist(), of_hex.to_pylist(), strict=True):
             decoded[row] = value
         escaped = np.ones(len(values), np.bool_)

@@ -26,6 +26,7 @@ from pgsluice.types.buffers import (
     Bytes,
     Int64s,
     Mask,
+    content_of,
     every_other,
     first_row,
     gather,
@@ -132,50 +133,6 @@ class ColumnType(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class RawValues:
-    """A LargeBinary array's memory: value i is ``data[offsets[i]:offsets[i + 1]]``.
-
-    Attributes:
-        data: the bytes from the first offset on.
-        offsets: n + 1, from 0. A null may have bytes; they are to be ignored.
-        null: true where the value is null; None when none is.
-    """
-
-    data: Bytes
-    offsets: Int64s
-    null: Mask | None
-
-    @classmethod
-    def of(cls, values: pa.Array) -> RawValues:
-        """Wrap an array without copying its bytes."""
-        _, offset_buffer, data_buffer = values.buffers()
-        count = len(values)
-        if count == 0 or offset_buffer is None:
-            return cls(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), None)
-        offsets = np.frombuffer(offset_buffer, np.int64, count + 1, values.offset * 8)
-        first, last = int(offsets[0]), int(offsets[-1])
-        data = (
-            np.zeros(0, np.uint8)
-            if data_buffer is None or first == last
-            else np.frombuffer(data_buffer, np.uint8, last - first, first)
-        )
-        null = null_mask(values) if values.null_count else None
-        return cls(data, offsets - first if first else offsets, null)
-
-    @property
-    def starts(self) -> Int64s:
-        return self.offsets[:-1]
-
-    @property
-    def lengths(self) -> Int64s:
-        return np.diff(self.offsets)
-
-    def refuse(self, bad: Mask, type_name: str, form: str = "text") -> None:
-        """Raise for the first row that is bad and not null, if any."""
-        _refuse(bad, self.null, type_name, form)
-
-
-@dataclass(frozen=True, slots=True)
 class Spans:
     """Values anywhere in bytes: value i is ``data[starts[i]:starts[i] + lengths[i]]``.
 
@@ -195,13 +152,26 @@ class Spans:
     @classmethod
     def of(cls, values: pa.Array) -> Spans:
         """The spans of a LargeBinary array, without copying its bytes."""
-        raw = RawValues.of(values)
-        lengths = raw.lengths if raw.null is None else np.where(raw.null, 0, raw.lengths)
-        return cls(raw.data, raw.starts, lengths, raw.null)
+        offsets, data = content_of(values)
+        null = null_mask(values) if values.null_count else None
+        lengths = np.diff(offsets)
+        if null is not None:
+            lengths[null] = 0
+        return cls(data, offsets[:-1], lengths, null)
+
+    @property
+    def ends(self) -> Int64s:
+        """Where each value ends."""
+        return self.starts + self.lengths
+
+    @property
+    def offsets(self) -> Int64s:
+        """The n + 1 bounds of values without nulls that lie one after the other."""
+        return np.append(self.starts, len(self.data))
 
     def array(self) -> pa.Array:
         """The values as LargeBinary."""
-        return spans(self.data, self.starts, self.starts + self.lengths, self.null)
+        return spans(self.data, self.starts, self.ends, self.null)
 
     def strings(self, type_name: str) -> pa.Array:
         """The values as strings.
@@ -209,9 +179,8 @@ class Spans:
         Raises:
             ConversionError: a value is not UTF-8.
         """
-        ends = self.starts + self.lengths
         if len(self.starts) > 1 and len(self.data) < 2**31:
-            values = every_other(pa.binary(), self.data, self.starts, ends, self.null)
+            values = every_other(pa.binary(), self.data, self.starts, self.ends, self.null)
             try:
                 return values.view(pa.string()) if is_ascii(values) else values.cast(pa.string())
             except pa.ArrowInvalid:
@@ -231,23 +200,19 @@ class Spans:
             if len(self.data) == len(wrong) * width:  # nothing lies between them
                 return self.data.reshape(-1, width)
             return gather(self.data, self.starts, width)
-        self.refuse(wrong, type_name)
+        self.refuse(wrong, type_name, "binary")
         assert self.null is not None
         matrix = np.zeros((len(wrong), width), np.uint8)
         there = np.flatnonzero(~self.null)
         matrix[there] = gather(self.data, self.starts[there], width)
         return matrix
 
-    def refuse(self, bad: Mask, type_name: str) -> None:
-        """Raise for the first row that is bad and not null, if any."""
-        _refuse(bad, self.null, type_name, "binary")
-
-
-def _refuse(bad: Mask, null: Mask | None, type_name: str, form: str) -> None:
-    if null is not None:
-        bad = bad & ~null
-    if bad.any():
-        raise malformed(type_name, first_row(bad), form)
+    def refuse(self, bad: Mask, type_name: str, form: str = "text") -> None:
+        """Raise ConversionError for the first row that is bad and not null, if there is one."""
+        if self.null is not None:
+            bad = bad & ~self.null
+        if bad.any():
+            raise malformed(type_name, first_row(bad), form)
 
 
 def malformed(type_name: str, row: int, form: str = "text") -> ConversionError:

@@ -9,8 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.buffers import Mask, fixed_width, to_mask, unchecked_text, validity_buffer
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text
+from pgsluice.types.buffers import (
+    Mask,
+    content_of,
+    fixed_width,
+    to_mask,
+    unchecked_text,
+    validity_buffer,
+)
+from pgsluice.types.codec import ColumnType, Decoded, Spans, cast_text
 
 _BOOL: Final = pa.bool_()
 _ZERO: Final = r"^[+-]?0*\.?0*([eE][+-]?[0-9]+)?$"
@@ -25,7 +32,7 @@ class BoolType(ColumnType):
     spark_ddl: str = "boolean"
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        raw = RawValues.of(values)
+        raw = Spans.of(values)
         raw.refuse(raw.lengths != 1, self.name)
         letters = np.zeros(len(values), np.uint8)
         there = raw.lengths == 1
@@ -35,7 +42,7 @@ class BoolType(ColumnType):
 
     def decode_spans(self, values: Spans) -> Decoded:
         letters = values.of_width(1, self.name)[:, 0]
-        values.refuse(letters > 1, self.name)
+        values.refuse(letters > 1, self.name, "binary")
         return self._decoded(letters == 1, values.null)
 
     binary_width: ClassVar[int] = 1
@@ -56,14 +63,15 @@ class IntegerType(ColumnType):
     wire: str
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        raw = RawValues.of(values)
-        if raw.data.size and raw.data.max() > b"9"[0]:
+        if content_of(values)[1].max(initial=0) > b"9"[0]:
             # Arrow also reads 0x1F, which the server never writes.
-            raw.refuse(~to_mask(pc.match_substring_regex(values, r"^-?[0-9]+$")), self.name)
+            Spans.of(values).refuse(
+                ~to_mask(pc.match_substring_regex(values, r"^-?[0-9]+$")), self.name
+            )
         decoded = cast_text(values, self.arrow_type, self.name)
         if self.wire == ">u4":
             wrong = to_mask(pc.or_(pc.less(decoded, 0), pc.greater(decoded, 2**32 - 1)))
-            raw.refuse(wrong, self.name)
+            Spans.of(values).refuse(wrong, self.name)
         return Decoded(decoded)
 
     def decode_spans(self, values: Spans) -> Decoded:
@@ -98,11 +106,11 @@ class FloatType(ColumnType):
         infinite = pc.is_inf(decoded)
         if pc.any(infinite).as_py():
             spelt = pc.match_substring_regex(unchecked_text(values), r"(?i)^[+-]?inf(inity)?$")
-            RawValues.of(values).refuse(to_mask(pc.and_not(infinite, spelt)), self.name)
+            Spans.of(values).refuse(to_mask(pc.and_not(infinite, spelt)), self.name)
         zero = pc.equal(decoded, 0)
         if pc.any(zero).as_py():
             spelt = pc.match_substring_regex(unchecked_text(values), _ZERO)
-            RawValues.of(values).refuse(to_mask(pc.and_not(zero, spelt)), self.name)
+            Spans.of(values).refuse(to_mask(pc.and_not(zero, spelt)), self.name)
 
     def decode_spans(self, values: Spans) -> Decoded:
         wire = np.dtype(self.arrow_type.to_pandas_dtype()).newbyteorder(">")

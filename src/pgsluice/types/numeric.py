@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.buffers import blank, to_mask, unchecked_text
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, as_text, cast_text, shrink
+from pgsluice.types.buffers import blank, content_of, to_mask, unchecked_text
+from pgsluice.types.codec import ColumnType, Decoded, Spans, as_text, cast_text, shrink
 from pgsluice.types.numbers import FloatType
 from pgsluice.types.numeric_binary import (
     numeric_binary_to_decimals,
@@ -118,12 +118,12 @@ class NumericTextType(ComputedTextType):
 
     def decode_text(self, values: pa.Array) -> Decoded:
         text = as_text(values, self.name)
-        raw = RawValues.of(values)
-        if raw.data.size and raw.data.max() <= b"9"[0]:
+        data = content_of(values)[1]
+        if data.size and data.max() <= b"9"[0]:
             cast_text(values, pa.float64(), self.name)  # refuses text that is not a number
         else:
             form = pc.match_substring_regex(text, f"^({_NUMBER}|{_SPECIAL})$")
-            raw.refuse(~to_mask(form), self.name)
+            Spans.of(values).refuse(~to_mask(form), self.name)
         return Decoded(shrink(text, self.arrow_type, self.name))
 
     def decode_spans(self, values: Spans) -> Decoded:

@@ -91,9 +91,9 @@ class JsonbType(TextType):
         there = slice(None) if values.null is None else np.flatnonzero(~values.null)
         starts, lengths = values.starts.copy(), values.lengths.copy()
         versions = np.ones(len(starts), np.uint8)
-        values.refuse(lengths == 0, self.name)
+        values.refuse(lengths == 0, self.name, "binary")
         versions[there] = values.data[starts[there]]
-        values.refuse(versions != 1, self.name)
+        values.refuse(versions != 1, self.name, "binary")
         starts[there] += 1
         lengths[there] -= 1
         return Decoded(Spans(values.data, starts, lengths, values.null).strings(self.name))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pgsluice.types.binary_to_text.containers import fields_of
 from pgsluice.types.binary_to_text.cursor import Misshapen
 from pgsluice.types.buffers import Mask, null_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, parsed
+from pgsluice.types.codec import ColumnType, Decoded, Spans, parsed
 from pgsluice.types.nested.fields import split_text, structs, without
 
 
@@ -54,9 +54,9 @@ class CompositeType(ColumnType):
         null = null_mask(values)
         count = len(self.fields)
         plain = without(values, np.zeros_like(null), b"(" + b"," * (count - 1) + b")")
-        rows = RawValues.of(plain)
+        rows = Spans.of(plain)
         rows.refuse(rows.lengths < 2, self.name)
-        opening, closing = rows.data[rows.starts], rows.data[rows.offsets[1:] - 1]
+        opening, closing = rows.data[rows.starts], rows.data[rows.ends - 1]
         rows.refuse((opening != ord("(")) | (closing != ord(")")), self.name)
         split = split_text(plain, count, self.name)
         return self._structs([split.at(index) for index in range(count)], null, "text")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pgsluice.errors import ConversionError
 from pgsluice.types.buffers import Bytes, Int64s, Mask, blank, first_row, spans
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, in_container, malformed
+from pgsluice.types.codec import ColumnType, Decoded, Spans, in_container, malformed
 
 _COMMA, _QUOTE, _BACKSLASH = b',"\\'
 
@@ -55,8 +55,8 @@ def split_text(values: pa.Array, count: int, type_name: str) -> SplitFields:
     Raises:
         ConversionError: a value is not of this form, or has another number of fields.
     """
-    rows = RawValues.of(values)
-    data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
+    rows = Spans.of(values)
+    data, starts, ends = rows.data, rows.starts, rows.ends
     if not len(starts):
         return SplitFields(pa.array([], pa.large_binary()), count)
     quote = data == _QUOTE

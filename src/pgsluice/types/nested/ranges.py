@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pgsluice.types.arrays import ListType
 from pgsluice.types.binary_to_text.containers import RangeParts, ranges_of
 from pgsluice.types.buffers import Mask, null_mask, offsets_of, spans, to_mask
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, parsed
+from pgsluice.types.codec import ColumnType, Decoded, Spans, parsed
 from pgsluice.types.nested.fields import split_text, structs, without
 
 RANGE_FIELDS: Final = ("lower", "upper", "lower_inc", "upper_inc", "empty")
@@ -63,9 +63,9 @@ class RangeType(ColumnType):
         null = null_mask(values)
         is_empty = to_mask(pc.equal(values, pa.scalar(_NONE, pa.large_binary())))
         plain = without(values, is_empty, _ALL)
-        rows = RawValues.of(plain)
+        rows = Spans.of(plain)
         rows.refuse(rows.lengths < len(_ALL), self.name)
-        opening, closing = rows.data[rows.starts], rows.data[rows.offsets[1:] - 1]
+        opening, closing = rows.data[rows.starts], rows.data[rows.ends - 1]
         lower_inc, upper_inc = opening == ord("["), closing == ord("]")
         rows.refuse(~(lower_inc | (opening == ord("("))), self.name)
         rows.refuse(~(upper_inc | (closing == ord(")"))), self.name)
@@ -103,8 +103,8 @@ class MultirangeType(ListType):
 
     def decode_text(self, values: pa.Array) -> Decoded:
         null = null_mask(values)
-        rows = RawValues.of(without(values, np.zeros(len(values), np.bool_), b"{}"))
-        data, starts, ends = rows.data, rows.offsets[:-1], rows.offsets[1:]
+        rows = Spans.of(without(values, np.zeros(len(values), np.bool_), b"{}"))
+        data, starts, ends = rows.data, rows.starts, rows.ends
         rows.refuse(rows.lengths < 2, self.name)
         rows.refuse((data[starts] != ord("{")) | (data[ends - 1] != ord("}")), self.name)
         inside = np.cumsum(data == ord('"'), dtype=np.uint8) % 2 == 1

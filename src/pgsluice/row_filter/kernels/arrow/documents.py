@@ -59,9 +59,7 @@ class _Members:
             documents: large strings, without NULL and without escapes.
             name: one that the server prints without escapes.
         """
-        bounds, whole = content_of(documents)
-        data = whole[bounds[0] : bounds[-1]]
-        bounds = bounds - bounds[0]
+        bounds, data = content_of(documents)
         places = np.flatnonzero(_IS_STRUCTURE[data])
         signs = data[places]
         # From a string's first quotation mark up to its last. Each document has all pairs of
