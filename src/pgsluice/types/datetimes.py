@@ -16,18 +16,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.types.buffers import Mask, blank, fixed_width, null_mask, to_mask, unchecked_text
-from pgsluice.types.calendar import days_from_civil
-from pgsluice.types.codec import ColumnType, Decoded, RawValues, Spans, cast_text, malformed
+from pgsluice.types.buffers import (
+    Mask,
+    blank,
+    content_of,
+    fixed_width,
+    null_mask,
+    to_mask,
+    unchecked_text,
+)
+from pgsluice.types.calendar import civil_from_days, days_from_civil
+from pgsluice.types.codec import ColumnType, Decoded, Spans, cast_text, malformed
 from pgsluice.types.text import ComputedTextType
 
 DATE_REGEX: Final = r"(?P<year>\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
 TIME_REGEX: Final = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?"
 ZONE_REGEX: Final = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d)(?::(?P<zs>\d\d))?)?"
 ERA_REGEX: Final = r"(?P<era> BC)?"
+Parts = dict[str, str | None]
+"""The named groups of the expressions above, where they matched."""
+_MOST: Final = {"hour": 23, "minute": 59, "second": 59, "zm": 59, "zs": 59}
 # No Arrow array here: creating the first one imports pandas, which takes most of a second.
 _INFINITE: Final = (b"infinity", b"-infinity")
-_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EPOCH_DAYS: Final = 10957
 _DAY_US: Final = 86_400_000_000
 _INT64: Final = range(-(2**63), 2**63)
@@ -62,7 +72,7 @@ class DatetimeType(ColumnType):
         return pa.int64() if self.unit_us == 1 else pa.int32()
 
     def decode_text(self, values: pa.Array) -> Decoded:
-        if self._looks_plain(RawValues.of(values)):
+        if self._looks_plain(values):
             try:
                 decoded = unchecked_text(values).cast(self.arrow_type)
                 if not self._has_year_zero(decoded):
@@ -71,21 +81,19 @@ class DatetimeType(ColumnType):
                 pass
         return self._decode_odd(values)
 
-    def _looks_plain(self, raw: RawValues) -> bool:
+    def _looks_plain(self, values: pa.Array) -> bool:
         """Whether Arrow's parser, which accepts more forms than the server prints, can be used."""
-        if not raw.data.size:
-            return True
-        if raw.data.max() > b":"[0]:
+        data = content_of(values)[1]
+        if data.max(initial=0) > b":"[0]:
             return False  # letters: infinity, BC, or Arrow's T and Z
-        if self.unit_us != 1:
+        if self.unit_us != 1 or values.null_count == len(values):
             return True
-        starts = raw.starts if raw.null is None else raw.starts[~raw.null]
-        if not len(starts):
-            return True
-        lengths = raw.lengths if raw.null is None else raw.lengths[~raw.null]
+        raw = Spans.of(values)
+        sent = slice(None) if raw.null is None else ~raw.null
+        starts, lengths = raw.starts[sent], raw.lengths[sent]
         if lengths.min() < len("0001-01-01 00:00:00"):
             return False
-        return bool((raw.data[starts + 10] == 32).all() and (raw.data[starts + 16] == 58).all())
+        return bool((data[starts + 10] == 32).all() and (data[starts + 16] == 58).all())
 
     def _has_year_zero(self, decoded: pa.Array) -> bool:
         first = pc.min(decoded).cast(self._integer).as_py()
@@ -110,18 +118,11 @@ class DatetimeType(ColumnType):
     def _parse(self, value: bytes, row: int) -> int:
         """One value in days or microseconds since 1970."""
         match = self.form.match(value.decode("ascii", "replace"))
-        if match is None:
-            raise malformed(self.name, row)
-        parts = match.groupdict()
-        days = _parse_day(parts)
-        if days is None:
+        if match is None or not _exists(parts := match.groupdict()):
             raise malformed(self.name, row)
         if self.unit_us != 1:
-            return days
-        clock_us = _parse_clock_us(parts)
-        if clock_us is None:
-            raise malformed(self.name, row)
-        return days * _DAY_US + clock_us
+            return days_of(parts)
+        return days_of(parts) * _DAY_US + clock_us_of(parts) + west_s_of(parts) * 1_000_000
 
     def decode_spans(self, values: Spans) -> Decoded:
         matrix = values.of_width(self.binary_width, self.name)
@@ -154,7 +155,7 @@ class TimeType(ComputedTextType):
 
     def decode_spans(self, values: Spans) -> Decoded:
         micros = values.of_width(self.binary_width, self.name).view(">i8")[:, 0].astype(np.int64)
-        values.refuse((micros < 0) | (micros > _DAY_US), self.name)
+        values.refuse((micros < 0) | (micros > _DAY_US), self.name, "binary")
         times = fixed_width(micros % _DAY_US, pa.time64("us"), values.null)
         # Arrow prints six digits after the point.
         text = pc.utf8_rtrim(pc.utf8_rtrim(times.cast(pa.string()), "0"), ".")
@@ -163,30 +164,33 @@ class TimeType(ComputedTextType):
         return Decoded(text)
 
 
-def _parse_day(parts: dict[str, str | None]) -> int | None:
-    """The days since 1970 of a matched date; None if the date does not exist."""
+def days_of(parts: Parts) -> int:
+    """Days from 1970-01-01 of a date that DATE_REGEX and ERA_REGEX matched."""
     year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
-    if year == 0 or not 1 <= month <= 12:
-        return None
-    if parts["era"]:
-        year = 1 - year
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    last = 29 if month == 2 and is_leap else _DAYS[month - 1]
-    return days_from_civil(year, month, day) if 1 <= day <= last else None
+    return days_from_civil(1 - year if parts["era"] else year, month, day)
 
 
-def _parse_clock_us(parts: dict[str, str | None]) -> int | None:
-    """The microseconds since midnight UTC of a matched time; None if the time does not exist."""
+def clock_us_of(parts: Parts) -> int:
+    """Microseconds since midnight of a time that TIME_REGEX matched."""
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    clock = (hour * 3600 + minute * 60 + second) * 1_000_000
-    clock += int((parts["fraction"] or "").ljust(6, "0"))
-    zone_h, zone_m, zone_s = (int(parts.get(name) or 0) for name in ("zh", "zm", "zs"))
-    if zone_m > 59 or zone_s > 59:
-        return None
-    offset = (zone_h * 3600 + zone_m * 60 + zone_s) * 1_000_000
-    return clock + offset if parts.get("sign") == "-" else clock - offset
+    micros = int((parts["fraction"] or "").ljust(6, "0"))
+    return (hour * 3600 + minute * 60 + second) * 1_000_000 + micros
+
+
+def west_s_of(parts: Parts) -> int:
+    """Seconds west of UTC of a zone that ZONE_REGEX matched; 0 without one."""
+    hours, minutes, seconds = (int(parts.get(name) or 0) for name in ("zh", "zm", "zs"))
+    east = hours * 3600 + minutes * 60 + seconds
+    return east if parts.get("sign") == "-" else -east
+
+
+def _exists(parts: Parts) -> bool:
+    """Whether there is such a date, and such a time with such a zone if it has them."""
+    if not int(parts["year"] or 0) or any(
+        int(parts.get(name) or 0) > _MOST[name] for name in _MOST
+    ):
+        return False
+    return civil_from_days(days_of(parts))[1:] == (int(parts["month"] or 0), int(parts["day"] or 0))
 
 
 def _compiled(form: str) -> re.Pattern[str]:

@@ -27,7 +27,16 @@ from pgsluice.types.binary_to_text.datetimes import (
     print_timetz,
 )
 from pgsluice.types.calendar import civil_from_days, days_from_civil
-from pgsluice.types.datetimes import DATE_REGEX, ERA_REGEX, TIME_REGEX, ZONE_REGEX
+from pgsluice.types.datetimes import (
+    DATE_REGEX,
+    ERA_REGEX,
+    TIME_REGEX,
+    ZONE_REGEX,
+    Parts,
+    clock_us_of,
+    days_of,
+    west_s_of,
+)
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
@@ -54,7 +63,7 @@ _TIMETZ_FORM: Final = re.compile(TIME_REGEX + ZONE_REGEX, re.ASCII)
 _INTERVAL_FORM: Final = re.compile(
     r"(?:(?P<years>[+-]?\d+) years? ?)?(?:(?P<months>[+-]?\d+) mons? ?)?"
     r"(?:(?P<days>[+-]?\d+) days? ?)?"
-    r"(?:(?P<sign>[+-])?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)"
+    r"(?:(?P<sign>[+-])?(?P<hour>\d+):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,6}))?)?",
     re.ASCII,
 )
@@ -89,7 +98,7 @@ def civil(day: int) -> tuple[int, int, int]:
     return civil_from_days(day + EPOCH_DAYS)
 
 
-def _parts(form: re.Pattern[str], name: str, text: str) -> dict[str, str | None]:
+def _parts(form: re.Pattern[str], name: str, text: str) -> Parts:
     match = form.fullmatch(text)
     if match is None or not text:
         raise NotReadable(name)
@@ -100,32 +109,12 @@ def _infinite(text: str, low: int, high: int) -> int | None:
     return {"infinity": high, "-infinity": low}.get(text)
 
 
-def _day(parts: dict[str, str | None]) -> int:
-    year, month, day = (int(parts[name] or 0) for name in ("year", "month", "day"))
-    return day_number(1 - year if parts["era"] else year, month, day)
-
-
-def _clock(parts: dict[str, str | None]) -> int:
-    hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
-    return hour * HOUR + minute * MINUTE + second * SECOND + _fraction(parts)
-
-
-def _fraction(parts: dict[str, str | None]) -> int:
-    return int((parts["fraction"] or "").ljust(6, "0"))
-
-
-def _zone_west(parts: dict[str, str | None]) -> int:
-    hours, minutes, seconds = (int(parts[name] or 0) for name in ("zh", "zm", "zs"))
-    east = hours * 3600 + minutes * 60 + seconds
-    return east if parts["sign"] == "-" else -east
-
-
 def parse_date(text: str) -> int:
     """Days since 2000-01-01."""
     infinite = _infinite(text, DATE_MINUS_INFINITY, DATE_INFINITY)
     if infinite is not None:
         return infinite
-    return _day(_parts(_DATE_FORM, "date", text))
+    return days_of(_parts(_DATE_FORM, "date", text)) - EPOCH_DAYS
 
 
 def parse_timestamp(text: str) -> int:
@@ -134,18 +123,19 @@ def parse_timestamp(text: str) -> int:
     if infinite is not None:
         return infinite
     parts = _parts(_TIMESTAMP_FORM, "timestamp", text)
-    return _day(parts) * DAY + _clock(parts) + _zone_west(parts) * SECOND
+    day = days_of(parts) - EPOCH_DAYS
+    return day * DAY + clock_us_of(parts) + west_s_of(parts) * SECOND
 
 
 def parse_time(text: str) -> int:
     """Microseconds of the day; 24:00:00 is one of them."""
-    return _clock(_parts(_TIME_FORM, "time", text))
+    return clock_us_of(_parts(_TIME_FORM, "time", text))
 
 
 def parse_timetz(text: str) -> TimeTz:
     """Parse a time of day with its zone."""
     parts = _parts(_TIMETZ_FORM, "timetz", text)
-    return TimeTz(_clock(parts), _zone_west(parts))
+    return TimeTz(clock_us_of(parts), west_s_of(parts))
 
 
 def parse_interval(text: str) -> Interval:
@@ -154,8 +144,7 @@ def parse_interval(text: str) -> Interval:
         return FOREVER if text == "infinity" else MINUS_FOREVER
     parts = _parts(_INTERVAL_FORM, "interval", text)
     months = int(parts["years"] or 0) * 12 + int(parts["months"] or 0)
-    clock = int(parts["hours"] or 0) * HOUR + int(parts["minutes"] or 0) * MINUTE
-    clock += int(parts["seconds"] or 0) * SECOND + _fraction(parts)
+    clock = clock_us_of(parts)
     return Interval(months, int(parts["days"] or 0), -clock if parts["sign"] == "-" else clock)
 
 
@@ -212,7 +201,7 @@ def _not_iso(name: str, text: str) -> BadLiteral:
     )
 
 
-def _iso(form: re.Pattern[str], name: str, text: str) -> dict[str, str | None]:
+def _iso(form: re.Pattern[str], name: str, text: str) -> Parts:
     match = form.fullmatch(_COMPACT_DATE.sub(r"\1-\2-\3", text, count=1))
     if match is None:
         raise _not_iso(name, text)
@@ -223,19 +212,19 @@ def _out_of_range(text: str, hint: str | None = None) -> BadLiteral:
     return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
 
 
-def _valid_day(parts: dict[str, str | None], text: str) -> int:
+def _valid_day(parts: Parts, text: str) -> int:
     month, day = int(parts["month"] or 0), int(parts["day"] or 0)
     if not 1 <= month <= 12 or not 1 <= day <= 31:
         raise _out_of_range(text, 'Perhaps you need a different "DateStyle" setting.')
-    number = _day(parts)
+    number = days_of(parts) - EPOCH_DAYS
     if not int(parts["year"] or 0) or civil(number)[1:] != (month, day):
         raise _out_of_range(text)
     return number
 
 
-def _valid_clock(parts: dict[str, str | None], text: str) -> int:
+def _valid_clock(parts: Parts, text: str) -> int:
     """Microseconds of the day: up to 24:00:00, with 60 as a number of seconds."""
-    clock = _clock({**parts, "fraction": None})
+    clock = clock_us_of({**parts, "fraction": None})
     clock += round(float(f"0.{parts['fraction'] or 0}") * SECOND)
     if int(parts["minute"] or 0) > 59 or int(parts["second"] or 0) > 60 or clock > DAY:
         raise _out_of_range(text)
@@ -298,7 +287,7 @@ def read_timestamptz(text: str) -> str:
     return print_timestamptz(struct.pack(">q", _moment(parts, text, has_zone=True)))
 
 
-def _moment(parts: dict[str, str | None], text: str, *, has_zone: bool) -> int:
+def _moment(parts: Parts, text: str, *, has_zone: bool) -> int:
     moment = _valid_day(parts, text) * DAY
     if parts["hour"]:
         moment += _valid_clock(parts, text)
