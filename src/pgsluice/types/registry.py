@@ -189,18 +189,26 @@ ENTRIES: Final[tuple[Entry, ...]] = (
 )
 
 _BY_OID: Final = {entry.oid: entry for entry in ENTRIES}
-_BY_ARRAY_OID: Final = {entry.array_oid: entry for entry in ENTRIES if entry.array_oid}
-_BUILT_IN_RANGES: Final = {
-    entry.oid: TypeDefinition(
-        entry.oid,
-        "pg_catalog",
-        entry.name,
-        "m" if entry.name.endswith("multirange") else "r",
-        subtype_oid=entry.subtype_oid,
-    )
-    for entry in ENTRIES
-    if entry.subtype_oid
+_BUILT_IN: Final = {
+    **{
+        entry.array_oid: TypeDefinition(
+            entry.array_oid, "pg_catalog", f"_{entry.name}", "b", entry.oid
+        )
+        for entry in ENTRIES
+    },
+    **{
+        entry.oid: TypeDefinition(
+            entry.oid,
+            "pg_catalog",
+            entry.name,
+            "m" if entry.name.endswith("multirange") else "r",
+            subtype_oid=entry.subtype_oid,
+        )
+        for entry in ENTRIES
+        if entry.subtype_oid
+    },
 }
+"""The definitions of built-in arrays, ranges and multiranges, by OID."""
 
 
 def resolve_type(
@@ -230,18 +238,14 @@ def resolve_type(
 
 def _map(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
     """The map of a column of hstore; None: its type is another one."""
-    definition = definitions.get(type_oid)
-    while definition is not None and definition.kind == "d":
-        definition = definitions.get(definition.base_oid)
+    definition = definitions.get(_base_oid(type_oid, definitions))
     is_hstore = definition is not None and (definition.name, definition.kind) == ("hstore", "b")
     return MapType("hstore") if is_hstore else None
 
 
 def _variant(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> ColumnType | None:
     """The VARIANT of a column of json or jsonb; None: its type is another one, such as an array."""
-    while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
-        type_oid = definition.base_oid
-    entry = _BY_OID.get(type_oid)
+    entry = _BY_OID.get(_base_oid(type_oid, definitions))
     if entry is None or entry.name not in ("json", "jsonb"):
         return None
     return VariantType(entry.name, entry.make_type(-1, TypeOptions()))
@@ -261,12 +265,10 @@ def _struct(
 ) -> ColumnType | None:
     """The struct of a range or composite, or the list of them for a multirange; None: the type is
     none of these, or has no struct."""
-    definition = definitions.get(type_oid) or _BUILT_IN_RANGES.get(type_oid)
+    definition = _defined(_base_oid(type_oid, definitions), definitions)
     if definition is None or not depth:
         return None
     match definition.kind:
-        case "d":
-            return _struct(definition.base_oid, definitions, depth - 1)
         case "r":
             bound = _resolve(definition.subtype_oid, -1, definitions, TypeOptions(), depth - 1)
             return RangeType.of(definition.name, bound)
@@ -309,14 +311,21 @@ def _attribute(
 
 def _element_of(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> tuple[int, str]:
     """The type of an array's elements, and the delimiter between them; (0, ",") for other types."""
-    definition = definitions.get(type_oid)
-    while definition is not None and definition.kind == "d":
+    definition = _defined(_base_oid(type_oid, definitions), definitions)
+    if definition is None or not definition.element_oid:
+        return 0, ","
+    return definition.element_oid, _delimiter(definition, definitions)
+
+
+def _base_oid(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> int:
+    """The type below a domain, or below domains of domains; any other type itself."""
+    while (definition := definitions.get(type_oid)) is not None and definition.kind == "d":
         type_oid = definition.base_oid
-        definition = definitions.get(type_oid)
-    if definition is not None and definition.element_oid:
-        return definition.element_oid, _delimiter(definition, definitions)
-    entry = _BY_ARRAY_OID.get(type_oid)
-    return (entry.oid, entry.delimiter) if entry is not None else (0, ",")
+    return type_oid
+
+
+def _defined(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> TypeDefinition | None:
+    return _BUILT_IN.get(type_oid) or definitions.get(type_oid)
 
 
 def printed_type(type_oid: int, definitions: Mapping[int, TypeDefinition]) -> PrintedType:
@@ -335,10 +344,7 @@ def _resolve(
     entry = _BY_OID.get(type_oid)
     if entry is not None:
         return entry.make_type(typmod, options)
-    entry = _BY_ARRAY_OID.get(type_oid)
-    if entry is not None:
-        return ListType.of(entry.make_type(typmod, options), entry.delimiter)
-    definition = definitions.get(type_oid)
+    definition = _defined(type_oid, definitions)
     if definition is None or not depth:
         return PrintedType(f"type {type_oid}" if definition is None else definition.name)
     if definition.kind == "e":
@@ -359,10 +365,7 @@ def _printer(
     entry = _BY_OID.get(type_oid)
     if entry is not None:
         return entry.printer
-    entry = _BY_ARRAY_OID.get(type_oid)
-    if entry is not None:
-        return entry.printer and ArrayPrinter(entry.printer, entry.delimiter)
-    definition = definitions.get(type_oid)
+    definition = _defined(type_oid, definitions)
     if definition is None or not depth:
         return None
     if definition.kind == "c":
