@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pgsluice.columnar.tuples import protocol_error
 from pgsluice.errors import ProtocolError
 from pgsluice.facts import RelationFacts
-from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.lsn import Lsn
+from pgsluice.spool.segments.block import FACTS_TAG, SegmentView
 from pgsluice.types import ColumnType, TypeOptions, printed_type, resolve_type
 from pgsluice.wire import Message, Relation, decode_message
 
@@ -88,7 +88,12 @@ def definition_after(view: SegmentView, before: Definition, message: int) -> Def
     """
     block = view.block
     if block.tags[message] == FACTS_TAG:
-        return replace(before, facts=_parse_facts(view, message))
+        try:
+            return replace(before, facts=block.facts(message))
+        except ValueError as error:
+            offset = int(block.starts[message]) + block.body_offset + 4
+            reason = "a relation's metadata cannot be read"
+            raise protocol_error(view, message, offset, reason) from error
     relation = decode_at(view, message)
     assert isinstance(relation, Relation)  # its tag is R
     return replace(before, relation=replace(relation, xid=None))
@@ -105,18 +110,25 @@ def decode_at(view: SegmentView, message: int) -> Message:
         return decode_message(block.message(message), in_stream=block.in_stream)
     except ProtocolError as error:
         offset = int(block.starts[message]) + int(error.facts.get("offset") or 0)
-        raise protocol_error(block, view.name, message, offset, error.what) from error
+        raise protocol_error(view, message, offset, error.what) from error
 
 
-def _parse_facts(view: SegmentView, message: int) -> RelationFacts | None:
-    block: MessageBlock = view.block
-    text_offset = block.body_offset + 4
-    text = block.message(message)[text_offset:]
-    if not text:
-        return None
-    try:
-        return RelationFacts.from_json(text.decode())
-    except ValueError as error:
-        offset = int(block.starts[message]) + text_offset
-        reason = "a relation's metadata cannot be read"
-        raise protocol_error(block, view.name, message, offset, reason) from error
+def protocol_error(view: SegmentView, message: int, place: int, reason: str) -> ProtocolError:
+    """An error that names the tag and position of a message, and the offset in it.
+
+    Args:
+        message: the message's index in the block.
+        place: the index of the wrong byte in ``block.data``.
+        reason: what is wrong.
+    """
+    tag = chr(int(view.block.tags[message]))
+    offset = place - int(view.block.starts[message])
+    position = Lsn(int(view.block.positions[message]))
+    return ProtocolError(
+        f"{reason}: message {tag!r} at offset {offset}, transaction {position}, "
+        f"segment {view.name}",
+        tag=tag,
+        offset=offset,
+        lsn=position,
+        segment=view.name,
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +29,12 @@ from pgsluice.columnar.definitions import (
     decode_at,
     definition_after,
     definition_before,
-    text_type,
+    protocol_error,
 )
-from pgsluice.columnar.tuples import TupleReader, protocol_error
-from pgsluice.spool.segments.block import FACTS_TAG, MessageBlock, SegmentView
+from pgsluice.columnar.tuples import TupleReader
+from pgsluice.spool.segments.block import FACTS_TAG, OF_ONE_RELATION, RELATION, SegmentView
 from pgsluice.types import TypeOptions
 from pgsluice.wire import Relation, Truncate
-
-
-def _table(tags: bytes) -> Mask:
-    table = np.zeros(256, np.bool_)
-    table[list(tags)] = True
-    return table
 
 
 def _allowed_markers() -> Mask:
@@ -55,8 +48,6 @@ def _allowed_markers() -> Mask:
 
 _NEW = ord("N")
 _MARKERS = _allowed_markers()
-_OF_ONE_RELATION = _table(b"IUDR" + bytes([FACTS_TAG]))
-_RELATION = ord("R")
 _OID_BYTES = 4
 
 
@@ -113,7 +104,7 @@ def decode_segment(
 def _by_relation(view: SegmentView, oids: Collection[int] | None) -> Iterator[tuple[int, Int64s]]:
     """Each relation's messages (changes, R and ``#``): their indices in the block."""
     block = view.block
-    is_wanted = _OF_ONE_RELATION[block.tags]
+    is_wanted = OF_ONE_RELATION[block.tags]
     if oids is not None:
         is_wanted &= np.isin(block.oids, np.fromiter(oids, np.int64))
     messages = np.flatnonzero(is_wanted)
@@ -147,7 +138,7 @@ def _truncates(view: SegmentView, oids: Collection[int] | None) -> list[tuple[in
 def _runs(view: SegmentView, oid: int, messages: Int64s) -> Iterator[_Run]:
     """Split one relation's messages where its definition changes."""
     tags = view.block.tags[messages]
-    is_event = (tags == _RELATION) | (tags == FACTS_TAG)
+    is_event = (tags == RELATION) | (tags == FACTS_TAG)
     definition = definition_before(view, oid)
     begin = 0
     for event in np.flatnonzero(is_event).tolist():
@@ -165,7 +156,7 @@ def _run(view: SegmentView, oid: int, changes: Int64s, definition: Definition) -
     if definition.relation is None:
         first = int(changes[0])
         reason = f"a change of relation {oid}, which no Relation message has announced"
-        raise protocol_error(view.block, view.name, first, int(view.block.starts[first]), reason)
+        raise protocol_error(view, first, int(view.block.starts[first]), reason)
     yield _Run(changes, definition)
 
 
@@ -184,11 +175,10 @@ def _decode_run(
     assert relation is not None
     types = column_types(relation, definition.facts, options, overrides)
     reader = TupleReader(
-        block,
-        view.name,
+        view,
         relation,
+        definition.facts,
         types,
-        partial(text_type, relation, definition.facts),
         _indexes(relation, texts),
         unfit_texts=unfit_texts,
         wanted=_wanted(definition, columns),
@@ -260,7 +250,7 @@ def _schema(relation: Relation, reader: TupleReader) -> pa.Schema:
 
 def _markers(reader: TupleReader, messages: Int64s, actions: Bytes) -> Bytes:
     """The kind of each change's first tuple: K, O or N; 0 for a TRUNCATE."""
-    block: MessageBlock = reader.block
+    block = reader.view.block
     offsets = block.starts[messages] + (block.body_offset + _OID_BYTES)
     is_truncate = actions == TRUNCATE
     offsets[is_truncate] = block.starts[messages[is_truncate]]  # any valid offset: it is not used
@@ -276,12 +266,12 @@ def _check_between(
     reader: TupleReader, messages: Int64s, actions: Bytes, old_ends: Int64s
 ) -> Int64s:
     """Where the new tuples after old ones start; a DELETE ends with its old tuple."""
-    limits = reader.block.ends[messages]
+    limits = reader.view.block.ends[messages]
     is_update = actions == UPDATE
     trailing = ~is_update & (old_ends != limits)
     reader.refuse(messages, old_ends, trailing, "bytes follow the old tuple")
     reader.refuse(messages, old_ends, is_update & (old_ends >= limits), "the new tuple is missing")
-    markers = reader.block.data[np.where(is_update, old_ends, 0)]
+    markers = reader.view.block.data[np.where(is_update, old_ends, 0)]
     wrong = is_update & (markers != _NEW)
     reader.refuse(messages, old_ends, wrong, "no new tuple follows the old tuple")
     return old_ends + 1

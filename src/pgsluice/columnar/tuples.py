@@ -13,7 +13,7 @@ Its figure: decoding on one core, at least 15 times the rate of pg_recvlogical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,9 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.columnar.changes import Bytes, Int64s, Mask, Text, Tuples
-from pgsluice.errors import ConversionError, ProtocolError
+from pgsluice.columnar.definitions import protocol_error, text_type
+from pgsluice.errors import ConversionError
+from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.spool.segments.block import MessageBlock
+from pgsluice.spool.segments.block import SegmentView
 from pgsluice.types import ColumnType, Decoded
 from pgsluice.types.buffers import integers, spans
 from pgsluice.wire import Relation
@@ -38,21 +40,18 @@ class TupleReader:
     """Reads tuples of messages of one relation.
 
     Attributes:
-        block: the block with the messages.
-        segment: the segment's name, for errors.
-        relation: the valid definition.
+        view: the segment with the messages.
+        relation, facts: the valid definition.
         types: the type of each column.
-        text_type: returns the type that prints a column's values, by the column's index.
         texts: the indexes of columns whose text is needed.
         unfit_texts: also return the text of columns that have unfit values.
         wanted: the indexes of the columns to decode; the others are null. None: all.
     """
 
-    block: MessageBlock
-    segment: str
+    view: SegmentView
     relation: Relation
+    facts: RelationFacts | None
     types: Sequence[ColumnType]
-    text_type: Callable[[int], ColumnType]
     texts: Collection[int]
     unfit_texts: bool
     wanted: Collection[int] | None = None
@@ -78,7 +77,7 @@ class TupleReader:
             nothing = tuple(pa.nulls(0, column_type.arrow_type) for column_type in self.types)
             no_text = partial(pa.nulls, 0, pa.string())
             return Tuples(nothing, {}, {}, dict.fromkeys(self.texts, no_text)), offsets
-        limits = self.block.ends[rows]
+        limits = self.view.block.ends[rows]
         offsets = self._read_counts(rows, offsets, limits)
         columns: list[pa.Array] = []
         absent: dict[int, Mask] = {}
@@ -93,7 +92,7 @@ class TupleReader:
             missing = _missing(kinds, hidden)
             if missing is not None:
                 absent[number] = missing
-            values = _Values(self.block.data, kinds, starts, offsets, hidden)
+            values = _Values(self.view.block.data, kinds, starts, offsets, hidden)
             decoded = self._decode(values, column_type, number, rows)
             columns.append(decoded.values)
             if decoded.unfit is not None and decoded.unfit.any():
@@ -103,7 +102,8 @@ class TupleReader:
         return Tuples(tuple(columns), absent, unfit, texts), offsets
 
     def _text(self, values: _Values, number: int, rows: Int64s) -> pa.Array:
-        return self._decode(values, self.text_type(number), number, rows).values
+        column_type = text_type(self.relation, self.facts, number)
+        return self._decode(values, column_type, number, rows).values
 
     def _decode(
         self, values: _Values, column_type: ColumnType, number: int, rows: Int64s
@@ -115,7 +115,7 @@ class TupleReader:
 
     def _read_counts(self, rows: Int64s, offsets: Int64s, limits: Int64s) -> Int64s:
         self.refuse(rows, offsets, offsets + 2 > limits, "the tuple's column count is truncated")
-        counts = integers(self.block.data, offsets, ">u2")
+        counts = integers(self.view.block.data, offsets, ">u2")
         expected = len(self.types)
         reason = f"a tuple does not have the relation's {expected} columns"
         self.refuse(rows, offsets, counts != expected, reason)
@@ -126,7 +126,7 @@ class TupleReader:
     ) -> tuple[Bytes | None, Int64s, Int64s]:
         """Read one column: its kinds (None: all are text), and where its values start and end."""
         self.refuse(rows, offsets, offsets >= limits, "the tuple is truncated")
-        data = self.block.data
+        data = self.view.block.data
         kinds = data[offsets]
         if (kinds == _TEXT).all():
             starts = offsets + _HEAD
@@ -149,18 +149,16 @@ class TupleReader:
         if not bad.any():
             return
         first = int(np.argmax(bad))
-        raise protocol_error(
-            self.block, self.segment, int(rows[first]), int(offsets[first]), reason
-        )
+        raise protocol_error(self.view, int(rows[first]), int(offsets[first]), reason)
 
     def _misfit(self, error: ConversionError, number: int, rows: Int64s) -> ConversionError:
         """Add the value's table, column, segment and position to the registry's error."""
         column = self.relation.columns[number].name
         table = f"{self.relation.namespace}.{self.relation.name}"
-        facts = {"table": table, "column": column, "segment": self.segment, **error.facts}
+        facts = {"table": table, "column": column, "segment": self.view.name, **error.facts}
         row = error.facts.get("row")
         if row is not None:
-            facts["lsn"] = Lsn(int(self.block.positions[rows[row]]))
+            facts["lsn"] = Lsn(int(self.view.block.positions[rows[row]]))
         return ConversionError(f"{table}, column {column}: {error.what}", hint=error.hint, **facts)
 
 
@@ -230,27 +228,3 @@ def _either(choice: Mask, chosen: Decoded, other: Decoded) -> Decoded:
         if decoded.unfit is not None:
             unfit |= decoded.unfit
     return Decoded(values, unfit)
-
-
-def protocol_error(
-    block: MessageBlock, segment: str, message: int, place: int, reason: str
-) -> ProtocolError:
-    """An error that names the message's tag and position, and the offset in the message.
-
-    Args:
-        block: the block with the message.
-        segment: its name.
-        message: the message's index in the block.
-        place: the index of the wrong byte in ``block.data``.
-        reason: what is wrong.
-    """
-    tag = chr(int(block.tags[message]))
-    offset = place - int(block.starts[message])
-    position = Lsn(int(block.positions[message]))
-    return ProtocolError(
-        f"{reason}: message {tag!r} at offset {offset}, transaction {position}, segment {segment}",
-        tag=tag,
-        offset=offset,
-        lsn=position,
-        segment=segment,
-    )

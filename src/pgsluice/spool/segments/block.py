@@ -25,6 +25,7 @@ import numpy.typing as npt
 from pgsluice.errors import ProtocolError
 from pgsluice.facts import RelationFacts
 from pgsluice.lsn import Lsn
+from pgsluice.types.buffers import integers
 from pgsluice.wire import POSTGRES_EPOCH_US, XLOG_DATA_HEADER
 
 Int64s = npt.NDArray[np.int64]
@@ -43,7 +44,7 @@ def _table(tags: bytes) -> npt.NDArray[np.bool_]:
 
 
 COUNTED = _table(b"IUDTM")
-_WITH_OID = _table(b"RIUD" + bytes([FACTS_TAG]))
+OF_ONE_RELATION = _table(b"RIUD" + bytes([FACTS_TAG]))
 _OUTSIDE = _table(b"MRYO" + bytes([FACTS_TAG]))
 _KIND = np.full(256, -1, dtype=np.int64)
 _KIND[list(b"IUD")] = (0, 1, 2)
@@ -110,6 +111,12 @@ class MessageBlock:
     def message(self, index: int) -> bytes:
         """One message's bytes; for rare messages."""
         return bytes(self.data[self.starts[index] : self.ends[index]])
+
+    def facts(self, index: int) -> RelationFacts | None:
+        """The relation's metadata in a message ``#``, None if it is unknown; raises ValueError if
+        it cannot be read."""
+        text = self.message(index)[self.body_offset + 4 :]
+        return RelationFacts.from_json(text.decode()) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,9 @@ class RawMessages:
         ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
         begins = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1])) if len(ends) else ends
         buffer = np.frombuffer(data, dtype=np.uint8)
-        return cls(buffer, begins + XLOG_DATA_HEADER.size, ends, _int64s(buffer, begins + 1))
+        return cls(
+            buffer, begins + XLOG_DATA_HEADER.size, ends, integers(buffer, begins + 1, ">i8")
+        )
 
     @classmethod
     def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:
@@ -197,29 +206,15 @@ class RawMessages:
         return cls(data, ends - sizes, ends, lsns)
 
 
-def _int64s(data: Bytes, offsets: Int64s) -> Int64s:
-    """Big-endian signed 64-bit integers at ``offsets``."""
-    gathered = np.ascontiguousarray(data[offsets[:, None] + np.arange(8)])
-    return gathered.view(">i8").reshape(-1).astype(np.int64)
-
-
-def _uint32s(data: Bytes, offsets: Int64s) -> Int64s:
-    """Big-endian unsigned 32-bit integers at ``offsets``."""
-    result = np.zeros(len(offsets), dtype=np.int64)
-    for shift, byte in ((24, 0), (16, 1), (8, 2), (0, 3)):
-        result |= data[offsets + byte].astype(np.int64) << shift
-    return result
-
-
 def _tags_and_oids(data: Bytes, starts: Int64s, ends: Int64s, body: int) -> tuple[Bytes, Int64s]:
     if len(starts) and bool((ends <= starts).any()):
         raise ProtocolError("a replication message is empty", offset=0)
     tags = data[starts]
     oids = np.zeros(len(starts), dtype=np.int64)
-    rows = np.flatnonzero(_WITH_OID[tags])
+    rows = np.flatnonzero(OF_ONE_RELATION[tags])
     if bool((ends[rows] - starts[rows] < body + 4).any()):
         raise ProtocolError("a replication message ends before its relation's OID")
-    oids[rows] = _uint32s(data, starts[rows] + body)
+    oids[rows] = integers(data, starts[rows] + body, ">u4")
     return tags, oids
 
 
@@ -245,9 +240,9 @@ def plain_block(messages: RawMessages) -> MessageBlock:
         raise ProtocolError("begins and commits do not pair", tag="B", lsn=messages.first_lsn)
     _expect_length(starts, ends, begins, 21, "B")
     _expect_length(starts, ends, commits, 26, "C")
-    end_lsns = _int64s(data, starts[commits] + 10)
-    timestamps = _int64s(data, starts[begins] + 9) + POSTGRES_EPOCH_US
-    xids = _uint32s(data, starts[begins] + 17)
+    end_lsns = integers(data, starts[commits] + 10, ">i8")
+    timestamps = integers(data, starts[begins] + 9, ">i8") + POSTGRES_EPOCH_US
+    xids = integers(data, starts[begins] + 17, ">u4")
 
     count = len(starts)
     opened = np.zeros(count, dtype=np.int64)
@@ -266,7 +261,7 @@ def plain_block(messages: RawMessages) -> MessageBlock:
     first = np.where(inside, begins[transaction], np.arange(count))
     positions, xid, timestamp = end_lsns[transaction], xids[transaction], timestamps[transaction]
     if len(alone):
-        positions[alone] = _int64s(data, starts[alone] + 2) + 1
+        positions[alone] = integers(data, starts[alone] + 2, ">i8") + 1
         xid[alone] = 0
     ordinals = _ordinals(tags, first)
     return MessageBlock(data, starts, ends, tags, oids, False, positions, timestamp, xid, ordinals)
@@ -279,7 +274,7 @@ def _without_transactions(
     zeros = np.zeros(len(starts), dtype=np.int64)
     positions = zeros.copy()
     if len(alone):
-        own = _int64s(data, starts[alone] + 2) + 1
+        own = integers(data, starts[alone] + 2, ">i8") + 1
         following = np.searchsorted(alone, np.arange(len(starts)))
         positions = own[np.minimum(following, len(own) - 1)]
     return MessageBlock(data, starts, ends, tags, oids, False, positions, zeros, zeros, zeros)

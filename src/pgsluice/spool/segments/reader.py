@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from pgsluice.errors import PgsluiceError, ProtocolError, SpoolError, SpoolHole
-from pgsluice.facts import RelationFacts
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.spool.formats import RESTORE_FILE
@@ -374,7 +373,12 @@ def relations_after(
             raw = message[:1] + message[block.body_offset :]
             result[oid] = RelationInForce(raw, None if known is None else known.facts)
         elif known is not None:
-            result[oid] = RelationInForce(known.relation, _facts(message[block.body_offset + 4 :]))
+            try:
+                facts = block.facts(row)
+            except ValueError as error:
+                what = "a relation's metadata in the spool cannot be read"
+                raise ProtocolError(what, tag="#") from error
+            result[oid] = RelationInForce(known.relation, facts)
     return result
 
 
@@ -385,12 +389,3 @@ def roots_of(oids: Collection[int], in_force: Mapping[int, RelationInForce]) -> 
         known = in_force.get(oid)
         roots[oid] = oid if known is None or known.facts is None else known.facts.root_oid
     return roots
-
-
-def _facts(text: bytes) -> RelationFacts | None:
-    if not text:
-        return None
-    try:
-        return RelationFacts.from_json(text.decode())
-    except ValueError as error:
-        raise ProtocolError("a relation's metadata in the spool cannot be read", tag="#") from error
