@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from obstore.exceptions import BaseError
@@ -77,19 +76,9 @@ def client_of(place: Place) -> Client:
 
 def _opened(address: Address, options: Mapping[str, str]) -> Client:
     with in_words(address, "open"):
-        config, client, retries, keys = client_settings(address.cloud, options)
+        settings = client_settings(address.cloud, options)
         try:
-            made: Client = _KINDS[address.cloud](
-                address.root,
-                config=config,
-                client_options=client,
-                retry_config={
-                    "max_retries": int(retries["max_retries"]),
-                    "retry_timeout": timedelta(seconds=retries["retry_timeout"]),
-                    "backoff": {"max_backoff": timedelta(seconds=5)},
-                },
-                **({} if keys is None else {"credential_provider": keys}),
-            )
+            made: Client = _KINDS[address.cloud](address.root, **settings)
         except (ValueError, TypeError) as error:
             raise BaseError(str(error)) from None
         return made

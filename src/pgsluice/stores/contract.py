@@ -17,9 +17,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pgsluice.errors import PgsluiceError, TargetUnreachable
@@ -68,23 +68,13 @@ class Span(NamedTuple):
     length: int
 
 
-class OutputStream(Protocol):
+class OutputStream(AbstractContextManager["OutputStream"], Protocol):
     """A unique file while it is written. It is invisible until it is closed; if the block raises,
     it never becomes visible, or :meth:`Folder.delete` deletes it."""
 
     def write(self, data: Any, /) -> int: ...
 
     def tell(self) -> int: ...
-
-    def __enter__(self) -> OutputStream: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> bool | None: ...
 
 
 class Folder(ABC):

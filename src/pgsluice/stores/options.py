@@ -13,8 +13,9 @@ import importlib
 import os
 from collections.abc import Mapping
 from configparser import ConfigParser, Error
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pgsluice.stores.addresses import Cloud
 from pgsluice.stores.contract import StoreError
@@ -40,31 +41,15 @@ _CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s"}
 _RETRY_DEFAULTS = {"max_retries": "6", "retry_timeout": "90"}
 
 
-class ClientSettings(NamedTuple):
-    """The settings of a store's client.
-
-    Attributes:
-        config: the settings of the cloud.
-        client: the settings of its HTTP client.
-        retries: how often, and for how many seconds, to repeat a request.
-        keys: AWS's keys, if known; else the client searches for them.
-    """
-
-    config: dict[str, str]
-    client: dict[str, Any]
-    retries: dict[str, float]
-    keys: Any
-
-
 def resolved(options: Mapping[str, str]) -> dict[str, str]:
     """The options, with references to environment variables replaced by their values; raises
     StoreError if a variable is not set on this machine."""
     return {key: _value(key, value) for key, value in options.items()}
 
 
-def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
-    """The settings of a store's client on this machine; raises StoreError if an environment
-    variable or profile that they name does not exist."""
+def client_settings(cloud: Cloud, options: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a store's client on this machine, as arguments of obstore; raises StoreError
+    if an environment variable or profile that they name does not exist."""
     config: dict[str, str] = {}
     client: dict[str, str] = dict(_CLIENT_DEFAULTS)
     retries = dict(_RETRY_DEFAULTS)
@@ -81,13 +66,22 @@ def client_settings(cloud: Cloud, options: Mapping[str, str]) -> ClientSettings:
         elif not bare.startswith(_OF_DELTALAKE) and not key.startswith("delta_dynamo"):
             config[key] = value
     keys = _aws_keys(config, profile) if cloud == "s3" else None
-    return ClientSettings(config, client, {k: float(v) for k, v in retries.items()}, keys)
+    return {
+        "config": config,
+        "client_options": client,
+        "retry_config": {
+            "max_retries": int(float(retries["max_retries"])),
+            "retry_timeout": timedelta(seconds=float(retries["retry_timeout"])),
+            "backoff": {"max_backoff": timedelta(seconds=5)},
+        },
+        **({} if keys is None else {"credential_provider": keys}),
+    }
 
 
 def deltalake_options(cloud: Cloud, options: Mapping[str, str]) -> dict[str, str]:
     """The options in deltalake's form, which has neither references nor our profiles; raises as
     :func:`client_settings`."""
-    keys = client_settings(cloud, options).keys
+    keys = client_settings(cloud, options).get("credential_provider")
     profiles = ("profile", "aws_profile")
     known = {key: value for key, value in resolved(options).items() if key.lower() not in profiles}
     if keys is None or "access_key_id" in {key.lower().removeprefix("aws_") for key in known}:

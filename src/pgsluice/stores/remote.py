@@ -55,7 +55,7 @@ class ByteCache:
         self._limit = limit
         self._size = 0
         self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: Any) -> Any:
         """The cached bytes of a key; None if they are not cached."""
@@ -69,20 +69,17 @@ class ByteCache:
         if len(data) > CACHED_FILE_BYTES:
             return
         with self._lock:
-            self._drop(key)
+            self.drop(key)
             self._kept[key] = data
             self._size += len(data)
             while self._size > self._limit:
-                self._drop(next(iter(self._kept)))
+                self.drop(next(iter(self._kept)))
 
     def drop(self, key: Any) -> None:
-        """Remove bytes."""
+        """Remove the bytes of a key, if they are cached."""
         with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: Any) -> None:
-        if (found := self._kept.pop(key, None)) is not None:
-            self._size -= len(found)
+            if (found := self._kept.pop(key, None)) is not None:
+                self._size -= len(found)
 
 
 _uploads = Uploads()

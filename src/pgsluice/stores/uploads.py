@@ -7,6 +7,7 @@ process: a writer that is faster than the store has to wait.
 
 from __future__ import annotations
 
+import io
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -112,10 +113,11 @@ class Uploads:
             self._pending[place, name] = threading.get_ident(), upload
 
 
-class UploadStream:
+class UploadStream(io.RawIOBase):
     """A file being written by Arrow."""
 
     def __init__(self, uploads: Uploads, place: Any, name: str, send: Send) -> None:
+        super().__init__()
         self._uploads = uploads
         self._place = place
         self._name = name
@@ -124,7 +126,6 @@ class UploadStream:
         self._length = 0
         self._parts: queue.Queue[bytes | GivenUp | None] | None = None
         self._upload: Future[None] | None = None
-        self.closed = False
 
     def write(self, data: Any, /) -> int:
         if self.closed:
@@ -146,32 +147,20 @@ class UploadStream:
     def tell(self) -> int:
         return self._length
 
-    def flush(self) -> None:
-        """Do nothing: a file is stored as a whole or not at all."""
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Send the complete file, or its last part."""
         if self.closed:
             return
-        self.closed = True
+        super().close()
         rest, self._buffer = bytes(self._buffer), bytearray()
         if self._parts is None:
             self._uploads.send_whole(self._place, self._name, rest, self._send)
         else:
             self._put(rest)
             self._put(None)
-
-    def __enter__(self) -> UploadStream:
-        return self
 
     def __exit__(
         self,
@@ -190,7 +179,7 @@ class UploadStream:
             self._give_up()
 
     def _give_up(self) -> None:
-        self.closed = True
+        super().close()
         self._buffer = bytearray()
         if self._parts is not None:
             with suppress(Exception):
