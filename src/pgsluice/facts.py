@@ -134,13 +134,11 @@ class RelationFacts:
 
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back."""
-        raw = asdict(self)
-        if self.dropped is None:
-            del raw["dropped"]
-        if not self.above:
-            del raw["above"]
-        if self.bound is None:
-            del raw["bound"]
+        raw = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and (value or name != "above")
+        }
         return json.dumps(raw, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod

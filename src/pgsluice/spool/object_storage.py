@@ -107,16 +107,11 @@ class _Listing:
     changed_at: float
     whole_at: float
     announced: Hashable
-    sizes: dict[str, int]
 
 
 _listings: dict[tuple[str, str, str], _Listing] = {}
 """The newest listings in this process, which all its readers share; by the spool, the machine's
 folder and the listed folder."""
-
-
-def _sizes_of(entries: Sequence[Entry]) -> dict[str, int]:
-    return {entry.name: entry.size_bytes for entry in entries}
 
 
 class Announcements:
@@ -253,7 +248,6 @@ class ObjectStorage(Storage):
         """Add an own object to its listing."""
         listing = self._listings.get(name.partition("/")[0])
         if listing is not None:
-            listing.sizes[name] = size
             entries = [*listing.entries]  # readers know a changed listing by its identity
             bisect.insort(entries, Entry(name, size, time.time()), key=_base_name)
             listing.entries = entries
@@ -326,7 +320,10 @@ class ObjectStorage(Storage):
     def _size(self, name: str) -> int | None:
         folder = name.partition("/")[0]
         listing = self._listings.get(folder) or _listings.get(self._key(folder))
-        return None if listing is None else listing.sizes.get(name)
+        entries = [] if listing is None else listing.entries
+        place = bisect.bisect_left(entries, name, key=_base_name)
+        is_there = place < len(entries) and entries[place].name == name
+        return entries[place].size_bytes if is_there else None
 
     def version(self, name: str) -> Hashable:
         """A new value at each call: what was read again may be damaged on its way."""
@@ -359,16 +356,14 @@ class ObjectStorage(Storage):
         if known is not None and len(known.entries) > PAGE_ENTRIES and known.whole_at >= whole_from:
             later = self._list(folder, known.entries[-1].name)
             entries = [*known.entries, *later] if later else known.entries
-            sizes = {**known.sizes, **_sizes_of(later)} if later else known.sizes
             whole_at = known.whole_at
         else:
             entries, whole_at = self._list(folder), now
-            sizes = _sizes_of(entries)
             if known is not None and entries == known.entries:
                 entries = known.entries
         is_same = known is not None and entries is known.entries
         changed_at = known.changed_at if known is not None and is_same else now
-        return _Listing(entries, now, changed_at, whole_at, announced, sizes)
+        return _Listing(entries, now, changed_at, whole_at, announced)
 
     def _list(self, folder: str, after: str = "") -> list[Entry]:
         found = []
@@ -389,7 +384,6 @@ class ObjectStorage(Storage):
         for folder in {name.partition("/")[0] for name in gone} & self._listings.keys():
             listing = self._listings[folder]
             listing.entries = [entry for entry in listing.entries if entry.name not in gone]
-            listing.sizes = _sizes_of(listing.entries)
 
     def shard(self, folder: str) -> str:
         """Not before the newest one, whatever the clock says: readers list from their last name."""

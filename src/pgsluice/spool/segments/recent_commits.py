@@ -86,20 +86,14 @@ class Remembered:
     commits: tuple[RecentCommit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept(Remembered):
-    """The content of the file; ``through``: segments up to here may be deleted."""
-
-    through: Lsn
-
-
-def _from_json(raw: Mapping[str, Any]) -> _Kept:
+def _from_json(raw: Mapping[str, Any]) -> tuple[Remembered, Lsn]:
+    """The commits in the file, and the position through which segments may be deleted."""
     request = Request(tuple(raw["publications"]), bool(raw["messages"]), str(raw["origin"]))
     commits = tuple(
         RecentCommit(Lsn(end), int(xid), int(timestamp), bool(is_empty))
         for end, xid, timestamp, is_empty in raw["commits"]
     )
-    return _Kept(request, Lsn.parse(raw["since"]), commits, Lsn.parse(raw["through"]))
+    return Remembered(request, Lsn.parse(raw["since"]), commits), Lsn.parse(raw["through"])
 
 
 def commits_of(block: MessageBlock) -> list[RecentCommit]:
@@ -213,9 +207,9 @@ class RecentCommits:
         self._is_loaded = True
         if self._since > self._began:
             return
-        kept = self._spool.read_state(COMMITS, _from_json, _RESTORE)
+        kept, through = self._spool.read_state(COMMITS, _from_json, _RESTORE) or (None, Lsn(0))
         if kept is not None and kept.since >= self._began:  # the request is newer than the chain
-            self._join(kept)
+            self._join(kept, through)
             return
         latest_first = self._reader.all_segments()[::-1]
         self._spool.storage.will_open([info.name for info in latest_first])
@@ -232,8 +226,10 @@ class RecentCommits:
                 break
             self._request, self._since = request, info.start
             self._commits.extendleft(reversed(commits))
-        if kept is not None and kept.through >= self._since:
-            self._join(kept)  # else an older version of pgsluice has deleted segments since then
+        if kept is not None and through >= self._since:
+            self._join(
+                kept, through
+            )  # else an older version of pgsluice has deleted segments since then
         self._shorten()
 
     def _read(self, info: SegmentInfo) -> tuple[Request, list[RecentCommit]]:
@@ -243,11 +239,11 @@ class RecentCommits:
             return request, [commit_of(info.reference)]
         return request, [one for view in self._reader.views(info) for one in commits_of(view.block)]
 
-    def _join(self, kept: _Kept) -> None:
+    def _join(self, kept: Remembered, through: Lsn) -> None:
         if self._request not in (None, kept.request):
             return
         self._request = kept.request
-        self._saved_through = min(kept.through, self._began)
+        self._saved_through = min(through, self._began)
         earlier = [one for one in kept.commits if one.end <= self._since]
         self._since = kept.since
         while self._commits and self._commits[0].end <= self._since:

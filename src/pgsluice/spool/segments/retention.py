@@ -269,11 +269,10 @@ class Retention:
         errors: dict[str, SpoolError] = {}
         for name in subscription_names(self._spool.place):
             try:
-                record = self._spool.subscription(name)
+                if (record := self._spool.subscription(name)) is not None:
+                    records.append(record)
             except SpoolError as error:
                 errors[name] = error
-            else:
-                records += [] if record is None else [record]
         return records, errors
 
     def _is_over_limit(self) -> bool:

@@ -32,7 +32,6 @@ from pgsluice.spool.segments.block import (
     COMMIT,
     FACTS_TAG,
     RELATION,
-    MessageBlock,
     RawMessages,
     count_changes,
     plain_block,
@@ -167,7 +166,12 @@ class SpoolWriter:
         with chain.mutex:
             block = plain_block(messages)
             if len(block) and block.positions[0] <= chain.position:
-                messages, block = self._without_duplicates(messages, block)
+                # Drop transactions that the spool has, but not their R and ``#``, which later ones
+                # need.
+                announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
+                old = block.positions <= chain.position
+                chain.in_force = relations_after(chain.in_force, block.select(old & announces))
+                messages, block = messages.select(~old), block.select(~old)
             in_force = relations_after(chain.in_force, block)
             if not len(block) or block.positions[-1] <= chain.position:
                 chain.in_force = in_force
@@ -188,17 +192,6 @@ class SpoolWriter:
             info = chain.append(header, commits_of(block), messages, transactions=len(commits))
             chain.in_force = in_force
             return info
-
-    def _without_duplicates(
-        self, messages: RawMessages, block: MessageBlock
-    ) -> tuple[RawMessages, MessageBlock]:
-        """Drop transactions that the spool has, but not their R and ``#``, which later ones
-        need."""
-        chain = self._chain
-        announces = (block.tags == RELATION) | (block.tags == FACTS_TAG)
-        old = block.positions <= chain.position
-        chain.in_force = relations_after(chain.in_force, block.select(old & announces))
-        return messages.select(~old), block.select(~old)
 
     def advance_frontier(self, lsn: Lsn) -> None:
         """Record durably that everything up to ``lsn`` was received; a no-op for a lower one."""
@@ -256,15 +249,12 @@ class SpoolWriter:
                     break
                 released.append(info)
             if released:
-                self._delete(start, released)
+                parts = [part.name for info in released for part in info.parts]
+                floor = max(start.floor, released[-1].end)
+                self._recent.save(floor)
+                failpoint("spool.after_commits")
+                # The oldest retained LSN rises durably first: what a crash leaves is below it.
+                self.spool.write_start(ChainStart(start.registered, floor))
+                failpoint("spool.after_floor")
+                self.spool.storage.delete(*(info.name for info in released), *parts)
             return len(released)
-
-    def _delete(self, start: ChainStart, released: list[SegmentInfo]) -> None:
-        """Raise the oldest retained LSN durably first: what a crash leaves is below it."""
-        parts = [part.name for info in released for part in info.parts]
-        floor = max(start.floor, released[-1].end)
-        self._recent.save(floor)
-        failpoint("spool.after_commits")
-        self.spool.write_start(ChainStart(start.registered, floor))
-        failpoint("spool.after_floor")
-        self.spool.storage.delete(*(info.name for info in released), *parts)
