@@ -29,12 +29,13 @@ from pgsluice.capture.source.slot import (
     pgoutput_options,
 )
 from pgsluice.capture.source.state import (
+    FIRST_TO_SKIP_MISSING,
     SourceState,
     check_is_standby,
     check_publications,
-    check_slot,
-    find_comparison,
     read_source_state,
+    refuse_older_state,
+    refuse_slot,
 )
 from pgsluice.capture.source.timeline import History, Received, start_on
 from pgsluice.catalog import Connection
@@ -121,13 +122,14 @@ class SlotStream:
                 self._generated_columns,
                 self._reporter.note_slot,
             )
-            check_slot(
-                source,
+            refuse_slot(
+                source.slot,
                 system.dbname,
                 self._store.durable,
                 two_phase=self._config.source.two_phase,
                 has_frontier=self._spool.has_frontier_file(),
             )
+            refuse_older_state(source, self._store.durable)
             check_publications(source.publications, requested, connection.server_version)
             self._reporter.lasting = source.publications.problem
             self._publications = source.publications.names
@@ -165,15 +167,24 @@ class SlotStream:
             self._record_options(self._publications_to_request()[0], options)
 
     def _comparison(self, source: SourceState, server_version: int) -> Comparison | None:
-        """The commits to compare; none if the server has not restarted since it last resent
-        them."""
+        """The commits that the server has to resend, to prove that it is the spool's source; None
+        if nothing has to be compared, or can be."""
         started_at, compared = self._seen
         if source.started_at != started_at:
             compared = None
-        elif compared is None or compared.is_over:
+        elif compared is None or compared.is_over:  # not restarted, so it was not restored
             return None
-        remembered = self._store.settled_writer().remembered()
-        return find_comparison(source, remembered, self._store.durable, compared, server_version)
+        remembered, frontier = self._store.settled_writer().remembered(), self._store.durable
+        confirmed = source.slot.confirmed_flush_lsn or Lsn(0)
+        if remembered is None or confirmed >= frontier:
+            return None
+        # Some servers cannot decode what follows with a publication that is gone.
+        is_gone = not source.all_publications.issuperset(remembered.request.publications)
+        if is_gone and server_version < FIRST_TO_SKIP_MISSING:
+            return None
+        start = max(confirmed, remembered.since, compared.matched if compared else Lsn(0))
+        comparison = Comparison(remembered, start, frontier)
+        return None if comparison.is_over else comparison
 
     def _compare(
         self, connection: ReplicationConnection, source: SourceState, comparison: Comparison

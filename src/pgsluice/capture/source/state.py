@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pgsluice.capture.source.comparison import Comparison
 from pgsluice.capture.source.slot import check_slot_kind
 from pgsluice.capture.source.timeline import check_slot_is_there
 from pgsluice.catalog import Connection
@@ -30,10 +29,10 @@ from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
 from pgsluice.spool.layout import FRONTIER
-from pgsluice.spool.segments.recent_commits import Remembered
 
 _STATUS_S = 10.0
-_FIRST_TO_SKIP_MISSING = 180000
+FIRST_TO_SKIP_MISSING = 180000
+"""The first version that decodes although a requested publication is missing."""
 _LOSSES = {
     "wal_removed": ("its WAL was removed", "raise max_slot_wal_keep_size, then "),
     "idle_timeout": (
@@ -170,42 +169,28 @@ def check_is_standby(connection: Connection) -> None:
 
 
 def check_publications(
-    publications: PublicationReport, requested: Collection[str], server_version: int
+    configured: PublicationReport, requested: Collection[str], server_version: int
 ) -> None:
     """Raise PublicationMissing if the server cannot decode because publications are missing.
 
     Before PostgreSQL 18, the server refuses to decode if one of them is missing; from 18 on it
     sends what the others publish. A publication that was never requested has to exist first: the
     server cannot decode changes from before its creation.
-
-    Args:
-        publications: the configured publications.
-        requested: the publications of the last replication request.
-        server_version: for example 180000.
     """
-    needed = {*publications.missing}
-    if server_version >= _FIRST_TO_SKIP_MISSING:
+    needed = {*configured.missing}
+    if server_version >= FIRST_TO_SKIP_MISSING:
         needed -= {*requested}
     if needed:
-        raise PublicationMissing(f"{publications.problem}; nothing is received until then")
+        raise PublicationMissing(f"{configured.problem}; nothing is received until then")
 
 
-def check_slot(
-    source: SourceState, database: str, frontier: Lsn, *, two_phase: bool, has_frontier: bool
-) -> None:
-    """Check that the slot still has everything after the spool's received-through LSN.
-
-    Args:
-        frontier: the received-through LSN; ``has_frontier``: the spool has the file of it.
-        two_phase: the configured value.
+def refuse_older_state(source: SourceState, frontier: Lsn) -> None:
+    """Check that the server's WAL reaches the spool's received-through LSN.
 
     Raises:
-        SlotLost: the server removed WAL that it needs.
-        Gap: the slot is past the received-through LSN.
-        ForeignSource: the slot has another owner, or the server was restored from an older state.
-        SourceUnreachable: the server is a standby that has not reached the received-through LSN.
+        ForeignSource: the server was restored from an older state.
+        SourceUnreachable: the server is a standby that has not reached that LSN yet.
     """
-    refuse_slot(source.slot, database, frontier, two_phase=two_phase, has_frontier=has_frontier)
     if frontier > source.flush_lsn:
         problem = (
             f"the server's WAL ends at {source.flush_lsn}, but the spool has changes up to "
@@ -218,41 +203,21 @@ def check_slot(
         )
 
 
-def find_comparison(
-    source: SourceState,
-    remembered: Remembered | None,
-    frontier: Lsn,
-    compared: Comparison | None,
-    server_version: int,
-) -> Comparison | None:
-    """The commits that the server has to resend, to prove that it is the spool's source; None if
-    nothing has to be compared, or can be.
-
-    Args:
-        remembered: the last commits in the spool.
-        compared: an earlier comparison that this server did not interrupt; it has not restarted
-            since, so it was not restored.
-    """
-    confirmed = source.slot.confirmed_flush_lsn or Lsn(0)
-    if remembered is None or confirmed >= frontier:
-        return None
-    # Servers before 18 cannot decode what follows with a publication that is gone.
-    is_gone = not source.all_publications.issuperset(remembered.request.publications)
-    if is_gone and server_version < _FIRST_TO_SKIP_MISSING:
-        return None
-    start = max(confirmed, remembered.since, compared.matched if compared else Lsn(0))
-    comparison = Comparison(remembered, start, frontier)
-    return None if comparison.is_over else comparison
-
-
 def refuse_slot(
     slot: SlotInfo, database: str, frontier: Lsn | None, *, two_phase: bool, has_frontier: bool
 ) -> None:
-    """Refuse a slot of another owner, or one without everything after the received-through LSN;
-    raises as :func:`check_slot`.
+    """Check that the slot still has everything after the spool's received-through LSN.
 
     Args:
-        frontier: None: there is no spool yet.
+        frontier: the received-through LSN; None: there is no spool yet.
+        two_phase: the configured value.
+        has_frontier: the spool has the file of its received-through LSN.
+
+    Raises:
+        SlotLost: the server removed WAL that the slot needs.
+        Gap: the slot is past the received-through LSN.
+        ForeignSource: the slot has another owner.
+        SourceRefused: the slot was created with the other ``two_phase``.
     """
     check_slot_kind(slot, database, two_phase=two_phase)
     if slot.is_lost:

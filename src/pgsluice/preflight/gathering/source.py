@@ -7,7 +7,7 @@ here and not at the first run.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -117,56 +117,50 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
         assert session is not None
         name = connection.info.parameter_status("application_name") or ""
         captures_name = "pgsluice capture" if name == "pgsluice check" else name
-        is_awaited = counts_as_standby(connection, captures_name)
-        limits = [ConnectionLimit(*row) for row in connection.execute(_CONNECTIONS.encode())]
-        slot = slot_info(connection, source.slot)
         known = None if spool.received is None else spool.identity
         requested = None if known is None else known.publications
         publications = _publications(connection, source.publications, requested)
-        existing, names = publications.existing, list[str]()
-        if existing:  # and the managed ones for tables that only send inserts
+        names = list[str]()
+        if publications.existing:  # and the managed ones for tables that only send inserts
             managed = (*publications.ours, *publications.of_others)
-            names = [*dict.fromkeys((*existing, *managed))]
+            names = [*dict.fromkeys((*publications.existing, *managed))]
         sent = relations_of(connection, names) if names else None
         if sent is None:
             published = publishable_tables(connection)
         else:
             user = {table.oid: table for table in user_tables(connection)}
             published = [user[oid] for oid in sent if oid in user]
-        tables = _tables(connection, published, sent)
-        column_types = _column_types(connection, sent) if source.binary else None
         catalog = source_catalog(connection, for_filters=config.publications is not None)
-        rights = _rights(connection, config, catalog, published, names)
-        will_send = _will_send(connection, catalog) if sent is None else sent
+        will_send = _will_send(published, catalog) if sent is None else sent
         if _will_send_generated(connection, config, catalog):
             ours = {name for name, made in publications_of(connection).items() if made.is_ours}
             will_send = _with_generated(will_send, catalog, {*ours, _TO_BE_MADE})
-        keys = configured_keys(connection, config, catalog)
-        unfit = unfit_targets(connection, config, catalog, will_send)
-        # The greeting names the process that cancel requests go to. A pooler invents one.
-        is_behind_pooler = connection.pgconn.backend_pid != session[0]
-    return SourceFacts(
-        config=config,
-        spool=spool,
-        server=server,
-        wal_sender_timeout_ms=int(session[1]),
-        standby_slots=session[2],
-        # Names of slots need no quotes.
-        awaited_slots=tuple(name.strip() for name in session[3].split(",") if name.strip()),
-        is_behind_pooler=is_behind_pooler,
-        is_awaited=is_awaited,
-        connection_limits=tuple(limits),
-        replication=_replication(source) if server.has_replication else ReplicationFacts(),
-        slot=slot,
-        publications=publications,
-        tables=tables,
-        rights=rights,
-        column_types=column_types,
-        catalog=catalog,
-        sent=will_send,
-        keys=keys,
-        unfit=unfit,
-    )
+        facts = SourceFacts(
+            config=config,
+            spool=spool,
+            server=server,
+            wal_sender_timeout_ms=int(session[1]),
+            standby_slots=session[2],
+            # Names of slots need no quotes.
+            awaited_slots=tuple(name.strip() for name in session[3].split(",") if name.strip()),
+            # The greeting names the process that cancel requests go to. A pooler invents one.
+            is_behind_pooler=connection.pgconn.backend_pid != session[0],
+            is_awaited=counts_as_standby(connection, captures_name),
+            connection_limits=tuple(
+                ConnectionLimit(*row) for row in connection.execute(_CONNECTIONS.encode())
+            ),
+            replication=ReplicationFacts(),
+            slot=slot_info(connection, source.slot),
+            publications=publications,
+            tables=_tables(connection, published, sent),
+            rights=_rights(connection, config, catalog, published, names),
+            column_types=_column_types(connection, published, sent) if source.binary else None,
+            catalog=catalog,
+            sent=will_send,
+            keys=configured_keys(connection, config, catalog),
+            unfit=unfit_targets(connection, config, catalog, will_send),
+        )
+    return replace(facts, replication=_replication(source)) if server.has_replication else facts
 
 
 def _replication(source: SourceConfig) -> ReplicationFacts:
@@ -223,10 +217,10 @@ def _similar(
     return {name: near for name, near in pairs if near is not None}
 
 
-def _will_send(connection: Connection, catalog: SourceCatalog) -> Sent:
+def _will_send(published: Iterable[UserTable], catalog: SourceCatalog) -> Sent:
     """The relations that publications of the first run will send: tables and leaf partitions."""
     sent = {}
-    for user_table in publishable_tables(connection):
+    for user_table in published:
         actions = _ALL_ACTIONS if user_table.has_identity else _INSERTS
         published_by = (PublishedBy(_TO_BE_MADE, actions, None, None),)
         root = catalog.tables[user_table.oid]
@@ -267,22 +261,18 @@ def _with_generated(sent: Sent, catalog: SourceCatalog, ours: Collection[str]) -
     return with_generated
 
 
-def _column_types(connection: Connection, sent: Sent | None) -> tuple[ColumnType, ...] | None:
+def _column_types(
+    connection: Connection, published: Iterable[UserTable], sent: Sent | None
+) -> tuple[ColumnType, ...] | None:
     """The types of the published columns; None on a server that has no binary mode."""
     if connection.info.server_version < 140000:
         return None
     if sent is None:
-        oids = [table.oid for table in publishable_tables(connection)]
-        return query_column_types(connection, oids)
-
-    def is_sent(column_type: ColumnType, sent: Mapping[int, PublishedRelation]) -> bool:
-        lists = [published.columns for published in sent[column_type.relation].by]
-        return any(columns is None or column_type.column in columns for columns in lists)
-
+        return query_column_types(connection, [table.oid for table in published])
     return tuple(
-        column_type
-        for column_type in query_column_types(connection, sent)
-        if is_sent(column_type, sent)
+        each
+        for each in query_column_types(connection, sent)
+        if any(by.columns is None or each.column in by.columns for by in sent[each.relation].by)
     )
 
 
