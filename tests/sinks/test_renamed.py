@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgsluice.config.values.target_names import TargetNames
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks import make_sink

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 from pgsluice.snapshots.ranges import Division, Portion, divide_table
 
 

@@ -2,12 +2,13 @@
 
 They have everything that ``CREATE PUBLICATION`` uses: names, kinds, columns, partitions,
 inheritance, replica identity. Views, sequences and system tables have only a name and a kind, so
-that the error for an unpublishable relation has the reason.
+that the error for an unpublishable relation has the reason. Beside them: a table's comments, and
+the sizes of its leaf partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,3 +182,50 @@ class SourceCatalog:
                 descendants[child.oid] = child
                 waiting += child.children
         return list(descendants.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSize:
+    """A leaf partition; a plain table is its own leaf.
+
+    Attributes:
+        size_bytes: its size with its TOAST table, without indexes.
+        pages: the pages of the table itself, without TOAST.
+        is_readable: our role can query the leaf itself, and sees all of its rows.
+        is_heap: its access method is heap: a row's ctid has its page, so no row is after the last
+            page.
+    """
+
+    oid: int
+    namespace: str
+    name: str
+    size_bytes: int
+    pages: int
+    is_readable: bool = True
+    is_heap: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableComments:
+    """The comments of a table.
+
+    Attributes:
+        table: the comment of the table itself; empty: it has none.
+        columns: the comments of its columns, by name; a column without a comment has no entry.
+    """
+
+    table: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, others: TableComments, names: Collection[str]) -> TableComments:
+        """These, and where there is none, what others say.
+
+        Args:
+            names: the names of the columns to keep.
+        """
+        columns = {**others.columns, **self.columns}
+        known = {name: text for name, text in columns.items() if name in names}
+        return TableComments(self.table or others.table, known)
+
+    def __bool__(self) -> bool:
+        return bool(self.table or self.columns)

@@ -32,7 +32,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity

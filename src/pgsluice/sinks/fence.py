@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn

@@ -20,7 +20,7 @@ from pgsluice.changes.unique import UnprovedKeys
 from pgsluice.changes.whole_rows import WholeRows
 from pgsluice.columnar.changes import Int64s
 from pgsluice.config.values.target_names import TargetNames
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
 from pgsluice.lsn import Lsn
 from pgsluice.shown import shown

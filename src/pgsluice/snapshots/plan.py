@@ -8,7 +8,7 @@ from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import finds_pages, leaf_sizes
 from pgsluice.catalog.rights import table_rights
 from pgsluice.catalog.tables.key_bounds import key_ranges
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 from pgsluice.facts import RelationFacts
 from pgsluice.snapshots.ranges import PORTION_BYTES, Division, Portion, divide_table
 

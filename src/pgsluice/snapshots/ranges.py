@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 
 PORTION_BYTES = 64 * 2**20
 """The minimum that one task reads of a large table, in bytes: a few seconds of work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgsluice.copy.job import CopyWork
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 from pgsluice.facts import RelationFacts
 from pgsluice.schema_rules.known import ColumnState, SourceFingerprint
 from pgsluice.snapshots.ranges import WHOLE, Portion, Read

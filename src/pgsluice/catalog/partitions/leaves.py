@@ -13,7 +13,7 @@ import psycopg
 
 from pgsluice.catalog import Connection
 from pgsluice.catalog.rights import table_rights
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 
 _FIRST_WITH_PAGE_RANGES = 140000
 _LOCK_TIMEOUT = "1s"

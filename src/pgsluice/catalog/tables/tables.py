@@ -11,7 +11,7 @@ from psycopg import pq, sql
 from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.leaves import below_cte
 from pgsluice.catalog.tables.keys import ROOTS_CTE, keys_cte
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 
 #: The schema of pgsluice's own tables on a PostgreSQL target; never published.
 OUR_SCHEMA = "pgsluice"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import (
     AddedColumn,

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from pgsluice.copy.job import CopyTables, CopyWork
-from pgsluice.definitions.leaf_size import LeafSize
+from pgsluice.definitions.source_tables import LeafSize
 from pgsluice.errors import SourceUnreachable
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import StagedRows

@@ -18,7 +18,7 @@ from operator import is_
 from pgsluice.catalog.tables.tables import fetch_comments
 from pgsluice.config import Config, SubscriptionConfig
 from pgsluice.config.values.target_names import CatalogTable
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import Failure, PgsluiceError
 from pgsluice.replication import connect_sql
 from pgsluice.spark.errors import is_without_jvm, spark_errors, summarize_error

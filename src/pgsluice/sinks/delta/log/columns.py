@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake import Schema as DeltaSchema
 
-from pgsluice.definitions.comments import TableComments
+from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.target import refuse_other_case
