@@ -49,7 +49,6 @@ from pgsluice.columnar.changes import INSERT, WHOLE_ROW, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules.target import reconcile_target
-from pgsluice.schema_rules.verdicts import raise_unless_possible
 
 SNAPSHOT: Final = "snapshot"
 ADD_COLUMN: Final = "add_column"
@@ -128,8 +127,7 @@ class LogColumns:
     ) -> pa.Table:
         refuse_names(self.names, run.schema.names, run.table_title, "each change")
         sent = pa.schema([field for field in run.schema if field.name in schema.names])
-        verdict = reconcile_target(run.table_title, schema, sent, key=())
-        raise_unless_possible(verdict, run.table_title)
+        reconcile_target(run.table_title, schema, sent, key=())
         pool = RowPool.of(run)
         rows = rows_of(run, pool)
         places = {name: place for place, name in enumerate(run.schema.names)}

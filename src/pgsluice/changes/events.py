@@ -36,7 +36,6 @@ from pgsluice.columnar.row_pool import RowPool
 from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.hints import COPIES_AGAIN, copy_again, keep_as_text
 from pgsluice.schema_rules.target import reconcile_target
-from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sql import quote_title
 
 
@@ -177,8 +176,7 @@ class _Part:
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
         _check_actions(run, key)
-        verdict = reconcile_target(run.table_title, schema, run.schema, key=key)
-        raise_unless_possible(verdict, run.table_title)
+        reconcile_target(run.table_title, schema, run.schema, key=key)
         pool, old_count = RowPool.of(run), _count(run.old_index)
         columns: list[pa.Array] = []
         absent: dict[str, Mask] = {}

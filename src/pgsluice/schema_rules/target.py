@@ -35,19 +35,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pgsluice.errors import ParkReason
+from pgsluice.errors import ParkReason, Remedy, TableError
 from pgsluice.hints import copied_again
 from pgsluice.schema_rules.known import KnownColumns
 from pgsluice.schema_rules.types import holds
-from pgsluice.schema_rules.verdicts import (
-    AddColumns,
-    CopyAgain,
-    LeaveOut,
-    LookFirst,
-    Park,
-    Same,
-    Widen,
-)
 
 
 def reconcile_column(
@@ -58,9 +49,11 @@ def reconcile_column(
     known: KnownColumns | None,
     *,
     is_dropped: bool = False,
-) -> Same | AddColumns | Widen | LeaveOut | LookFirst:
-    """What a column of a batch means for the target. Batch and target use the same name for the
-    same attribute number (:mod:`pgsluice.subscription.batches.tasks.column_identity`).
+) -> pa.Field | None:
+    """The target's column for a column of a batch; None: the batch's column is ignored.
+
+    Batch and target use the same name for the same attribute number
+    (:mod:`pgsluice.subscription.batches.tasks.column_identity`).
 
     Args:
         table: ``schema.table``, for messages.
@@ -69,92 +62,112 @@ def reconcile_column(
         source_type: the type OID and typmod in the batch.
         known: the result of the table's last catalog refresh; None: the table was never copied.
         is_dropped: the metadata beside the batch proves that the column was dropped.
+
+    Raises:
+        TableError: only a catalog refresh can tell what the column means for the target's rows.
     """
     name = now.name
     if target is None:
         if known is None or name in known.types or name in known.added:
-            return AddColumns((now,))
-        return LookFirst(
-            f"column {name!r} of table {table} arrived before a catalog refresh found it"
-        )
+            return now.with_nullable(True)
+        why = f"column {name!r} of table {table} arrived before a catalog refresh found it"
+        raise TableError(why, remedy=Remedy.LOOK, table=table)
     if holds(target.type, now.type):
-        return Same()
+        return target
     # The metadata beside a batch may be older than the catalog refresh, or newer.
     if is_dropped or (known is not None and known.is_gone(name)):
-        return LeaveOut()
+        return None
     if known is not None and known.types.get(name) == source_type and holds(now.type, target.type):
-        return Widen(now.with_nullable(target.nullable))
-    return LookFirst(
-        f"column {name!r} of table {table} changed its type: it is {target.type} in the target, "
-        f"but {now.type} in the source"
-    )
+        return now.with_nullable(target.nullable)
+    why = _another_type(table, name, target.type, now.type)
+    raise TableError(why, remedy=Remedy.LOOK, table=table)
 
 
 def reconcile_target(
     table: str, target: pa.Schema, now: pa.Schema, *, key: Sequence[str]
-) -> Same | AddColumns | Park:
-    """Whether a target with these columns can take rows with the columns ``now``."""
+) -> tuple[pa.Field, ...]:
+    """The columns that a target lacks for rows with the columns ``now``.
+
+    Raises:
+        TableError: the target cannot take such rows; a user has to decide.
+    """
     known, sent = set(target.names), set(now.names)
     for name in target.names:
         if name in sent:
             have, want = target.field(name).type, now.field(name).type
             if not holds(have, want):
-                return _park(
-                    table,
-                    f"column {name!r} of table {table} changed its type: it is {have} in the "
-                    f"target, but {want} in the source",
-                    name,
-                )
+                raise _parked(table, _another_type(table, name, have, want), name)
         elif name in key:
-            why = f"the key column {name!r} of table {table} is missing in some changes"
-            return Park(why, copied_again(table), name, ParkReason.KEY)
+            raise TableError(
+                f"the key column {name!r} of table {table} is missing in some changes",
+                hint=copied_again(table),
+                table=table,
+                column=name,
+                reason=ParkReason.KEY,
+            )
     added = tuple(field for field in now if field.name not in known)
     for field in added:
         if field.name in key:
-            return _park(
-                table, f"the target of table {table} lacks key column {field.name!r}", field.name
-            )
-    return AddColumns(added) if added else Same()
+            why = f"the target of table {table} lacks key column {field.name!r}"
+            raise _parked(table, why, field.name)
+    return added
 
 
-def reconcile_name(table: str, now: str) -> Same | LookFirst:
-    """Whether changes under one name can be applied to a target of another name; both are
-    ``schema.table``."""
-    if table == now:
-        return Same()
-    return LookFirst(f"table {table} is now called {now}")
+def check_name(table: str, now: str) -> None:
+    """Check that the target of one name can take changes under another; both are
+    ``schema.table``.
+
+    Raises:
+        TableError: the names differ: a catalog refresh has to find the new one.
+    """
+    if table != now:
+        why = f"table {table} is now called {now}"
+        raise TableError(why, remedy=Remedy.LOOK, table=table)
 
 
-def reconcile_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> Same | LookFirst:
-    """Whether rows with one key can be applied to a target with another key; None: any key."""
-    if before is None or set(before) == set(now):
-        return Same()
-    return LookFirst(
-        f"the key of table {table} changed from ({', '.join(before)}) to ({', '.join(now)})"
+def check_key(table: str, before: Sequence[str] | None, now: Sequence[str]) -> None:
+    """Check that a target with one key can take rows with another; None: any key.
+
+    Raises:
+        TableError: the keys differ: only a catalog refresh can tell what that means.
+    """
+    if before is not None and set(before) != set(now):
+        keys = f"from ({', '.join(before)}) to ({', '.join(now)})"
+        why = f"the key of table {table} changed {keys}"
+        raise TableError(why, remedy=Remedy.LOOK, table=table)
+
+
+def check_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> None:
+    """Check that these columns of the target can be its key.
+
+    Raises:
+        TableError: one allows NULL, so the table has to be copied.
+    """
+    loose = [name for name in key if name in target.names and target.field(name).nullable]
+    if loose:
+        columns = ", ".join(map(repr, loose))
+        why = f"the target of table {table} allows NULL in the key column {columns}"
+        raise TableError(why, remedy=Remedy.COPY, table=table)
+
+
+def check_filter_column(table: str, column: str, *, planned_oid: int, type_oid: int) -> None:
+    """Check that a row filter that was prepared for a column of one type can be evaluated on
+    received values of another type.
+
+    Raises:
+        TableError: the types differ, so a user has to copy the table.
+    """
+    if planned_oid != type_oid:
+        why = f"column {column!r} of table {table}, which the row filter reads, changed its type"
+        raise _parked(table, why, column)
+
+
+def _another_type(table: str, column: str, target: pa.DataType, source: pa.DataType) -> str:
+    return (
+        f"column {column!r} of table {table} changed its type: it is {target} in the target, "
+        f"but {source} in the source"
     )
 
 
-def reconcile_key_columns(table: str, target: pa.Schema, key: Sequence[str]) -> Same | CopyAgain:
-    """Whether these columns of the target can be its key."""
-    loose = [name for name in key if name in target.names and target.field(name).nullable]
-    if loose:
-        return CopyAgain(
-            f"the target of table {table} allows NULL in the key column "
-            f"{', '.join(map(repr, loose))}"
-        )
-    return Same()
-
-
-def reconcile_filter_column(
-    table: str, column: str, *, planned_oid: int, type_oid: int
-) -> Same | Park:
-    """Whether a row filter that was prepared for a column of one type can be evaluated on received
-    values of another type."""
-    if planned_oid == type_oid:
-        return Same()
-    why = f"column {column!r} of table {table}, which the row filter reads, changed its type"
-    return _park(table, why, column)
-
-
-def _park(table: str, why: str, column: str | None = None) -> Park:
-    return Park(why, copied_again(table), column)
+def _parked(table: str, why: str, column: str) -> TableError:
+    return TableError(why, hint=copied_again(table), table=table, column=column)

@@ -22,9 +22,8 @@ from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import PgsluiceError
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules.target import reconcile_key_columns, reconcile_target
+from pgsluice.schema_rules.target import check_key_columns, reconcile_target
 from pgsluice.schema_rules.types import holds
-from pgsluice.schema_rules.verdicts import raise_unless_possible
 from pgsluice.sinks.contract import (
     AddedColumn,
     Applied,
@@ -403,10 +402,9 @@ class TableWriter:
         existing, title = handle.schema(), self._table.title
         if existing is None:
             return ()
-        raise_unless_possible(reconcile_key_columns(title, existing, changes.key), title)
+        check_key_columns(title, existing, changes.key)
         now = handle.target_types(changes.schema)
-        verdict = reconcile_target(title, existing, now, key=changes.key)
-        return raise_unless_possible(verdict, title)
+        return reconcile_target(title, existing, now, key=changes.key)
 
     def _copy_once(self, position: Lsn, write: Callable[[TableHandle], Applied]) -> Applied:
         """Commit a copy, unless the table already has it."""

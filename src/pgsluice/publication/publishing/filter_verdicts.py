@@ -24,8 +24,7 @@ from pgsluice.errors import EvaluationError, TableError
 from pgsluice.hints import copied_again, copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules.target import reconcile_filter_column
-from pgsluice.schema_rules.verdicts import raise_unless_possible
+from pgsluice.schema_rules.target import check_filter_column
 from pgsluice.sql import quote_title
 from pgsluice.types import resolve_type
 
@@ -133,13 +132,12 @@ def _columns(
                 table=changes.title,
                 column=name,
             )
-        verdict = reconcile_filter_column(
+        check_filter_column(
             changes.table_title,
             name,
             planned_oid=type_oid,
             type_oid=changes.relation.columns[column_index].type_oid,
         )
-        raise_unless_possible(verdict, changes.table_title)
         rows = pool.completed(column_index, evaluated.rows)
         absent = pool.absent(column_index, rows)
         if absent is not None:

@@ -23,7 +23,6 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import RelationFacts
 from pgsluice.schema_rules.alignment import Slot, alignments
 from pgsluice.schema_rules.known import KnownColumns
-from pgsluice.schema_rules.verdicts import LookFirst, raise_unless_possible
 from pgsluice.wire import Relation
 
 
@@ -123,8 +122,10 @@ def _check_known(
         column = columns[at]
         if column.slot.name and column.number > known.attnums:
             title = f"{facts.root_namespace}.{facts.root_name}"
-            why = f"column {column.slot.name!r} of {title} arrived before a catalog refresh found"
-            raise_unless_possible(LookFirst(f"{why} it"), title)
+            why = (
+                f"column {column.slot.name!r} of {title} arrived before a catalog refresh found it"
+            )
+            raise TableError(why, remedy=Remedy.LOOK, table=title)
 
 
 def _by_name(

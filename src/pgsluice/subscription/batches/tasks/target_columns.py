@@ -23,14 +23,7 @@ from pgsluice.errors import Remedy, TableError
 from pgsluice.facts import ColumnFacts, RelationFacts
 from pgsluice.hints import copy_again, keep_as_text
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules.target import reconcile_column, reconcile_key, reconcile_name
-from pgsluice.schema_rules.verdicts import (
-    AddColumns,
-    LeaveOut,
-    LookFirst,
-    Widen,
-    raise_unless_possible,
-)
+from pgsluice.schema_rules.target import check_key, check_name, reconcile_column
 from pgsluice.sinks.contract import AddedColumn, TargetTable
 from pgsluice.sinks.target import TableOptions, check_hidden, column_type, target_table
 from pgsluice.subscription.base.work import TableWork
@@ -109,7 +102,7 @@ class _Columns:
         # A leaf's own key is not that of a table without one, whose rows are only appended.
         is_appended = self.key == () and known.oid != known.root_oid
         key = () if is_appended else table.key
-        raise_unless_possible(reconcile_key(work.title, self.key, key), work.title)
+        check_key(work.title, self.key, key)
         self.key = key
         source_types = {c.name: (c.type_oid, c.typmod) for c in run.relation.columns}
         facts = {column.name: column for column in known.columns}
@@ -121,16 +114,13 @@ class _Columns:
             # The relation's type, in which the values come: the facts may be newer than it.
             now = column.with_type(run.schema.field(column.name).type)
             name, have = now.name, self.fields.get(now.name)
-            verdict = reconcile_column(work.title, have, now, source_types[name], work.known)
-            raise_unless_possible(verdict, work.title)
-            match verdict:
-                case LeaveOut():
-                    self.left_out.add(name)
-                case AddColumns():
-                    self.fields[name] = self.added[name] = now.with_nullable(True)
-                case Widen(wider):
-                    self.fields[name] = wider
-                    (self.added if name in self.added else self.widened)[name] = wider
+            needed = reconcile_column(work.title, have, now, source_types[name], work.known)
+            if needed is None:
+                self.left_out.add(name)
+            elif needed is not have:
+                self.fields[name] = needed
+                is_added = have is None or name in self.added
+                (self.added if is_added else self.widened)[name] = needed
             self._add_missing(facts[name], known, int(run.positions[0]))
 
     def _find_hidden(self, facts: RelationFacts) -> None:
@@ -149,8 +139,7 @@ class _Columns:
             have = self.fields.get(now.name)
             if now.name not in known and have is not None:
                 type_ = source_types[now.name]
-                verdict = reconcile_column(title, have, now, type_, found, is_dropped=True)
-                if isinstance(verdict, LeaveOut):
+                if reconcile_column(title, have, now, type_, found, is_dropped=True) is None:
                     self.left_out.add(now.name)
 
     def _add_missing(self, column: ColumnFacts, facts: RelationFacts, position: int) -> None:
@@ -224,18 +213,17 @@ def _before_another_name(
 
     Names that are older than the last catalog refresh do not matter: the target has the new one.
     """
-    unseen: list[tuple[int, LookFirst]] = []
+    unseen: list[tuple[int, str]] = []
     for run in runs:
         later = run.positions[run.positions > work.looked_through]
-        verdict = reconcile_name(work.title, run.title)
-        if len(later) and run.relation.oid == work.relation_oid and isinstance(verdict, LookFirst):
-            unseen.append((int(later[0]), verdict))
+        if len(later) and run.relation.oid == work.relation_oid and run.title != work.title:
+            unseen.append((int(later[0]), run.title))
     if not unseen:
         return runs, []
-    first, verdict = min(unseen, key=lambda found: found[0])
+    first, name = min(unseen, key=lambda found: found[0])
     before = [run for run in runs if int(run.positions[0]) < first]
     if not before:
-        raise_unless_possible(verdict, work.title)
+        check_name(work.title, name)
     return before, [first]
 
 
