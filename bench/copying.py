@@ -301,7 +301,8 @@ def _session(
                 copy_to_delta(stage, shop, 1000, "warm", 4)
         yield spark
     finally:
-        forget_session(spark)  # with its JVM, whose class path is that of its first session
+        spark.stop()
+        forget_session()  # with its JVM, whose class path is that of its first session
 
 
 def _release(shop: Shop, config: Config) -> None:

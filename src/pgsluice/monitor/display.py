@@ -16,9 +16,9 @@ from pgsluice.shown import shown_lines
 _REFRESH_PER_SECOND = 4
 
 
-def plain_console(*, stderr: bool = False) -> Console:
+def plain_console() -> Console:
     """A console that prints text unchanged: ``[/b]`` and ``:smile:`` may be names of tables."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    return Console(markup=False, emoji=False, highlight=False)
 
 
 class Display(ABC):

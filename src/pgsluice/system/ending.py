@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 _ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
+_LAST_S = 0.5
 
 
 def limit_the_end(limit_s: float, end: Callable[[int], object]) -> None:
@@ -42,11 +43,11 @@ def limit_the_end(limit_s: float, end: Callable[[int], object]) -> None:
     threading.Thread(target=watch, name="pgsluice end", daemon=True).start()
 
 
-def say_last(text: str, limit_s: float = 0.5) -> None:
+def say_last(text: str) -> None:
     """Write a last message to stderr, with a time limit: stderr may be a pipe that nobody reads."""
     thread = threading.Thread(target=os.write, args=(2, text.encode()), daemon=True)
     try:
         thread.start()
     except RuntimeError:  # the interpreter is shutting down
         return
-    thread.join(limit_s)
+    thread.join(_LAST_S)

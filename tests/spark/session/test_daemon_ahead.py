@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.support.waiting import HANGS_S, await_that
 
-from pgsluice.spark.session.daemon_ahead import DaemonAhead, address_of, environment_of
+from pgsluice.spark.session.daemon_ahead import VARIABLE, DaemonAhead, address_of
 
 NAME = f"a test {os.getpid()}"
 MODULE = """
@@ -42,7 +42,7 @@ class Daemon:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **environment_of(NAME), "SAID": "Spark says"},
+                env={**os.environ, VARIABLE: NAME, "SAID": "Spark says"},
             )
 
     def fork(self) -> str:

@@ -21,14 +21,14 @@ def why_no_secret(reference: str) -> str | None:
     return 'has to name where the secret is: "env:NAME" or "file:/path"'
 
 
-def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) -> bytes:
+def read_secret(key: str, reference: str) -> bytes:
     """The secret that ``env:NAME`` or ``file:/path`` names; a file's last line break is no part.
 
     Args:
         key: the key in the configuration, for errors.
 
     Raises:
-        ConfigError: it is not there, or shorter than ``least_bytes``.
+        ConfigError: it is not there, or shorter than 16 bytes.
     """
     if reference.startswith(_ENVIRONMENT):
         name = reference.removeprefix(_ENVIRONMENT)
@@ -51,10 +51,10 @@ def read_secret(key: str, reference: str, *, least_bytes: int = _LEAST_BYTES) ->
                 f"read: {error.strerror}",
                 hint="write the secret into this file, and let the user who runs pgsluice read it",
             ) from None
-    if len(value) < least_bytes:
+    if len(value) < _LEAST_BYTES:
         raise ConfigError(
             f'the secret of the configuration\'s key "{key}", in {where}, has {len(value)} bytes: '
-            f"a secret needs at least {least_bytes}",
+            f"a secret needs at least {_LEAST_BYTES}",
             hint="make a longer secret: openssl rand -hex 32",
         )
     return value

@@ -118,19 +118,17 @@ def status_pages(config: Config, status: Callable[[], Status], every_s: float = 
     }
 
 
-def page_server(config: Config, port: int, every_s: float = EVERY_S) -> MonitorServer:
+def page_server(config: Config, port: int) -> MonitorServer:
     """Serves the page on loopback, from the spool's files alone.
 
     Args:
         port: the port to listen at; 0: a free one.
-        every_s: how often to read the status at most.
 
     Raises:
         ConfigError: it is not possible to listen there.
     """
-    status = Recent(StatusReader(config, asks_server=False).read, every_s)
-    pages = status_pages(config, status, every_s)
-    return MonitorServer(("127.0.0.1", port), pages, setting="--port")
+    status = Recent(StatusReader(config, asks_server=False).read, EVERY_S)
+    return MonitorServer(("127.0.0.1", port), status_pages(config, status), setting="--port")
 
 
 @cache

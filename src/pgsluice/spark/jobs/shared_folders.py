@@ -22,26 +22,6 @@ _MARK = ".pgsluice-shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
-    """An executor does not see a folder; picklable."""
-
-    host: str
-    folder: str
-
-    def refuse(self) -> None:
-        """Raise the error.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError(
-            f"the executor on {self.host} does not see the driver's folder {self.folder}",
-            hint="mount this folder at the same path on every executor, or use an object store "
-            "(docs/clusters.md). `pgsluice check CONFIG` tests every executor",
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Mark:
     """The file that tells a folder from another machine's at the same path; picklable."""
 
@@ -64,7 +44,7 @@ class Mark:
         return cls(str(path), path.read_bytes())
 
     def is_here(self) -> bool:
-        """Whether this machine sees the folder."""
+        """Whether this machine sees the folder, and not another one at the same path."""
         try:
             return Path(self.path).read_bytes() == self.folder_id
         except OSError:
@@ -101,13 +81,18 @@ def shared_folders(folders: Iterable[Path]) -> Iterator[None]:
 
 
 def marks() -> tuple[Mark, ...]:
-    """The marks to look for, for the tasks of a job."""
+    """The marks of the folders that the tasks of a job have to see; empty without a cluster."""
     return _Marks.of_run
 
 
-def unseen(wanted: Iterable[Mark]) -> Unseen | None:
-    """The first folder whose mark this machine does not have."""
+def why_unseen(wanted: Iterable[Mark]) -> ConfigError | None:
+    """The error that this executor does not see a driver's folder; None: it sees all of them."""
     for mark in wanted:
         if not mark.is_here():
-            return Unseen(socket.gethostname(), str(Path(mark.path).parent))
+            return ConfigError(
+                f"the executor on {socket.gethostname()} does not see the driver's folder "
+                f"{Path(mark.path).parent}",
+                hint="mount this folder at the same path on every executor, or use an object store "
+                "(docs/clusters.md). `pgsluice check CONFIG` tests every executor",
+            )
     return None

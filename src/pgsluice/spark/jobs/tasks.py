@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
-from pgsluice.errors import Failure, SparkFailed
+from pgsluice.errors import ConfigError, Failure, SparkFailed
 from pgsluice.spark.jobs.lost_workers import DESCRIPTION, again_in_stage, say_all_lost, say_lost
-from pgsluice.spark.jobs.shared_folders import Unseen, marks, unseen
+from pgsluice.spark.jobs.shared_folders import marks, why_unseen
 from pgsluice.spark.jobs.totals import count
 from pgsluice.system.machine import begin_task
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _JOB_TAG = "pgsluice"
-_MOST_NAMES = 5
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -72,11 +71,11 @@ def run_tasks(
 
     def outcomes(
         task: int, rows: Iterable[object]
-    ) -> Iterator[tuple[str, int, R | Failure | Unseen, int | None]]:
+    ) -> Iterator[tuple[str, int, R | Failure | ConfigError, int | None]]:
         begin_task(driver)
         list(rows)  # there are none; Spark uses a worker again only if it has read its input
         stage = again_in_stage()
-        if (missing := unseen(shared)) is not None:
+        if (missing := why_unseen(shared)) is not None:
             yield job, task, missing, stage
             return
         for index in range(task, len(works), tasks):
@@ -99,10 +98,9 @@ def run_tasks(
     for of_job, index, result, _ in results:
         if of_job != job:
             continue
-        if isinstance(result, Unseen):
-            result.refuse()
-        else:
-            done[index] = result
+        if isinstance(result, ConfigError):
+            raise result
+        done[index] = result
     # Never seen. Results of another job would be taken for this one's, and the target lose changes.
     if len(done) < len(works) or len(results) != len(works):
         raise SparkFailed(
@@ -123,12 +121,6 @@ def described(context: SparkContext, description: str) -> Iterator[None]:
         yield
     finally:
         context.setJobDescription(cast("str", before))  # None: there was none
-
-
-def names_of(titles: Sequence[str]) -> str:
-    """The tables' names for a description: the first ones, and the number of the others."""
-    shown = ", ".join(titles[:_MOST_NAMES])
-    return shown if len(titles) <= _MOST_NAMES else f"{shown} and {len(titles) - _MOST_NAMES} more"
 
 
 def interrupt_tasks(context: SparkContext) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import select
 import socket
 import struct
@@ -30,7 +29,8 @@ WORKERS = "pyspark.worker"
 """The argument by which Spark requests workers for tasks."""
 AHEAD = "ahead"
 """The second argument of a process that is started ahead of Spark's daemon."""
-_NAME = "_PGSLUICE_DAEMON"
+VARIABLE = "_PGSLUICE_DAEMON"
+"""The environment variable of the JVM with the name by which its daemon finds the process."""
 _TAKEN = b"+"
 _PIPES = (0, 1, 2)
 
@@ -39,16 +39,6 @@ def can_be_ahead() -> bool:
     """Whether the system has sockets without files (abstract names), and this Spark version was
     measured."""
     return sys.platform == "linux" and is_measured()
-
-
-def new_name() -> str:
-    """A new name by which Spark's daemon finds the process."""
-    return secrets.token_hex()
-
-
-def environment_of(name: str) -> dict[str, str]:
-    """Environment variables for the JVM, by which its daemon finds the process with this name."""
-    return {_NAME: name}
 
 
 class DaemonAhead:
@@ -128,7 +118,7 @@ def give_to_process_ahead() -> bool:
     Returns:
         True if the other process took over and has ended since; False if there is none.
     """
-    name = os.environ.pop(_NAME, None)
+    name = os.environ.pop(VARIABLE, None)
     if name is None:
         return False
     given = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -137,20 +136,12 @@ def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
     return process
 
 
-def forget_session(spark: SparkSession | None = None) -> None:
-    """End the JVM of a failed session, so that this process can start another one.
-
-    Args:
-        spark: the session; None: it failed during its start.
-    """
+def forget_session() -> None:
+    """End the JVM of a failed session, so that this process can start another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway
-    if spark is not None:
-        with suppress(Exception), warnings.catch_warnings():  # most of it asks the JVM
-            warnings.simplefilter("ignore")
-            spark.stop()
     with suppress(Exception):
         gateway.shutdown()
     if (process := _jvm(gateway)) is not None:

@@ -3,6 +3,7 @@ JVM, then the context. Jobs of tasks need no session."""
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
-from pgsluice.spark.session.daemon_ahead import DaemonAhead, can_be_ahead, environment_of, new_name
+from pgsluice.spark.session.daemon_ahead import VARIABLE, DaemonAhead, can_be_ahead
 from pgsluice.spark.session.jvm import Launch, LaunchEndedError, has_jvm
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.master import is_local
@@ -133,8 +134,8 @@ class StartingContext(threading.Thread):
         if not is_ours or self._daemon is None or has_variables or not can_be_ahead():
             self._launch = Launch(settings, self._log)
             return
-        name = new_name()
-        self._launch = Launch(settings, self._log, environment_of(name))
+        name = secrets.token_hex()
+        self._launch = Launch(settings, self._log, {VARIABLE: name})
         self._daemon_ahead = DaemonAhead(self._daemon, name, self._log)
 
     def look_after(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pgsluice.errors import Failure
-from pgsluice.spark.jobs.tasks import described, names_of, run_tasks, tasks_at_once
+from pgsluice.shown import first_names
+from pgsluice.spark.jobs.tasks import described, run_tasks, tasks_at_once
 from pgsluice.subscription.base.work import Outcome, TableWork
 from pgsluice.subscription.batches.tasks.apply import ApplyTables
 from pgsluice.subscription.batches.tasks.shared_batch import SharedBatch
@@ -41,7 +42,7 @@ def run_works(
     """
     spark = context()
     start, end = min(work.after for work in works), max(work.through for work in works)
-    titles = names_of([work.title for work in works])
+    titles = first_names([work.title for work in works])
     with described(spark, f"pgsluice: apply {titles} in ({start}, {end}]"):
         is_shared = tasks_at_once(spark) > 1
         batches = [SharedBatch.of(task, work) for work in works] if is_shared else []

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from pgsluice.copy.job import CopyWork
 from pgsluice.errors import Failure, Remedy
+from pgsluice.shown import first_names
 from pgsluice.sinks.contract import StagedRows
 from pgsluice.snapshots.ranges import Portion
-from pgsluice.spark.jobs.tasks import described, names_of, run_tasks
+from pgsluice.spark.jobs.tasks import described, run_tasks
 from pgsluice.subscription.copies.portion_queue import (
     LockedPortions,
     PortionQueue,
@@ -124,7 +125,7 @@ class Staging:
         spark = self._slots.share.scheduler.spark()
         titles = [work.title for work, _ in works]
         with (
-            described(spark, f"pgsluice: copy {names_of(titles)}"),
+            described(spark, f"pgsluice: copy {first_names(titles)}"),
             self._read.reading() as stage,
         ):
             stands_back = self._slots.share.scheduler.is_beside_stream
