@@ -55,7 +55,7 @@ def load_pyspark(*, owns_process: bool) -> None:
 
 
 class _NoPandas:
-    """An importer that refuses pandas. (Arrow would take None in ``sys.modules`` for the module.)"""
+    """An importer that refuses pandas. (Arrow takes a None in ``sys.modules`` for the module.)"""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -8,8 +8,6 @@ its writer.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from pgsluice.errors import ConfigError
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spool import SpoolIdentity
@@ -22,14 +20,23 @@ def refuse_other_options(options: SourceOptions, identity: SpoolIdentity) -> Non
         ConfigError: the spool is written with another value of an option.
     """
     refuse_other_slot(options, identity)
-    for name, value in options.walsender.items():
-        spool_value = identity.options.get(name)
-        if spool_value is not None and spool_value != _text(value):
-            _refuse(options, name, _text(value), name, spool_value)
+    given = {name: str(value).lower() for name, value in options.walsender.items()}
+    others = {
+        name: (value, identity.options[name])
+        for name, value in given.items()
+        if identity.options.get(name, value) != value
+    }
     asked, spool_names = options.publications, named_by_users(identity)
     if asked is not None and spool_names and {*spool_names} != {*asked}:
-        names = ", ".join(sorted(spool_names))
-        _refuse(options, "publications", ", ".join(asked), "publications", names)
+        others["publications"] = ", ".join(asked), ", ".join(sorted(spool_names))
+    for name, (value, spool_value) in others.items():
+        raise ConfigError(
+            f"the option {name} is {value}, but the process that writes the spool {options.spool} "
+            f"uses {name} = {spool_value}",
+            hint=f"remove the option {name}; or set {name} in [source] of the configuration (or in "
+            "the query) that started this process",
+            option=name,
+        )
 
 
 def refuse_other_slot(options: SourceOptions, identity: SpoolIdentity) -> None:
@@ -54,18 +61,3 @@ def named_by_users(identity: SpoolIdentity) -> tuple[str, ...]:
 
     seconds = {name + INSERT_SUFFIX for name in identity.publications}
     return tuple(name for name in identity.publications if name not in seconds)
-
-
-def _refuse(options: SourceOptions, name: str, value: str, key: str, spool_value: str) -> NoReturn:
-    raise ConfigError(
-        f"the option {name} is {value}, but the process that writes the spool {options.spool} "
-        f"uses {key} = {spool_value}",
-        hint=f"remove the option {name}; or set {key} in [source] of the configuration (or in the "
-        "query) that started this process",
-        option=name,
-    )
-
-
-def _text(value: Any) -> str:
-    """A value in the form of the spool's identity."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

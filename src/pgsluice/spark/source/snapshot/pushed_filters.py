@@ -64,67 +64,35 @@ _ORDER: Mapping[type[Filter], str] = {
 }
 
 
-def _boolean(value: Any) -> str | None:
-    return str(value).lower() if isinstance(value, bool) else None
-
-
-def _integer(value: Any) -> str | None:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return f"'{value}'::pg_catalog.int8" if is_integer else None
-
-
-def _float(kind: str) -> Callable[[Any], str | None]:
-    return lambda value: f"'{value!r}'::pg_catalog.{kind}" if isinstance(value, float) else None
-
-
-def _decimal(value: Any) -> str | None:
-    return f"'{value}'::pg_catalog.numeric" if isinstance(value, Decimal) else None
-
-
-def _date(value: Any) -> str | None:
-    is_date = isinstance(value, date) and not isinstance(value, datetime)
-    return f"'{value.isoformat()}'::pg_catalog.date" if is_date and _is_kept(value) else None
-
-
-def _timestamp(value: Any) -> str | None:
-    is_local = isinstance(value, datetime) and value.tzinfo is None
-    return f"'{value.isoformat(' ')}'::pg_catalog.timestamp" if is_local else None
-
-
-def _timestamptz(value: Any) -> str | None:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        return None
-    in_utc = value.astimezone(UTC)
-    is_kept = _is_kept(in_utc.date())
-    return f"'{in_utc.isoformat(' ')}'::pg_catalog.timestamptz" if is_kept else None
-
-
 def _is_kept(day: date) -> bool:
     """Whether Spark passes the same day that the query has."""
     first, last = _CALENDAR_CHANGE
     return not first <= day <= last
 
 
-def _uuid(value: Any) -> str | None:
-    is_uuid = isinstance(value, str) and _UUID.fullmatch(value) is not None
-    return f"'{value}'::pg_catalog.uuid" if is_uuid else None
+def _as_is(_value: Any) -> bool:
+    return True
 
 
-_LITERALS: Mapping[int, Callable[[Any], str | None]] = {
-    BOOL: _boolean,
-    INT2: _integer,
-    INT4: _integer,
-    INT8: _integer,
-    FLOAT4: _float("float4"),
-    FLOAT8: _float("float8"),
-    NUMERIC: _decimal,
-    DATE: _date,
-    TIMESTAMP: _timestamp,
-    TIMESTAMPTZ: _timestamptz,
-    UUID: _uuid,
+_LITERALS: Mapping[int, tuple[str, type, Callable[[Any], bool]]] = {
+    BOOL: ("bool", bool, _as_is),
+    INT2: ("int8", int, _as_is),
+    INT4: ("int8", int, _as_is),
+    INT8: ("int8", int, _as_is),
+    FLOAT4: ("float4", float, _as_is),
+    FLOAT8: ("float8", float, _as_is),
+    NUMERIC: ("numeric", Decimal, _as_is),
+    DATE: ("date", date, _is_kept),
+    TIMESTAMP: ("timestamp", datetime, lambda value: value.tzinfo is None),
+    TIMESTAMPTZ: (
+        "timestamptz",
+        datetime,
+        lambda value: value.tzinfo is not None and _is_kept(value.astimezone(UTC).date()),
+    ),
+    UUID: ("uuid", str, lambda value: _UUID.fullmatch(value) is not None),
 }
-"""By type OID: a function from a value to SQL; it returns None for a value of another type. Texts
-are handled separately: their form depends on the session."""
+"""By type OID: the name of the literal's type, Python's type of its values, and whether one of
+these values is translated. Texts are handled separately: their form depends on the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +157,9 @@ class _Column:
             return self._text(value)
         if self.type_oid == NUMERIC and not self.is_decimal:
             return None
-        make = _LITERALS.get(self.type_oid)
-        return None if make is None else make(value)
+        name, kind, is_translated = _LITERALS.get(self.type_oid, ("", None, _as_is))
+        is_one = type(value) is kind and is_translated(value)
+        return f"'{value}'::pg_catalog.{name}" if is_one else None
 
     def _text(self, value: Any) -> str | None:
         if not isinstance(value, str) or "\0" in value or not (self.is_utf8 or value.isascii()):

@@ -85,11 +85,17 @@ def snapshot_reader(options: SnapshotOptions, schema: StructType) -> SnapshotRea
 class SnapshotReader(DataSourceReader):
     """Plans the tasks of a snapshot, and reads its partitions in tasks.
 
+    Args:
+        idle_s: how long to hold the snapshot of several tasks without readers.
+
     Raises:
         ConfigError: the user gave a schema that lacks columns of every row.
     """
 
-    def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: SnapshotOptions, schema: StructType, idle_s: float = IDLE_S
+    ) -> None:
+        self._idle_s = idle_s
         self._dsn = options.dsn
         self._workers = options.copy_workers
         self._declared = arrow_schema(schema)
@@ -110,7 +116,7 @@ class SnapshotReader(DataSourceReader):
             return [SnapshotPartition()]
         with temporary_snapshot(self._dsn, SLOT_TIMEOUT_S) as of_slot:
             query, portions = self._plan(of_slot)
-            snapshot = keep_for_readers(self._dsn, of_slot)
+            snapshot = keep_for_readers(self._dsn, of_slot, self._idle_s)
         rows = SnapshotRows(self._dsn, snapshot, query, self._declared)
         return [
             SnapshotPartition(number, portion, rows)
