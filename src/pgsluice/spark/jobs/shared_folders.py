@@ -89,9 +89,9 @@ def why_unseen(wanted: Iterable[Mark]) -> ConfigError | None:
     """The error that this executor does not see a driver's folder; None: it sees all of them."""
     for mark in wanted:
         if not mark.is_here():
+            host, folder = socket.gethostname(), Path(mark.path).parent
             return ConfigError(
-                f"the executor on {socket.gethostname()} does not see the driver's folder "
-                f"{Path(mark.path).parent}",
+                f"the executor on {host} does not see the driver's folder {folder}",
                 hint="mount this folder at the same path on every executor, or use an object store "
                 "(docs/clusters.md). `pgsluice check CONFIG` tests every executor",
             )
