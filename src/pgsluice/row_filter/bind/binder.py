@@ -24,7 +24,6 @@ from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.tree import collation_of, columns_of, location_of, refused_at, type_of
 from pgsluice.row_filter.values.canonical import canonical
 from pgsluice.row_filter.values.numbers import read_numeric
-from pgsluice.row_filter.values.value_type import BadLiteral
 from pgsluice.sql import SqlRefused
 
 _EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
@@ -77,8 +76,9 @@ class Binder:
             return replace(_constant(node), location=node.location)
         try:
             text = canonical(self.catalog, c.BIT, node.value)
-        except BadLiteral as error:
-            raise error.refusal(node.location) from None
+        except SqlRefused as error:
+            error.facts["position"] = node.location
+            raise
         return n.Const(text, c.BIT, location=node.location)
 
     @bind.register

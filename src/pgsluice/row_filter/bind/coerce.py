@@ -16,7 +16,7 @@ from pgsluice.row_filter.errors import FilterNotExact
 from pgsluice.row_filter.nodes import CallForm
 from pgsluice.row_filter.tree import collation_of, refused_at, type_of, typmod_of
 from pgsluice.row_filter.values.canonical import canonical
-from pgsluice.row_filter.values.value_type import BadLiteral
+from pgsluice.sql import SqlRefused
 
 
 class Context(IntEnum):
@@ -250,11 +250,11 @@ class Coercer:
         if text is not None:
             try:
                 text = canonical(self.catalog, base, text, typmod if base == c.INTERVAL else -1)
-            except BadLiteral as error:
-                refusal = error.refusal(node.location)
-                if not isinstance(refusal, FilterNotExact):
-                    raise refusal from None
-                self.inexact.append(refusal)
+            except SqlRefused as error:
+                error.facts["position"] = node.location
+                if not isinstance(error, FilterNotExact):
+                    raise
+                self.inexact.append(error)
         kept = typmod if base == c.INTERVAL else -1
         constant = n.Const(text, base, kept, row.collation, location=node.location)
         if base != target:

@@ -15,7 +15,6 @@ from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind.check import SYSTEM_TYPES
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.values.canonical import canonical
-from pgsluice.row_filter.values.value_type import BadLiteral
 from pgsluice.sql import SqlRefused
 
 ROW_TYPE = 0xFFFFFFFF
@@ -109,10 +108,7 @@ class NameBinder:
                     "type modifiers must be simple constants or identifiers", name.location
                 )
             text = modifier.value if isinstance(modifier, s.Literal) else str(modifier.names[-1])
-            try:
-                numbers.append(int(canonical(self.catalog, c.INT4, text)))
-            except BadLiteral as error:
-                raise SqlRefused(error.message) from None
+            numbers.append(int(canonical(self.catalog, c.INT4, text)))
         return numbers
 
     def collation(self, node: s.CollateClause) -> int:

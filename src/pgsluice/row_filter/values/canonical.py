@@ -27,20 +27,16 @@ from pgsluice.row_filter.values.jsonpath import format_path, parse_path
 from pgsluice.row_filter.values.networks import read_cidr, read_inet, read_macaddr, read_macaddr8
 from pgsluice.row_filter.values.numbers import float_reader, integer_reader, read_numeric, read_oid
 from pgsluice.row_filter.values.ranges import read_range
-from pgsluice.row_filter.values.strings import (
-    BadHexadecimal,
-    hexadecimal_digits,
-    is_octal,
-    without_escapes,
-)
-from pgsluice.row_filter.values.value_type import BadLiteral, invalid, not_exact
+from pgsluice.row_filter.values.strings import hexadecimal_digits, is_octal, without_escapes
+from pgsluice.row_filter.values.value_type import invalid, not_exact
+from pgsluice.sql import SqlRefused
 
 
 def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) -> str:
     """The canonical output of a literal.
 
     Raises:
-        BadLiteral: PostgreSQL refuses it, or only pgsluice cannot read it.
+        SqlRefused: PostgreSQL refuses it, or only pgsluice cannot read it.
     """
     if reader := _READERS.get(type_oid):
         return reader(text)
@@ -50,7 +46,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
     if type_oid == c.INTERVAL:
         return read_interval(text, typmod)
     if type_oid == c.RECORD:
-        raise BadLiteral("input of anonymous composite types is not implemented")
+        raise SqlRefused("input of anonymous composite types is not implemented")
     row = catalog.type(type_oid)
     if row.element:
         return read_array(text, lambda value: canonical(catalog, row.element, value))
@@ -61,7 +57,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
         )
     if row.kind == "e":
         if text not in row.labels:
-            raise BadLiteral(f'invalid input value for enum {row.name}: "{text}"')
+            raise SqlRefused(f'invalid input value for enum {row.name}: "{text}"')
         return text
     if type_oid >= c.FIRST_NORMAL_OID:
         return text  # a user-defined type: the check of the filter refuses it
@@ -125,11 +121,11 @@ def _bytea(text: str, codec: str) -> str:
     if text.startswith("\\x"):
         try:
             return "\\x" + hexadecimal_digits(text[2:]).lower()
-        except BadHexadecimal as error:
-            raise BadLiteral(error.message()) from None
+        except ValueError as error:
+            raise SqlRefused(str(error)) from None
     data = text.encode(codec)
     if not _ESCAPED_BYTES.fullmatch(data):
-        raise BadLiteral("invalid input syntax for type bytea")
+        raise SqlRefused("invalid input syntax for type bytea")
     return "\\x" + without_escapes(data).hex()
 
 
@@ -145,12 +141,12 @@ def _bits(text: str) -> str:
     if text[:1] in ("x", "X"):
         for digit in text[1:]:
             if digit not in "0123456789abcdefABCDEF":
-                raise BadLiteral(f'"{digit}" is not a valid hexadecimal digit')
+                raise SqlRefused(f'"{digit}" is not a valid hexadecimal digit')
         return "".join(f"{int(digit, 16):04b}" for digit in text[1:])
     digits = text[1:] if text[:1] in ("b", "B") else text
     for digit in digits:
         if digit not in "01":
-            raise BadLiteral(f'"{digit}" is not a valid binary digit')
+            raise SqlRefused(f'"{digit}" is not a valid binary digit')
     return digits
 
 

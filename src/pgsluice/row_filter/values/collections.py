@@ -9,16 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from pgsluice.row_filter.values.value_type import (
-    BadLiteral,
-    NotReadable,
-    Value,
-    ValueType,
-    not_exact,
-)
+from pgsluice.row_filter.values.value_type import NotReadable, Value, ValueType, not_exact
+from pgsluice.sql import SqlRefused
 
 _BOUNDS: Final = re.compile(r"((?:\[[+-]?\d+:[+-]?\d+\])+)=")
-_TOKEN: Final = re.compile(r'[{},]|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+)', re.DOTALL)
+_TOKEN: Final = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+))', re.DOTALL)
 
 
 class PgArray(NamedTuple):
@@ -53,59 +48,87 @@ def array_type(element: ValueType) -> ValueType:
 
 def parse_array(text: str, parse: Callable[[str], Value]) -> PgArray:
     """Parse what array_out prints."""
-    lower_bounds: tuple[int, ...] | None = None
-    bounds = _BOUNDS.match(text)
-    if bounds:
-        pairs = re.findall(r"\[([+-]?\d+):", bounds[1])
-        lower_bounds = tuple(int(low) for low in pairs)
+    lower_bounds: tuple[int, ...] = ()
+    if bounds := _BOUNDS.match(text):
+        lower_bounds = tuple(map(int, re.findall(r"\[([+-]?\d+):", bounds[1])))
         text = text[bounds.end() :]
-    elements: list[Value] = []
-    dimensions = _read_level(_tokens(text), elements, parse)
+    nested = _nested(text, parse, lambda detail: NotReadable("array"))
+    elements, dimensions = tuple(_flat(nested)), _lengths(nested)
     if not elements:
         return PgArray((), (), ())
-    return PgArray(tuple(elements), dimensions, lower_bounds or (1,) * len(dimensions))
+    return PgArray(elements, dimensions, lower_bounds or (1,) * len(dimensions))
 
 
-def _tokens(text: str) -> Iterator[re.Match[str]]:
-    index = 0
-    while index < len(text):
-        match = _TOKEN.match(text, index)
-        if match is None:
-            raise NotReadable("array")
-        yield match
-        index = match.end()
+def _nested(
+    text: str, read: Callable[[str], Value], bad: Callable[[str], Exception]
+) -> list[Value]:
+    """The elements of an array's text in lists, one for each pair of braces.
+
+    Args:
+        read: makes an element of its text.
+        bad: the error with a detail of PostgreSQL's.
+    """
+    tokens = list(_TOKEN.finditer(text))
+    if "".join(token[0] for token in tokens) != text:
+        raise bad("Unexpected end of input.")
+    waiting = iter(tokens[1:])
+
+    def take() -> re.Match[str]:
+        if (token := next(waiting, None)) is None:
+            raise bad("Unexpected end of input.")
+        return token
+
+    def level() -> list[Value]:
+        """The elements up to the closing brace."""
+        token = take()
+        elements: list[Value] = []
+        if token[1] == "}":
+            return elements
+        while True:
+            if token[1] == "{":
+                elements.append(level())
+            elif token[1] is not None:
+                raise bad(f'Unexpected "{token[1]}" character.')
+            else:
+                elements.append(_element(token, read))
+            mark = take()[1]
+            if mark == "}":
+                break
+            if mark != ",":
+                raise bad("Unexpected array element.")
+            token = take()
+        if len({_lengths(element) for element in elements}) > 1:
+            raise bad("Multidimensional arrays must have sub-arrays with matching dimensions.")
+        return elements
+
+    array = level()
+    if next(waiting, None) is not None:
+        raise bad("Junk after closing right brace.")
+    return array
 
 
-def _read_level(
-    tokens: Iterator[re.Match[str]], elements: list[Value], parse: Callable[[str], Value]
-) -> tuple[int, ...]:
-    """The elements in order, and the lengths of the dimensions."""
-    counts: list[int] = []
-    dimensions: list[int] = []
-    for token in tokens:
-        mark = token[0]
-        if mark == "{":
-            if counts:
-                counts[-1] += 1
-            counts.append(0)
-        elif mark == "}":
-            depth = len(counts)
-            count = counts.pop()
-            dimensions += [0] * (depth - len(dimensions))
-            dimensions[depth - 1] = count
-        elif mark != ",":
-            counts[-1] += 1
-            elements.append(_read_element(token, parse))
-    if counts or not dimensions:
-        raise NotReadable("array")
-    return tuple(dimensions)
+def _element(token: re.Match[str], read: Callable[[str], Value]) -> Value:
+    text = token[2]
+    if text is None:
+        text = token[3].strip()
+        if text.upper() == "NULL":
+            return None
+    return read(re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL))
 
 
-def _read_element(token: re.Match[str], parse: Callable[[str], Value]) -> Value:
-    if token[1] is not None:
-        return parse(re.sub(r"\\(.)", r"\1", token[1], flags=re.DOTALL))
-    text = token[2].strip(" ")
-    return None if text.upper() == "NULL" else parse(text)
+def _lengths(nested: Value) -> tuple[int, ...]:
+    """The lengths of the dimensions of a list of lists; none of an element."""
+    if not isinstance(nested, list):
+        return ()
+    return (len(nested), *(_lengths(nested[0]) if nested else ()))
+
+
+def _flat(nested: list[Value]) -> Iterator[Value]:
+    for element in nested:
+        if isinstance(element, list):
+            yield from _flat(element)
+        else:
+            yield element
 
 
 def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
@@ -116,9 +139,6 @@ def array_key(array: PgArray, key: Callable[[Value], Any]) -> tuple[Any, ...]:
     return elements, len(array.dimensions), array.dimensions, array.lower_bounds
 
 
-_CONSTANT_TOKEN = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+))', re.DOTALL)
-
-
 def read_array(text: str, element: Callable[[str], str]) -> str:
     """The output of an array constant, such as ``{1,2}``; explicit bounds are not supported.
 
@@ -126,66 +146,22 @@ def read_array(text: str, element: Callable[[str], str]) -> str:
         element: gives the output of an element's constant.
     """
 
-    def bad(detail: str) -> BadLiteral:
-        return BadLiteral(f'malformed array literal: "{text}"', detail=detail)
+    def bad(detail: str) -> SqlRefused:
+        return SqlRefused(f'malformed array literal: "{text}"', detail=detail)
 
     stripped = text.strip()
     if stripped.startswith("["):
         raise not_exact("an array constant with explicit bounds", "Its bounds are not kept.")
     if not stripped.startswith("{"):
         raise bad('Array value must start with "{" or dimension information.')
-    tokens = list(_CONSTANT_TOKEN.finditer(stripped))
-    if "".join(token[0] for token in tokens) != stripped:
-        raise bad("Unexpected end of input.")
-    waiting = iter(tokens[1:])
-
-    def take() -> re.Match[str]:
-        if (token := next(waiting, None)) is None:
-            raise bad("Unexpected end of input.")
-        return token
-
-    def level() -> tuple[str, int]:
-        """The elements up to the closing brace as text, and the number of levels."""
-        token = take()
-        if token[1] == "}":
-            return "{}", 1
-        parts: list[str] = []
-        depths: set[int] = set()
-        lengths: set[int] = set()
-        while True:
-            if token[1] == "{":
-                inner, depth = level()
-                parts.append(inner)
-                depths.add(depth + 1)
-                lengths.add(inner.count(","))
-            elif token[1] is not None:
-                raise bad(f'Unexpected "{token[1]}" character.')
-            else:
-                parts.append(_printed_element(token, element))
-                depths.add(1)
-            mark = take()[1]
-            if mark == "}":
-                break
-            if mark != ",":
-                raise bad("Unexpected array element.")
-            token = take()
-        if len(depths) != 1 or (len(lengths) > 1 and '"' not in text):
-            raise bad("Multidimensional arrays must have sub-arrays with matching dimensions.")
-        return "{" + ",".join(parts) + "}", depths.pop()
-
-    array, _ = level()
-    if next(waiting, None) is not None:
-        raise bad("Junk after closing right brace.")
-    return array
+    return _printed(_nested(stripped, element, bad))
 
 
-def _printed_element(token: re.Match[str], element: Callable[[str], str]) -> str:
-    text = token[2]
-    if text is None:
-        text = token[3].strip()
-        if text.upper() == "NULL":
-            return "NULL"
-    value = element(re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL))
-    if value == "" or value.upper() == "NULL" or re.search(r'[{},"\\\s]', value):
-        return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
-    return value
+def _printed(nested: Value) -> str:
+    if isinstance(nested, list):
+        return "{" + ",".join(map(_printed, nested)) + "}"
+    if nested is None:
+        return "NULL"
+    if nested == "" or nested.upper() == "NULL" or re.search(r'[{},"\\\s]', nested):
+        return '"' + re.sub(r'(["\\])', r"\\\1", nested) + '"'
+    return str(nested)

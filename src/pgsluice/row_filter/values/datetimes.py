@@ -12,13 +12,8 @@ import re
 import struct
 from typing import Final, NamedTuple
 
-from pgsluice.row_filter.values.value_type import (
-    BadLiteral,
-    NotReadable,
-    ValueType,
-    invalid,
-    not_exact,
-)
+from pgsluice.row_filter.values.value_type import NotReadable, ValueType, invalid, not_exact
+from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.datetimes import (
     print_date,
     print_time,
@@ -191,7 +186,7 @@ _KNOWN: Final = re.compile(
 _MAX_DISPLACEMENT_S: Final = 16 * 3600 - 1
 
 
-def _not_iso(name: str, text: str) -> BadLiteral:
+def _not_iso(name: str, text: str) -> SqlRefused:
     if not _KNOWN.search(text):
         return invalid(name, text)
     return not_exact(
@@ -208,8 +203,8 @@ def _iso(form: re.Pattern[str], name: str, text: str) -> Parts:
     return match.groupdict()
 
 
-def _out_of_range(text: str, hint: str | None = None) -> BadLiteral:
-    return BadLiteral(f'date/time field value out of range: "{text}"', hint=hint)
+def _out_of_range(text: str, hint: str | None = None) -> SqlRefused:
+    return SqlRefused(f'date/time field value out of range: "{text}"', server_hint=hint)
 
 
 def _valid_day(parts: Parts, text: str) -> int:
@@ -240,7 +235,7 @@ def _east_s(zone: str | None, text: str) -> int:
     hours, minutes, seconds = (int(digits[place : place + 2] or 0) for place in (0, 2, 4))
     east = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or east > _MAX_DISPLACEMENT_S:
-        raise BadLiteral(f'time zone displacement out of range: "{text}"')
+        raise SqlRefused(f'time zone displacement out of range: "{text}"')
     return -east if zone[0] == "-" else east
 
 
@@ -257,7 +252,7 @@ def read_date(text: str) -> str:
         return fixed
     day = _valid_day(_iso(_ISO_DAY, "date", text), text)
     if not FIRST_DAY <= day < DATE_END:
-        raise BadLiteral(f'date out of range: "{text}"')
+        raise SqlRefused(f'date out of range: "{text}"')
     return print_date(struct.pack(">i", day))
 
 
@@ -273,7 +268,7 @@ def read_timestamptz(text: str) -> str:
     """The output of a timestamptz constant, in UTC.
 
     Raises:
-        BadLiteral: among others, it has no zone: its value would depend on the session's.
+        SqlRefused: among others, it has no zone: its value would depend on the session's.
     """
     if fixed := _fixed(text, "1970-01-01 00:00:00+00"):
         return fixed
@@ -293,7 +288,7 @@ def _moment(parts: Parts, text: str, *, has_zone: bool) -> int:
         moment += _valid_clock(parts, text)
     moment -= _east_s(parts["zone"], text) * SECOND * has_zone
     if not TIMESTAMP_FIRST <= moment < TIMESTAMP_END:
-        raise BadLiteral(f'timestamp out of range: "{text}"')
+        raise SqlRefused(f'timestamp out of range: "{text}"')
     return moment
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pgsluice.row_filter.values.datetimes import DAY, HOUR, MINUTE, SECOND
-from pgsluice.row_filter.values.value_type import BadLiteral, invalid, not_exact
+from pgsluice.row_filter.values.value_type import invalid, not_exact
+from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.datetimes import print_interval
 
 _INT4: Final = range(-(2**31), 2**31)
@@ -112,12 +113,12 @@ class _Sum:
         ends = ((2**31 - 1, 2**31 - 1, 2**63 - 1), (-(2**31), -(2**31), -(2**63)))
         fits = months in _INT4 and days in _INT4 and microseconds in _INT8
         if not fits or (months, days, microseconds) in ends:
-            raise BadLiteral("interval out of range")
+            raise SqlRefused("interval out of range")
         return print_interval(struct.pack(">qii", microseconds, days, months))
 
 
-def _out_of_range(text: str) -> BadLiteral:
-    return BadLiteral(f'interval field value out of range: "{text}"')
+def _out_of_range(text: str) -> SqlRefused:
+    return SqlRefused(f'interval field value out of range: "{text}"')
 
 
 def read_interval(text: str, typmod: int) -> str:
@@ -157,7 +158,7 @@ def _tokens(text: str) -> list[re.Match[str]]:
     return tokens
 
 
-def _unread(text: str) -> BadLiteral:
+def _unread(text: str) -> SqlRefused:
     if not re.search(r"[0-9]", text):
         return invalid("interval", text)
     return not_exact(

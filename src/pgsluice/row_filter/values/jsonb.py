@@ -14,7 +14,8 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from pgsluice.row_filter.values.numbers import parse_numeric, read_numeric
-from pgsluice.row_filter.values.value_type import BadLiteral, CannotKnow, NotReadable, ValueType
+from pgsluice.row_filter.values.value_type import CannotKnow, NotReadable, ValueType
+from pgsluice.sql import SqlRefused
 
 _DECODER: Final = json.JSONDecoder(parse_float=parse_numeric, parse_int=parse_numeric)
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
@@ -201,7 +202,7 @@ class _Reader:
         except ValueError:
             raise _bad("Escape sequence is invalid.") from None
         if self._is_checked and "\0" in value:
-            raise BadLiteral(
+            raise SqlRefused(
                 "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text."
             )
         return value
@@ -221,5 +222,5 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return tokens
 
 
-def _bad(detail: str) -> BadLiteral:
-    return BadLiteral("invalid input syntax for type json", detail=detail)
+def _bad(detail: str) -> SqlRefused:
+    return SqlRefused("invalid input syntax for type json", detail=detail)

@@ -10,13 +10,8 @@ import re
 from functools import total_ordering
 from typing import Final, NamedTuple
 
-from pgsluice.row_filter.values.value_type import (
-    BadLiteral,
-    NotReadable,
-    ValueType,
-    invalid,
-    not_exact,
-)
+from pgsluice.row_filter.values.value_type import NotReadable, ValueType, invalid, not_exact
+from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.network import print_inet
 
 
@@ -108,7 +103,7 @@ def read_cidr(text: str) -> str:
     """A network: no bits may be set outside its netmask, which is guessed if it is missing."""
     network = _v6(text, "cidr") if ":" in text else _v4_network(text)
     if network.address & ((1 << network.width - network.bits) - 1):
-        raise BadLiteral(
+        raise SqlRefused(
             f'invalid cidr value: "{text}"', detail="Value has bits set to right of mask."
         )
     return format_inet(network, is_network=True)
@@ -185,7 +180,7 @@ def read_macaddr(text: str) -> str:
         if match := form.fullmatch(text.strip()):
             octets = [int(octet, 16) for octet in match.groups()]
             if max(octets) > 255:
-                raise BadLiteral(f'invalid octet value in "macaddr" value: "{text}"')
+                raise SqlRefused(f'invalid octet value in "macaddr" value: "{text}"')
             return ":".join(f"{octet:02x}" for octet in octets)
     if re.search(r"0[xX]|\+|\S\s+\S", text):
         raise not_exact("a macaddr constant with blanks or signs", "The C library reads it.")

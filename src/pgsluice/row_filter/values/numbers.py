@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 
 from pgsluice.row_filter.values.value_type import (
-    BadLiteral,
     NotReadable,
     SqlError,
     ValueType,
     invalid,
     not_exact,
 )
+from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.floats import format_float4, format_float8
 
 EXACT: Final = Context(prec=700_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -171,7 +171,7 @@ def integer_reader(bits: int, name: str) -> Callable[[str], str]:
         digits = digits.lstrip("0")[:_MOST_DIGITS] or "0" if is_decimal else digits
         value = int(match[1] + digits, 10 if is_decimal else 0)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
-            raise BadLiteral(f'value "{text}" is out of range for type {name}')
+            raise SqlRefused(f'value "{text}" is out of range for type {name}')
         return str(value)
 
     return read
@@ -186,7 +186,7 @@ def read_oid(text: str) -> str:
     value = int(match[2], 16) if match[2] else int(match[3], 8) if match[3] else decimal
     value = -value if match[1] == "-" else value
     if not -(1 << 31) <= value < 1 << 32:
-        raise BadLiteral(f'value "{text}" is out of range for type oid')
+        raise SqlRefused(f'value "{text}" is out of range for type oid')
     return str(value % (1 << 32))
 
 
@@ -221,12 +221,12 @@ def read_numeric(text: str) -> str:
     number = match[1] + match[2].replace("_", "")
     exponent = int((match[3] or "0").replace("_", "")[:_MOST_DIGITS])
     if abs(exponent) > 131072 + 16383:
-        raise BadLiteral("value overflows numeric format")
+        raise SqlRefused("value overflows numeric format")
     value = Decimal(f"{number}e{exponent}")
     shown = format(value, "f")
     whole, _, fraction = shown.partition(".")
     if len(whole.lstrip("-0")) > 131072 or len(fraction) > 16383:
-        raise BadLiteral("value overflows numeric format")
+        raise SqlRefused("value overflows numeric format")
     return shown[1:] if shown.startswith("-") and not value else shown
 
 
@@ -245,7 +245,7 @@ def float_reader(bits: int, name: str) -> Callable[[str], str]:
         has_digits = re.search(r"[1-9]", stripped.lower().split("e")[0]) is not None
         shown = _shortest(value, bits)
         if shown in ("Infinity", "-Infinity") or (has_digits and float(shown) == 0):
-            raise BadLiteral(f'"{stripped}" is out of range for type {name}')
+            raise SqlRefused(f'"{stripped}" is out of range for type {name}')
         return shown
 
     return read

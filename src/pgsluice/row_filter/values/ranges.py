@@ -12,13 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pgsluice.row_filter.values import datetimes as m
-from pgsluice.row_filter.values.value_type import (
-    BadLiteral,
-    NotReadable,
-    SqlError,
-    Value,
-    ValueType,
-)
+from pgsluice.row_filter.values.value_type import NotReadable, SqlError, Value, ValueType
+from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.datetimes import print_date
 
 _RANGE: Final = re.compile(
@@ -157,7 +152,7 @@ def read_range(text: str, subtype: ValueType, read: Callable[[str], str]) -> str
     try:
         made = make_range(values[0], values[1], inclusive or "", subtype)
     except SqlError as error:
-        raise BadLiteral(error.message) from None
+        raise SqlRefused(error.message) from None
     if made.is_empty:
         return "empty"
     lower, upper = (
@@ -182,8 +177,8 @@ def _printed(text: str | None, value: Value, canonical: Value, subtype: ValueTyp
 def _parts(text: str) -> tuple[str | None, str | None, str | None] | None:
     """The brackets and the bounds' texts; None: the range is empty."""
 
-    def bad(detail: str) -> BadLiteral:
-        return BadLiteral(f'malformed range literal: "{text}"', detail=detail)
+    def bad(detail: str) -> SqlRefused:
+        return SqlRefused(f'malformed range literal: "{text}"', detail=detail)
 
     inner = text.strip(_SPACES)
     if inner[:5].lower() == "empty":
@@ -203,7 +198,7 @@ def _parts(text: str) -> tuple[str | None, str | None, str | None] | None:
     return inner[0] + inner[index], lower, upper
 
 
-def _bound(text: str, start: int, bad: Callable[[str], BadLiteral]) -> tuple[str | None, int]:
+def _bound(text: str, start: int, bad: Callable[[str], SqlRefused]) -> tuple[str | None, int]:
     match = _BOUND.match(text, start)
     if match is None or match.end() >= len(text) or text[match.end()] not in ",)]":
         raise bad("Unexpected end of input.")

@@ -63,38 +63,15 @@ class ValueType:
     is_collatable: bool = False
 
 
-class BadLiteral(Exception):
-    """The type's input refuses the text, or (``is_ours``) only pgsluice cannot read it exactly."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: str | None = None,
-        hint: str | None = None,
-        is_ours: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.detail = detail
-        self.hint = hint
-        self.is_ours = is_ours
-
-    def refusal(self, location: int | None) -> SqlRefused:
-        """The error of the filter that holds the literal."""
-        kind = FilterNotExact if self.is_ours else SqlRefused
-        return kind(self.message, detail=self.detail, server_hint=self.hint, position=location)
-
-
 _SERVER = "Let the server's own publication (PostgreSQL 15 or newer) do this filter."
 
 
-def not_exact(what: str, reason: str, hint: str = _SERVER) -> BadLiteral:
-    return BadLiteral(
-        f"{what}: PostgreSQL may accept this, pgsluice does not", detail=reason, hint=hint,
-        is_ours=True,
-    )  # fmt: skip
+def not_exact(what: str, reason: str, hint: str = _SERVER) -> FilterNotExact:
+    """The error of a constant that PostgreSQL may accept, and pgsluice does not read exactly."""
+    message = f"{what}: PostgreSQL may accept this, pgsluice does not"
+    return FilterNotExact(message, detail=reason, server_hint=hint)
 
 
-def invalid(type_name: str, text: str) -> BadLiteral:
-    return BadLiteral(f'invalid input syntax for type {type_name}: "{text}"')
+def invalid(type_name: str, text: str) -> SqlRefused:
+    """PostgreSQL's error of a constant that is no text of its type."""
+    return SqlRefused(f'invalid input syntax for type {type_name}: "{text}"')

@@ -24,7 +24,7 @@ from pgsluice.row_filter.kernels.kernel import (
 )
 from pgsluice.row_filter.kernels.texts.letters import encoder, lower_as, upper_as
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
-from pgsluice.row_filter.values.strings import BadHexadecimal, hexadecimal_digits, is_octal
+from pgsluice.row_filter.values.strings import hexadecimal_digits, is_octal
 
 S = TypeVar("S", str, bytes)
 _NAME_BYTES: Final = 63
@@ -201,9 +201,9 @@ def _decode(site: Site) -> Compute:
 
 def _from_hex(text: str) -> bytes:
     try:
-        return bytes.fromhex(hexadecimal_digits(text))
-    except BadHexadecimal as error:
-        raise SqlError("invalid_parameter_value", error.message("…")) from None
+        return bytes.fromhex(hexadecimal_digits(text, "…"))
+    except ValueError as error:
+        raise SqlError("invalid_parameter_value", str(error)) from None
 
 
 def _fitting(length: int) -> int:
