@@ -16,10 +16,6 @@ from pgsluice.row_filter.values.value_type import NotReadable, SqlError, Value, 
 from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.datetimes import print_date
 
-_RANGE: Final = re.compile(
-    r'([\[(])(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*)),(?:"((?:[^"\\]|\\.|"")*)"|([^",\])(]*))([\])])',
-    re.DOTALL,
-)
 #: The bounds of these subtypes are followed by a next value: the type's name in errors, its end.
 _DISCRETE: Final = {
     "int4": ("integer", 2**31),
@@ -50,19 +46,12 @@ def range_type(name: str, subtype: ValueType) -> ValueType:
 
 def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
     """Parse what range_out prints."""
-    if text == "empty":
+    parts = _parts(text, lambda detail: NotReadable("range"))
+    if parts is None:
         return Range(True)
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        raise NotReadable("range")
-
-    def bound(quoted: str | None, bare: str | None) -> Value:
-        if quoted is not None:
-            return parse(re.sub(r'\\(.)|"(")', r"\1\2", quoted, flags=re.DOTALL))
-        return parse(bare) if bare else None
-
-    lower, upper = bound(match[2], match[3]), bound(match[4], match[5])
-    return Range(False, lower, upper, match[1] == "[", match[6] == "]")
+    inclusive, *bounds = parts
+    lower, upper = (None if bound is None else parse(bound) for bound in bounds)
+    return Range(False, lower, upper, inclusive[0] == "[", inclusive[1] == "]")
 
 
 def lower_key(value: Range, key: Callable[[Value], Any]) -> tuple[Any, ...]:
@@ -143,14 +132,16 @@ def read_range(text: str, subtype: ValueType, read: Callable[[str], str]) -> str
     Args:
         read: gives the canonical output of a bound.
     """
-    parts = _parts(text)
+    parts = _parts(
+        text, lambda detail: SqlRefused(f'malformed range literal: "{text}"', detail=detail)
+    )
     if parts is None:
         return "empty"
-    inclusive, *bounds = parts
-    texts = [None if bound is None else read(bound) for bound in bounds]
+    inclusive, *given = parts
+    texts = [None if bound is None else read(bound) for bound in given]
     values = [None if bound is None else subtype.parse(bound) for bound in texts]
     try:
-        made = make_range(values[0], values[1], inclusive or "", subtype)
+        made = make_range(values[0], values[1], inclusive, subtype)
     except SqlError as error:
         raise SqlRefused(error.message) from None
     if made.is_empty:
@@ -174,12 +165,12 @@ def _printed(text: str | None, value: Value, canonical: Value, subtype: ValueTyp
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
 
 
-def _parts(text: str) -> tuple[str | None, str | None, str | None] | None:
-    """The brackets and the bounds' texts; None: the range is empty."""
+def _parts(text: str, bad: Callable[[str], Exception]) -> tuple[str, str | None, str | None] | None:
+    """The brackets and the bounds' texts; None: the range is empty.
 
-    def bad(detail: str) -> SqlRefused:
-        return SqlRefused(f'malformed range literal: "{text}"', detail=detail)
-
+    Args:
+        bad: the error with a detail of PostgreSQL's.
+    """
     inner = text.strip(_SPACES)
     if inner[:5].lower() == "empty":
         if inner[5:]:
@@ -198,7 +189,7 @@ def _parts(text: str) -> tuple[str | None, str | None, str | None] | None:
     return inner[0] + inner[index], lower, upper
 
 
-def _bound(text: str, start: int, bad: Callable[[str], SqlRefused]) -> tuple[str | None, int]:
+def _bound(text: str, start: int, bad: Callable[[str], Exception]) -> tuple[str | None, int]:
     match = _BOUND.match(text, start)
     if match is None or match.end() >= len(text) or text[match.end()] not in ",)]":
         raise bad("Unexpected end of input.")

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from pgsluice.row_filter.kernels.arithmetic import out_of_range
@@ -22,7 +23,7 @@ from pgsluice.row_filter.kernels.kernel import (
     register_all,
     sited,
 )
-from pgsluice.row_filter.kernels.texts.letters import encoder, lower_as, upper_as
+from pgsluice.row_filter.kernels.texts.letters import cased, encoder
 from pgsluice.row_filter.values import CannotKnow, SqlError, Value
 from pgsluice.row_filter.values.strings import hexadecimal_digits, is_octal
 
@@ -31,8 +32,8 @@ _NAME_BYTES: Final = 63
 _MOST_BYTES: Final = 0x3FFFFFFF
 _INT4_MAX: Final = 2**31 - 1
 
-sited("lower(text)", reads_characters=True)(lower_as)
-sited("upper(text)", reads_characters=True)(upper_as)
+sited("lower(text)", reads_characters=True)(partial(cased, is_lower=True))
+sited("upper(text)", reads_characters=True)(partial(cased, is_lower=False))
 
 
 # Lengths

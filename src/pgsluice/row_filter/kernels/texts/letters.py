@@ -33,17 +33,9 @@ ASCII_CLASSES: Final = {
 }
 
 
-def lower_as(site: Site) -> Callable[[str], str]:
-    """lower() under the call's collation."""
-    return _cased(site.collation_rules, is_lower=True)
-
-
-def upper_as(site: Site) -> Callable[[str], str]:
-    """upper() under the call's collation."""
-    return _cased(site.collation_rules, is_lower=False)
-
-
-def _cased(rules: CollationRules, is_lower: bool) -> Callable[[str], str]:
+def cased(site: Site, is_lower: bool) -> Callable[[str], str]:
+    """lower() or upper() under the call's collation."""
+    rules = site.collation_rules
     ascii_case = _ASCII_LOWER if is_lower else _ASCII_UPPER
     if rules.is_c:
         return lambda text: text.translate(ascii_case)

@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 from pgsluice.row_filter.kernels.kernel import Compute, Refused, Site, kernel, sited
-from pgsluice.row_filter.kernels.texts.letters import lower_as
+from pgsluice.row_filter.kernels.texts.letters import cased
 from pgsluice.row_filter.kernels.texts.posix_regex import PosixRegex
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
-S = TypeVar("S", str, bytes)
-_SPECIAL: Final = re.compile(r"[%_\\]")
-
-
-def _escape_at_end() -> SqlError:
-    return SqlError("invalid_escape_sequence", "LIKE pattern must not end with escape character")
 
 
 def parse_like(pattern: str) -> list[str | int | None] | None:
@@ -51,98 +46,76 @@ def like_matcher(pattern: str) -> Callable[[str], bool]:
     """Make the function that tests whether a text matches a LIKE pattern."""
     parts = parse_like(pattern)
     if parts is None:
-        return lambda text: _match_slowly(text, pattern) is True
+        return _ending_in_escape(pattern)
+    *first, last = _segments(parts)
+    source = f"{_leftmost(first)}.*{last}" if first else last
+    whole = re.compile(source, re.DOTALL)
+    return lambda text: whole.fullmatch(text) is not None
+
+
+def _segments(parts: list[str | int | None]) -> list[str]:
+    """Regular expressions of what is between the ``%`` of a pattern."""
     segments = [""]
     for part in parts:
         if part is None:
             segments.append("")
         else:
             segments[-1] += "." if part == 1 else re.escape(str(part))
-    # between two %, the leftmost match leaves most text for the rest
-    source, *middle = segments
-    if middle:
-        *middle, tail = middle
-        source += "".join(f"(?>.*?{segment})" for segment in middle) + ".*" + tail
-    whole = re.compile(source, re.DOTALL)
-    return lambda text: whole.fullmatch(text) is not None
+    return segments
 
 
-def _match_slowly(text: str, pattern: str) -> bool | None:
-    """Match in the server's order, because how far it gets decides whether it reports an error.
+def _leftmost(segments: list[str]) -> str:
+    """Find segments one after the other: the leftmost match leaves most text for the rest."""
+    first, *others = segments
+    return first + "".join(f"(?>.*?{segment})" for segment in others)
 
-    Returns:
-        None if no later start can match either: the text ended first.
+
+def _ending_in_escape(pattern: str) -> Callable[[str], bool]:
+    """The test of a pattern that ends in its escape character, which no text matches.
+
+    The server fails for a text of which something is left when it gets to that character. It takes
+    a last run of ``%`` and ``_`` together: something has to be left before its first ``%``.
     """
-    t = p = 0
-    while t < len(text) and p < len(pattern):
-        character = pattern[p]
-        if character == "\\":
-            p += 1
-            if p == len(pattern):
-                raise _escape_at_end()
-            if text[t] != pattern[p]:
-                return False
-        elif character == "%":
-            return _match_after_any(text[t:], pattern[p + 1 :])
-        elif character not in ("_", text[t]):
-            return False
-        t += 1
-        p += 1
-    if t < len(text):
+    parts = parse_like(pattern[:-1]) or []
+    end = len(parts)
+    while end and parts[end - 1] in (None, 1):
+        end -= 1
+    run, left = parts[end:], 1
+    if None in run:
+        end += run.index(None)
+        left = max(parts[end:].count(1), 1)
+    else:
+        end = len(parts)
+    start = re.compile(_leftmost(_segments(parts[:end])) + "." * left, re.DOTALL)
+
+    def run(text: str) -> bool:
+        if start.match(text):
+            message = "LIKE pattern must not end with escape character"
+            raise SqlError("invalid_escape_sequence", message)
         return False
-    return not pattern[p:].strip("%") or None
+
+    return run
 
 
-def _match_after_any(text: str, pattern: str) -> bool | None:
-    """Match the rest of a pattern after a %."""
-    while pattern and pattern[0] in "%_":
-        if pattern[0] == "_":
-            if not text:
-                return None
-            text = text[1:]
-        pattern = pattern[1:]
-    if not pattern:
-        return True
-    first = pattern[0]
-    if first == "\\":
-        if len(pattern) < 2:
-            raise _escape_at_end()
-        first = pattern[1]
-    while text:
-        if text[0] == first:
-            matched = _match_slowly(text, pattern)
-            if matched is not False:
-                return matched
-        text = text[1:]
-    return None
+def _like(site: Site) -> Compute:
+    return _matching(site, str)
 
 
-def _like(site: Site) -> Callable[[str, str], bool]:
-    pattern = site.constants[1]
-    if isinstance(pattern, str):
-        matcher = like_matcher(pattern)
-        return lambda text, _: matcher(text)
-    return lambda text, pattern: like_matcher(pattern)(text)
+def _ilike(site: Site) -> Compute:
+    return _matching(site, cased(site, is_lower=True))
 
 
-def _ilike(site: Site) -> Callable[[str, str], bool]:
-    lower = lower_as(site)
+def _like_bytes(site: Site) -> Compute:
+    return _matching(site, lambda data: data.decode("latin-1"))
+
+
+def _matching(site: Site, fold: Callable[[Any], str]) -> Compute:
+    """LIKE of texts that a function makes of both arguments."""
     constant = site.constants[1]
-    if isinstance(constant, str):
-        matcher = like_matcher(lower(constant))
-        return lambda text, _: matcher(lower(text))
-
-    def run(text: str, pattern: str) -> bool:
-        return like_matcher(lower(pattern))(lower(text))
-
-    return run
-
-
-def _like_bytes(site: Site) -> Callable[[bytes, bytes], bool]:
-    def run(text: bytes, pattern: bytes) -> bool:
-        return like_matcher(pattern.decode("latin-1"))(text.decode("latin-1"))
-
-    return run
+    if isinstance(constant, str | bytes):
+        matcher = like_matcher(fold(constant))
+        return lambda text, _: matcher(fold(text))
+    return lambda text, pattern: like_matcher(fold(pattern))(fold(text))
 
 
 def read_regex(site: Site, ignore_case: bool) -> PosixRegex:
@@ -180,14 +153,10 @@ def _register() -> None:
         sited(f"{name}iclike{arguments}", reads_characters=True)(_ilike)
         sited(f"{name}icnlike{arguments}", reads_characters=True)(_negated(_ilike))
         for infix, ignore_case in (("regex", False), ("icregex", True)):
-            make = _regex_maker(ignore_case)
+            make = partial(_regex, ignore_case=ignore_case)
             sited(f"{name}{infix}eq{arguments}", reads_characters=True)(make)
             sited(f"{name}{infix}ne{arguments}", reads_characters=True)(_negated(make))
-    sited("regexp_like(text,text)", reads_characters=True)(_regex_maker(False))
-
-
-def _regex_maker(ignore_case: bool) -> Callable[[Site], Compute]:
-    return lambda site: _regex(site, ignore_case)
+    sited("regexp_like(text,text)", reads_characters=True)(partial(_regex, ignore_case=False))
 
 
 _register()
