@@ -382,8 +382,9 @@ class CaseMaker:
 
     def _truth_test(self, depth: int) -> Expression:
         inner = self.of_type("bool", depth - 1)
-        truth = self.random.choice(list(n.TruthTest))
-        return Expression(f"(({inner.sql}) IS {truth.value})", n.BooleanTest(inner.node, truth))
+        word, is_negated = self.random.choice([*n.TRUTHS]), self.random.random() < 0.5
+        test = n.BooleanTest(inner.node, word, is_negated)
+        return Expression(f"(({inner.sql}) {test.test})", test)
 
     def _equality(self, name: str) -> str | None:
         """The signature of a type's ``=``."""

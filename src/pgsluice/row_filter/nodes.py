@@ -171,23 +171,22 @@ class NullTest(Located):
     is_row: bool = False
 
 
-class TruthTest(Enum):
-    """The test of ``IS [NOT] TRUE | FALSE | UNKNOWN``."""
-
-    TRUE = "TRUE"
-    NOT_TRUE = "NOT TRUE"
-    FALSE = "FALSE"
-    NOT_FALSE = "NOT FALSE"
-    UNKNOWN = "UNKNOWN"
-    NOT_UNKNOWN = "NOT UNKNOWN"
+TRUTHS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
+"""What ``IS [NOT]`` tests a boolean for, by its word."""
 
 
 @dataclass(frozen=True, slots=True)
 class BooleanTest(Located):
-    """``a IS TRUE`` and the like."""
+    """``argument IS [NOT] word``; the word is one of :data:`TRUTHS`."""
 
     argument: Node
-    truth: TruthTest
+    word: str
+    is_negated: bool
+
+    @property
+    def test(self) -> str:
+        """The test as PostgreSQL prints it: ``IS NOT TRUE``."""
+        return f"IS NOT {self.word}" if self.is_negated else f"IS {self.word}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,8 +198,9 @@ class Binder:
 
     @bind.register
     def _(self, node: s.IsTruth) -> n.Node:
-        argument = self.coercer.to_boolean(self.bind(node.argument), f"IS {node.truth.value}")
-        return n.BooleanTest(argument, node.truth, location=node.location)
+        argument = self.bind(node.argument)
+        test = n.BooleanTest(argument, node.word, node.is_negated, location=node.location)
+        return replace(test, argument=self.coercer.to_boolean(argument, test.test))
 
     # -- calls and constructors
 

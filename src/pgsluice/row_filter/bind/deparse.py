@@ -59,7 +59,7 @@ class _Printer:
             case n.NullTest():
                 return self._null_test(node)
             case n.BooleanTest():
-                return f"({self.show(node.argument, False)} IS {node.truth.value})"
+                return f"({self.show(node.argument, False)} {node.test})"
             case n.RowCompare():
                 left, right = self._list(node.left), self._list(node.right)
                 return f"(ROW({left}) {node.comparison} ROW({right}))"

@@ -10,7 +10,7 @@ Source: src/backend/parser/gram.y (a_expr, b_expr, c_expr).
 
 from __future__ import annotations
 
-from pgsluice.row_filter.nodes import Connective, TruthTest
+from pgsluice.row_filter.nodes import TRUTHS, Connective
 from pgsluice.row_filter.parse import syntax as s
 from pgsluice.row_filter.parse.primary import PrimaryParser
 from pgsluice.sql import Token, TokenKind, tokenize
@@ -21,11 +21,6 @@ ADD, MULTIPLY, POWER, AT, COLLATE, SIGN, POSTFIX = 9, 10, 11, 12, 13, 14, 15
 _COMPARISONS = frozenset(("<", ">", "=", "<=", ">=", "<>"))
 _LEVELS = dict.fromkeys(_COMPARISONS, COMPARISON) | {
     "+": ADD, "-": ADD, "*": MULTIPLY, "/": MULTIPLY, "%": MULTIPLY, "^": POWER,
-}  # fmt: skip
-_TRUTHS = {
-    ("TRUE", True): TruthTest.TRUE, ("TRUE", False): TruthTest.NOT_TRUE,
-    ("FALSE", True): TruthTest.FALSE, ("FALSE", False): TruthTest.NOT_FALSE,
-    ("UNKNOWN", True): TruthTest.UNKNOWN, ("UNKNOWN", False): TruthTest.NOT_UNKNOWN,
 }  # fmt: skip
 _LIKE_WORDS = ("like", "ilike", "similar", "between", "in")
 
@@ -229,8 +224,8 @@ class Parser(PrimaryParser):
             return s.XmlCall("IS DOCUMENT", location), 0
         if word == "null":
             return s.IsNull(left, not is_not, location), 0
-        if truth := _TRUTHS.get((word.upper(), not is_not)):
-            return s.IsTruth(left, truth, location), 0
+        if word.upper() in TRUTHS:
+            return s.IsTruth(left, word.upper(), is_not, location), 0
         if word == "json":
             return self._is_json(left, location), 0
         if word in ("nfc", "nfd", "nfkc", "nfkd", "normalized"):

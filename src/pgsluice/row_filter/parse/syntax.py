@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgsluice.row_filter.nodes import CallForm, Connective, TruthTest
+from pgsluice.row_filter.nodes import CallForm, Connective
 
 
 class Syntax:
@@ -159,8 +159,11 @@ class IsNull(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class IsTruth(Syntax):
+    """``argument IS [NOT] word``: TRUE, FALSE or UNKNOWN."""
+
     argument: Syntax
-    truth: TruthTest
+    word: str
+    is_negated: bool
     location: int
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgsluice.row_filter.kernels.scalars import Datum, NoColumn, boolean_array, null_truth
-from pgsluice.row_filter.nodes import TruthTest
 from pgsluice.row_filter.plan.batches import Batch, constant_array, mask_of, truth_array
 from pgsluice.row_filter.plan.plans import Computed, Constant, Plan, Run, Tuple, folded
 
@@ -133,33 +132,19 @@ def _where_undecided(plan: Plan, batch: Batch, truth: pa.Array, is_and: bool) ->
     return boolean_array(whole, null)
 
 
-#: For each test, its result for true, false and unknown.
-_TESTS = {
-    TruthTest.TRUE: (True, False, False),
-    TruthTest.NOT_TRUE: (False, True, True),
-    TruthTest.FALSE: (False, True, False),
-    TruthTest.NOT_FALSE: (True, False, True),
-    TruthTest.UNKNOWN: (False, False, True),
-    TruthTest.NOT_UNKNOWN: (True, True, False),
-}
-
-
-def truth_test(plan: Plan, truth: TruthTest) -> Plan:
-    """``IS [NOT] TRUE`` and the like."""
-    if_true, if_false, if_unknown = _TESTS[truth]
-
-    def answer(value: bool | None) -> bool:
-        if value is None:
-            return if_unknown
-        return if_true if value else if_false
-
+def truth_test(plan: Plan, wanted: bool | None, is_negated: bool) -> Plan:
+    """Plan ``IS [NOT] TRUE | FALSE | UNKNOWN``; ``wanted`` is None for UNKNOWN."""
     compute = plan.run
 
     def column(batch: Batch) -> pa.Array:
         array = truth_column(plan, batch)
-        is_true, is_false = mask_of(array, null=False), ~mask_of(array, null=True)
-        unknown = ~(is_true | is_false)
-        return boolean_array(is_true & if_true | is_false & if_false | unknown & if_unknown)
+        if wanted is None:
+            passes = mask_of(array.is_null(), null=False)
+        else:
+            passes = mask_of(array, null=not wanted) == wanted
+        return boolean_array(passes != is_negated)
 
     by_column = None if plan.column is None else column
-    return folded(lambda row: answer(compute(row)), [plan], by_column, plan.is_safe)
+    return folded(
+        lambda row: (compute(row) is wanted) != is_negated, [plan], by_column, plan.is_safe
+    )

@@ -116,7 +116,7 @@ class Planner:
             case n.NullTest():
                 return self._null_test(node)
             case n.BooleanTest():
-                return truth_test(self.plan(node.argument), node.truth)
+                return truth_test(self.plan(node.argument), n.TRUTHS[node.word], node.is_negated)
             case n.Relabel():
                 return self._relabel(node)
             case n.Collate():

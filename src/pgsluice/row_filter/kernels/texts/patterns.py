@@ -19,7 +19,6 @@ from pgsluice.row_filter.kernels.texts.posix_regex import PosixRegex
 from pgsluice.row_filter.values import CannotKnow, SqlError
 
 
-
 def parse_like(pattern: str) -> list[str | int | None] | None:
     """Split a LIKE pattern into characters, ``1`` for any character and None for any text.
 
@@ -80,9 +79,9 @@ def _ending_in_escape(pattern: str) -> Callable[[str], bool]:
     end = len(parts)
     while end and parts[end - 1] in (None, 1):
         end -= 1
-    run, left = parts[end:], 1
-    if None in run:
-        end += run.index(None)
+    last, left = parts[end:], 1
+    if None in last:
+        end += last.index(None)
         left = max(parts[end:].count(1), 1)
     else:
         end = len(parts)
