@@ -104,16 +104,12 @@ class Binder:
         left = None if node.left is None else self.bind(node.left)
         right = self.bind(node.right)
         if node.schema not in (None, "pg_catalog"):
-            raise SqlRefused(
-                f"operator does not exist: {self._operands(left, node, right)}", node.location
-            )
+            types = 0 if left is None else type_of(left), type_of(right)
+            shown = self.calls.shown_operator(f"{node.schema}.{node.name}", *types)
+            raise SqlRefused(f"operator does not exist: {shown}", node.location)
         if isinstance(left, n.Row) and isinstance(right, n.Row):
             return self.calls.rows(node.name, left, right, node.location)
         return self.calls.operator(node.name, left, right, node.location)
-
-    def _operands(self, left: n.Node | None, node: s.OperatorUse, right: n.Node) -> str:
-        first = "" if left is None else self.catalog.display(type_of(left)) + " "
-        return f"{first}{node.schema}.{node.name} {self.catalog.display(type_of(right))}"
 
     @bind.register
     def _(self, node: s.ArrayComparison) -> n.Node:

@@ -41,12 +41,11 @@ class CallBinder:
             self._refuse_ordered_set(call)
         if any(argument.name for argument in call.arguments):
             return self._by_name(call, arguments)
-        candidate = self._candidate(call, types)
-        if candidate is None and (cast := self._cast(call, arguments)):
+        candidates = self._candidates(call, len(types))
+        exact = next((known for known in candidates if known.types == tuple(types)), None)
+        if exact is None and (cast := self._cast(call, arguments)):
             return cast
-        if candidate is None:
-            candidate = self._best(call, types)
-        return self._call(call, candidate, arguments)
+        return self._call(call, exact or self._best(call, types, candidates), arguments)
 
     def _refuse_ordered_set(self, call: s.Call) -> None:
         """Refuse an ordered-set aggregate early: its ORDER BY would count as arguments."""
@@ -61,14 +60,11 @@ class CallBinder:
             call.name, count, expand_variadic=not call.is_variadic
         )
 
-    def _candidate(self, call: s.Call, types: Sequence[int]) -> Candidate[c.FunctionRow] | None:
-        candidates = self._candidates(call, len(types))
-        return next((known for known in candidates if known.types == tuple(types)), None)
-
-    def _best(self, call: s.Call, types: Sequence[int]) -> Candidate[c.FunctionRow]:
+    def _best(
+        self, call: s.Call, types: Sequence[int], candidates: list[Candidate[c.FunctionRow]]
+    ) -> Candidate[c.FunctionRow]:
         shown = self._shown(call, types)
         try:
-            candidates = self._candidates(call, len(types))
             best = self.resolver.best(types, candidates)
         except Ambiguous:
             raise SqlRefused(
@@ -209,9 +205,7 @@ class CallBinder:
         return arguments, result
 
     def _find(self, name: str, left: int, right: int, location: int) -> c.OperatorRow:
-        shown = " ".join(
-            ([self.catalog.display(left)] if left else []) + [name, self.catalog.display(right)]
-        )
+        shown = self.shown_operator(name, left, right)
         try:
             row = self.resolver.operator(name, left, right)
         except Ambiguous:
@@ -230,6 +224,11 @@ class CallBinder:
             raise SqlRefused(f"operator does not exist: {shown}", location, server_hint=hint)
         return row
 
+    def shown_operator(self, name: str, left: int, right: int) -> str:
+        """An operator with the types of its arguments, for errors; ``left`` is 0 without one."""
+        shown = f"{name} {self.catalog.display(right)}"
+        return f"{self.catalog.display(left)} {shown}" if left else shown
+
     def distinct(self, left: n.Node, right: n.Node, location: int) -> n.Node:
         """make_distinct_op; rows become an OR over their fields."""
         if isinstance(left, n.Row) and isinstance(right, n.Row):
@@ -239,7 +238,9 @@ class CallBinder:
                 self.distinct(a, b, location)
                 for a, b in zip(left.fields, right.fields, strict=True)
             ]
-            return self._any_of(n.Connective.OR, parts, location, n.Const("f", c.BOOL))
+            if len(parts) < 2:
+                return parts[0] if parts else n.Const("f", c.BOOL)
+            return n.Bool(n.Connective.OR, tuple(parts), location=location)
         call = self.operator("=", left, right, location)
         if call.type_oid != c.BOOL:
             raise SqlRefused("IS DISTINCT FROM requires = operator to yield boolean", location)
@@ -303,10 +304,9 @@ class CallBinder:
         if len(calls) == 1:
             return calls[0]
         strategy = self._strategy(calls, name, location)
-        if strategy == _EQUAL:
-            return self._any_of(n.Connective.AND, calls, location, calls[0])
-        if strategy == _NOT_EQUAL:
-            return self._any_of(n.Connective.OR, calls, location, calls[0])
+        if strategy in (_EQUAL, _NOT_EQUAL):
+            connective = n.Connective.AND if strategy == _EQUAL else n.Connective.OR
+            return n.Bool(connective, tuple(calls), location=location)
         return n.RowCompare(
             _SYMBOLS[strategy],
             tuple(call.operator for call in calls),
@@ -333,13 +333,6 @@ class CallBinder:
             return set(meanings)
         negator = self.catalog.rows.operators[oid].negator
         return {(f, _NOT_EQUAL) for f, s in families.get(negator, ()) if s == _EQUAL}
-
-    def _any_of(
-        self, connective: n.Connective, parts: Sequence[n.Node], location: int, empty: n.Node
-    ) -> n.Node:
-        if len(parts) < 2:
-            return parts[0] if parts else empty
-        return n.Bool(connective, tuple(parts), location=location)
 
 
 def _unknown(shown: str, location: int) -> SqlRefused:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.tree import children, collation_of, functions_called, location_of, type_of
@@ -42,12 +43,12 @@ def _objection(node: n.Node, catalog: c.Catalog, system: Set[str]) -> str | None
         return "System columns are not allowed."
     if isinstance(node, n.Disallowed):
         return NOT_SIMPLE
-    if type_of(node) >= c.FIRST_NORMAL_OID:
+    if type_of(node) >= FIRST_NORMAL_OID:
         return "User-defined types are not allowed."
     functions = catalog.rows.functions
     if any(functions[called.oid].volatility != "i" for called in functions_called(node)):
         return "User-defined or built-in mutable functions are not allowed."
     collations = (collation_of(node), getattr(node, "input_collation", 0))
-    if any(oid >= c.FIRST_NORMAL_OID for oid in collations):
+    if any(oid >= FIRST_NORMAL_OID for oid in collations):
         return "User-defined collations are not allowed."
     return None

@@ -131,7 +131,7 @@ class Coercer:
         """select_common_type without an error: None if there is none, or a type does not coerce to
         it."""
         try:
-            common, _ = self._common(types)
+            common = self._common(types)
         except _NoCommon:
             return None
         fits = all(self.can([source], [common], Context.IMPLICIT) for source in types)
@@ -141,24 +141,24 @@ class Coercer:
         """select_common_type; the error names the ``construct``."""
         types = [type_of(node) for node in nodes]
         try:
-            return self._common(types)[0]
+            return self._common(types)
         except _NoCommon as error:
             first, second = (self.catalog.display(oid) for oid in error.types)
             raise refused_at(
                 f"{construct} types {first} and {second} cannot be matched", nodes[error.index]
             ) from None
 
-    def _common(self, types: Sequence[int]) -> tuple[int, int]:
+    def _common(self, types: Sequence[int]) -> int:
         first = types[0]
         if first != c.UNKNOWN and all(oid == first for oid in types):
-            return first, 0
-        chosen, index = self.catalog.base_type(first), 0
+            return first
+        chosen = self.catalog.base_type(first)
         for i, oid in enumerate(types[1:], 1):
             base = self.catalog.base_type(oid)
             if base in (c.UNKNOWN, chosen):
                 continue
             if chosen == c.UNKNOWN:
-                chosen, index = base, i
+                chosen = base
             elif self.category(base) != self.category(chosen):
                 raise _NoCommon((chosen, base), i)
             elif (
@@ -166,8 +166,8 @@ class Coercer:
                 and self.can([chosen], [base], Context.IMPLICIT)
                 and not self.can([base], [chosen], Context.IMPLICIT)
             ):
-                chosen, index = base, i
-        return (c.TEXT if chosen == c.UNKNOWN else chosen), index
+                chosen = base
+        return c.TEXT if chosen == c.UNKNOWN else chosen
 
     def to_common(self, node: n.Node, target: int, construct: str) -> n.Node:
         """A node in the type that all arguments of a construct have (coerce_to_common_type).

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
+from pgsluice.definitions.text_rules import DEFAULT_COLLATION
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.tree import collation_of, rebuilt, type_of
@@ -86,9 +87,9 @@ class Collator:
             parent.collation, parent.strength = collation, strength
         elif strength == parent.strength and collation != parent.collation:
             if strength is _Strength.IMPLICIT:
-                if parent.collation == c.DEFAULT_COLLATION:
+                if parent.collation == DEFAULT_COLLATION:
                     parent.collation = collation
-                elif collation != c.DEFAULT_COLLATION:
+                elif collation != DEFAULT_COLLATION:
                     parent.strength = _Strength.CONFLICT
             elif strength is _Strength.EXPLICIT:
                 names = f'"{self._name(parent.collation)}" and "{self._name(collation)}"'

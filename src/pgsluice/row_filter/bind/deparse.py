@@ -42,7 +42,8 @@ class _Printer:
             case n.Column():
                 return quote_identifier(node.name)
             case n.OperatorCall():
-                return self._operator(node)
+                *before, last = map(self.show, node.arguments)
+                return f"({' '.join([*before, node.operator.name, last])})"
             case n.FunctionCall():
                 return self._function(node, implicit)
             case n.Bool():
@@ -107,13 +108,6 @@ class _Printer:
             shown = quote_literal(text)
             needs_label = node.type_oid != c.UNKNOWN
         return shown + (label if needs_label and show_type else "")
-
-    def _operator(self, node: n.OperatorCall) -> str:
-        name = node.operator.name
-        if len(node.arguments) == 1:
-            return f"({name} {self.show(node.arguments[0])})"
-        left, right = (self.show(argument) for argument in node.arguments)
-        return f"({left} {name} {right})"
 
     def _bool(self, node: n.Bool) -> str:
         shown = [self.show(argument, False) for argument in node.arguments]

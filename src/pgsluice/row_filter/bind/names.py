@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pgsluice.definitions.source_tables import SourceType
+from pgsluice.definitions.source_tables import FIRST_NORMAL_OID, SourceType
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter import nodes as n
 from pgsluice.row_filter.bind.check import SYSTEM_TYPES
@@ -77,7 +77,7 @@ class NameBinder:
         """typenameTypeIdAndMod: the type's OID and modifier."""
         row = self.catalog.type_named(name.name)
         is_known = name.schema in (None, "pg_catalog") or (
-            row is not None and row.oid >= c.FIRST_NORMAL_OID
+            row is not None and row.oid >= FIRST_NORMAL_OID
         )
         shown = name.name if name.schema is None else f"{name.schema}.{name.name}"
         if row is None or not is_known:
@@ -168,34 +168,36 @@ def make_typmod(row: SourceType, values: Sequence[int], location: int) -> int:
     Raises:
         SqlRefused: the type's own function refuses them.
     """
-    makers = {
-        c.BPCHAR: _length, c.VARCHAR: _length, c.NUMERIC: _numeric, c.BIT: _bits, c.VARBIT: _bits,
-        c.TIME: _precision, c.TIMETZ: _precision, c.TIMESTAMP: _precision,
-        c.TIMESTAMPTZ: _precision, c.INTERVAL: _interval,
-    }  # fmt: skip
-    maker = makers.get(row.oid)
-    if maker is None:
+    if row.oid == c.NUMERIC:
+        return _numeric(values)
+    if row.oid == c.INTERVAL:
+        return _interval(values)
+    is_time = row.oid in (c.TIME, c.TIMETZ, c.TIMESTAMP, c.TIMESTAMPTZ)
+    if not is_time and row.oid not in _LENGTHS:
         raise SqlRefused(f'type modifier is not allowed for type "{row.name}"', location)
-    return maker(row, values)
-
-
-def _length(row: SourceType, values: Sequence[int]) -> int:
-    name = "char" if row.oid == c.BPCHAR else "varchar"
-    (length,) = _one(values)
-    if length < 1:
-        raise SqlRefused(f"length for type {name} must be at least 1")
-    if length > _MAX_CHARACTERS:
-        raise SqlRefused(f"length for type {name} cannot exceed {_MAX_CHARACTERS}")
-    return length + 4
-
-
-def _one(values: Sequence[int]) -> Sequence[int]:
     if len(values) != 1:
         raise SqlRefused("invalid type modifier")
-    return values
+    (value,) = values
+    if is_time:
+        return min(value, 6)
+    name, most, header = _LENGTHS[row.oid]
+    if row.oid in (c.BIT, c.VARBIT) and value == -1:
+        return -1
+    if value < 1:
+        raise SqlRefused(f"length for type {name} must be at least 1")
+    if most is not None and value > most:
+        raise SqlRefused(f"length for type {name} cannot exceed {most}")
+    return value + header
 
 
-def _numeric(row: SourceType, values: Sequence[int]) -> int:
+#: Of types with a length: the name in errors, the greatest length, and what the typmod adds to it.
+_LENGTHS = {
+    c.BPCHAR: ("char", _MAX_CHARACTERS, 4), c.VARCHAR: ("varchar", _MAX_CHARACTERS, 4),
+    c.BIT: ("bit", None, 0), c.VARBIT: ("varbit", None, 0),
+}  # fmt: skip
+
+
+def _numeric(values: Sequence[int]) -> int:
     if len(values) > 2:
         raise SqlRefused("invalid NUMERIC type modifier")
     precision, scale = (*values, 0)[:2]
@@ -206,22 +208,7 @@ def _numeric(row: SourceType, values: Sequence[int]) -> int:
     return (precision << 16 | scale & 0x7FF) + 4
 
 
-def _bits(row: SourceType, values: Sequence[int]) -> int:
-    (length,) = _one(values)
-    if length == -1:
-        return -1
-    name = "bit" if row.oid == c.BIT else "varbit"
-    if length < 1:
-        raise SqlRefused(f"length for type {name} must be at least 1")
-    return length
-
-
-def _precision(row: SourceType, values: Sequence[int]) -> int:
-    (precision,) = _one(values)
-    return min(precision, 6)
-
-
-def _interval(row: SourceType, values: Sequence[int]) -> int:
+def _interval(values: Sequence[int]) -> int:
     fields, precision = (*values, 0xFFFF)[:2]
     if fields not in _FIELD_NAMES:
         raise SqlRefused("invalid INTERVAL type modifier")

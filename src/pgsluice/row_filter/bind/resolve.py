@@ -130,9 +130,10 @@ class Resolver:
         categories = [self.coercer.category(oid) for oid in base]
 
         def matches(candidate: Candidate[_Row]) -> int:
+            types = [self.catalog.type(oid) for oid in candidate.types]
             return sum(
-                candidate.types[i] == base[i]
-                or self._is_preferred(categories[i], candidate.types[i])
+                types[i].oid == base[i]
+                or (types[i].category == categories[i] and types[i].is_preferred)
                 for i in known
             )
 
@@ -145,10 +146,6 @@ class Resolver:
         if len(candidates) == 1:
             return candidates[0]
         return self._as_the_known(base, known, candidates)
-
-    def _is_preferred(self, category: str, oid: int) -> bool:
-        row = self.catalog.type(oid)
-        return row.category == category and row.is_preferred
 
     def _by_unknowns(
         self, base: Sequence[int], candidates: list[Candidate[_Row]]

@@ -5,7 +5,8 @@ Source: src/backend/utils/adt/arrayfuncs.c, array_userfuncs.c, rangetypes.c.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pgsluice.row_filter.kernels.comparison import value_key
@@ -25,11 +26,25 @@ from pgsluice.row_filter.values.ranges import Range, lower_key, make_range, uppe
 Key = Callable[[Value], Any]
 
 
-def element_key(array_oid: int) -> Key:
-    """The key that an array's elements are compared by; raises Refused."""
-    if array_oid not in ELEMENTS:
-        raise Refused("arrays of this type cannot be compared exactly")
-    return value_key(ELEMENTS[array_oid])
+def _key(inner: Mapping[int, int], type_oid: int, refusal: str) -> Key:
+    """The key that the elements of a type's values are compared by; raises Refused."""
+    if type_oid not in inner:
+        raise Refused(refusal)
+    return value_key(inner[type_oid])
+
+
+_element_key = partial(_key, ELEMENTS, refusal="arrays of this type cannot be compared exactly")
+_subtype_key = partial(_key, SUBTYPES, refusal="ranges of this type cannot be computed")
+
+
+def _by_key(
+    key_of: Callable[[int], Key], test: Callable[[Any, Any, Key], bool]
+) -> Callable[[Site], Compute]:
+    def make(site: Site) -> Compute:
+        key = key_of(site.types[0])
+        return lambda a, b: test(a, b, key)
+
+    return make
 
 
 def _contains(a: PgArray, b: PgArray, key: Key) -> bool:
@@ -45,17 +60,11 @@ def _overlap(a: PgArray, b: PgArray, key: Key) -> bool:
     return any(key(element) in have for element in b.elements if element is not None)
 
 
-def _by_key(test: Callable[[PgArray, PgArray, Key], bool]) -> Callable[[Site], Compute]:
-    def make(site: Site) -> Compute:
-        key = element_key(site.types[0])
-        return lambda a, b: test(a, b, key)
-
-    return make
-
-
-sited("arraycontains(anyarray,anyarray)")(_by_key(_contains))
-sited("arraycontained(anyarray,anyarray)")(_by_key(lambda a, b, key: _contains(b, a, key)))
-sited("arrayoverlap(anyarray,anyarray)")(_by_key(_overlap))
+sited("arraycontains(anyarray,anyarray)")(_by_key(_element_key, _contains))
+sited("arraycontained(anyarray,anyarray)")(
+    _by_key(_element_key, lambda a, b, key: _contains(b, a, key))
+)
+sited("arrayoverlap(anyarray,anyarray)")(_by_key(_element_key, _overlap))
 
 
 def _at(numbers: tuple[int, ...], dimension: int) -> int | None:
@@ -80,7 +89,7 @@ def _upper(array: PgArray, dimension: int) -> int | None:
 
 @sited("array_position(anycompatiblearray,anycompatible)", is_strict=False)
 def _position(site: Site) -> Compute:
-    key = element_key(site.types[0])
+    key = _element_key(site.types[0])
 
     def run(array: PgArray | None, wanted: Value) -> int | None:
         if array is None:
@@ -100,12 +109,6 @@ def _position(site: Site) -> Compute:
 
 
 # Ranges
-
-
-def _subtype_key(type_oid: int) -> Key:
-    if type_oid not in SUBTYPES:
-        raise Refused("ranges of this type cannot be computed")
-    return value_key(SUBTYPES[type_oid])
 
 
 Test = Callable[[Range, Range, Key], bool]
@@ -145,16 +148,8 @@ _RANGE_TESTS: Final[dict[str, Test]] = {
 }
 
 
-def _range_test(test: Test) -> Callable[[Site], Compute]:
-    def make(site: Site) -> Compute:
-        key = _subtype_key(site.types[0])
-        return lambda a, b: test(a, b, key)
-
-    return make
-
-
 for _name, _test in _RANGE_TESTS.items():
-    sited(f"{_name}(anyrange,anyrange)")(_range_test(_test))
+    sited(f"{_name}(anyrange,anyrange)")(_by_key(_subtype_key, _test))
 
 
 def _simplify(a: Value) -> None:

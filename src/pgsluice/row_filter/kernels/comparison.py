@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter.kernels.kernel import (
     Compute,
     Refused,
@@ -90,17 +91,19 @@ def _comparing(name: str, site: Site) -> Compute:
         require_code_point_order(site)
     compare = COMPARISONS[name]
     left, right = value_key(site.types[0]), value_key(site.types[1])
-    if left is right and left is VALUE_TYPES[23].key:  # the key is the value itself
+    if left is right and left is VALUE_TYPES[c.INT4].key:  # the key is the value itself
         return compare
-    return lambda a, b: compare(left(a), right(b))
+    return _mixed(compare, left, right)
 
 
 def _register() -> None:
     for signature, name in COMPARED.items():
         sited(signature)(partial(_comparing, name))
-    for type_name in ("text", "bpchar"):  # operators such as ~<~: byte order under any collation
+    # operators such as ~<~: byte order under any collation
+    for type_name, key in (("text", value_key(c.TEXT)), ("bpchar", value_key(c.BPCHAR))):
         for name in ("lt", "le", "gt", "ge"):
-            sited(f"{type_name}_pattern_{name}({type_name},{type_name})")(_bytewise(name))
+            compute = _mixed(COMPARISONS[name], key, key)
+            register(f"{type_name}_pattern_{name}({type_name},{type_name})", compute)
     for name, compare in COMPARISONS.items():
         register(f"date_{name}_timestamp(date,timestamp)", _mixed(compare, _midnight, _moment))
         register(f"timestamp_{name}_date(timestamp,date)", _mixed(compare, _moment, _midnight))
@@ -109,16 +112,6 @@ def _register() -> None:
     for prefix, compare in (("xideq", operator.eq), ("xidneq", operator.ne)):
         register(f"{prefix}(xid,xid)", _mixed(compare, _xid, _xid))
         register(f"{prefix}int4(xid,int4)", _mixed(compare, _xid, _xid))
-
-
-def _bytewise(name: str) -> Callable[[Site], Compute]:
-    compare = COMPARISONS[name]
-
-    def make(site: Site) -> Compute:
-        key = value_key(site.types[0])
-        return lambda a, b: compare(key(a), key(b))
-
-    return make
 
 
 def _mixed(

@@ -183,30 +183,21 @@ def _skip(text: str, index: int) -> int:
     return match.end() if match else index
 
 
-def _value_end(text: str, index: int) -> int:
-    return _DECODER.raw_decode(text, index)[1]
+def _parts(text: str, end: str) -> Iterator[tuple[str, str]]:
+    """The names and the values' texts of an object, or of an array, whose parts have no names.
 
-
-def _members(text: str) -> Iterator[tuple[str, str]]:
-    """The names and the values' texts of an object."""
-    index = _skip(text, _skip(text, 0) + 1)
-    while text[index] != "}":
-        name, index = _DECODER.raw_decode(text, index)
-        start = _skip(text, _skip(text, index) + 1)
-        end = _value_end(text, start)
-        yield name, text[start:end]
-        index = _skip(text, end)
-        if text[index] == ",":
-            index = _skip(text, index + 1)
-
-
-def _elements(text: str) -> Iterator[str]:
-    """The texts of an array's elements."""
-    index = _skip(text, _skip(text, 0) + 1)
-    while text[index] != "]":
-        end = _value_end(text, index)
-        yield text[index:end]
-        index = _skip(text, end)
+    Args:
+        end: the bracket that ends it.
+    """
+    name, index = "", _skip(text, _skip(text, 0) + 1)
+    while text[index] != end:
+        if end == "}":
+            name, index = _DECODER.raw_decode(text, index)
+            index = _skip(text, _skip(text, index) + 1)
+        start = index
+        index = _DECODER.raw_decode(text, start)[1]
+        yield name, text[start:index]
+        index = _skip(text, index)
         if text[index] == ",":
             index = _skip(text, index + 1)
 
@@ -270,7 +261,7 @@ def _json_field(text: str, name: str) -> str | None:
     if _first(text) != "{":
         return None
     last = None
-    for key, value in _members(text):
+    for key, value in _parts(text, "}"):
         if key == name:
             last = value  # of equal names the last counts
     return last
@@ -279,7 +270,7 @@ def _json_field(text: str, name: str) -> str | None:
 def _json_element(text: str, index: int) -> str | None:
     if _first(text) != "[":
         return None
-    elements = list(_elements(text))
+    elements = [part for _, part in _parts(text, "]")]
     return elements[index] if -len(elements) <= index < len(elements) else None
 
 
@@ -330,6 +321,6 @@ def _json_typeof(text: str) -> str:
 def _json_array_length(text: str) -> int:
     first = _first(text)
     if first == "[":
-        return integer("int4", sum(1 for _ in _elements(text)))
+        return integer("int4", sum(1 for _ in _parts(text, "]")))
     kind = "non-array" if first == "{" else "scalar"
     raise SqlError("invalid_parameter_value", f"cannot get array length of a {kind}")

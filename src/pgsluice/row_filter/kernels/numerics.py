@@ -118,7 +118,7 @@ def _sign(number: Decimal) -> Decimal:
 
 
 def _to_scale(rounding: str) -> Callable[[Decimal, int], Decimal]:
-    def run(number: Decimal, scale: int) -> Decimal:
+    def run(number: Decimal, scale: int = 0) -> Decimal:
         if not number.is_finite():
             return number
         return checked(_at_scale(number, min(max(scale, -131073), MAX_SCALE), rounding))
@@ -132,10 +132,6 @@ def _at_scale(number: Decimal, scale: int, rounding: str) -> Decimal:
     return with_scale(number.quantize(Decimal((0, (1,), -scale)), rounding, EXACT), 0)
 
 
-def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
-    return lambda number: with_scale(number, 0, rounding) if number.is_finite() else number
-
-
 register_all(
     {
         "numeric_add(numeric,numeric)": lambda a, b: checked(EXACT.add(a, b)),
@@ -144,12 +140,10 @@ register_all(
         "numeric_uminus(numeric)": lambda number: plain(number.copy_negate()),
         "numeric_uplus(numeric)": lambda number: number,
         "numeric_abs(numeric) abs(numeric)": lambda number: plain(number.copy_abs()),
-        "round(numeric)": _to_whole(ROUND_HALF_UP),
-        "round(numeric,int4)": _to_scale(ROUND_HALF_UP),
-        "trunc(numeric)": _to_whole(ROUND_DOWN),
-        "trunc(numeric,int4)": _to_scale(ROUND_DOWN),
-        "floor(numeric)": _to_whole(ROUND_FLOOR),
-        "ceil(numeric) ceiling(numeric)": _to_whole(ROUND_CEILING),
+        "round(numeric) round(numeric,int4)": _to_scale(ROUND_HALF_UP),
+        "trunc(numeric) trunc(numeric,int4)": _to_scale(ROUND_DOWN),
+        "floor(numeric)": _to_scale(ROUND_FLOOR),
+        "ceil(numeric) ceiling(numeric)": _to_scale(ROUND_CEILING),
         "scale(numeric)": lambda number: scale_of(number) if number.is_finite() else None,
     }
 )

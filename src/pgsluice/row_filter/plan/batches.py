@@ -14,7 +14,7 @@ Its figure: rows that a row filter evaluates on one core in a second.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,8 @@ class Batch:
         """
         if not self._types:
             return iter([()] * self.rows)
-        return zip(*(self._values(name) for name in self._types), strict=True)
+        values = (self._read(self._columns[name], name) for name in self._types)
+        return zip(*values, strict=True)
 
     def distinct(self, name: str) -> tuple[list[Value], npt.NDArray[np.int64]]:
         """A column's distinct values, and for each row the place of its value; -1 for NULL.
@@ -80,9 +81,6 @@ class Batch:
         places = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         return self._read(encoded.dictionary, name), places
 
-    def _values(self, name: str) -> list[Value]:
-        return self._read(self._columns[name], name)
-
     def _read(self, array: pa.Array, name: str) -> list[Value]:
         type_oid = self._types[name]
         if _is_text(array.type):
@@ -93,7 +91,7 @@ class Batch:
         return _plain_values(array, NAMES.get(type_oid, ""))
 
 
-def _whole(array: Any) -> pa.Array:
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -147,9 +145,12 @@ def _decoded(text: pa.Array, type_oid: int, wanted: pa.DataType) -> pa.Array:
     return decoded.values.cast(wanted)
 
 
-def truth_array(values: list[bool | None]) -> pa.Array:
-    """An Arrow array of booleans from a list."""
-    codes = np.fromiter((2 if value is None else value for value in values), np.uint8, len(values))
+def truth_array(
+    values: list[bool | None], places: npt.NDArray[np.int64] | slice = slice(None)
+) -> pa.Array:
+    """Booleans as an Arrow array: all of a list, or those at some places; -1 is the last one."""
+    codes = np.fromiter((2 if one is None else bool(one) for one in values), np.uint8, len(values))
+    codes = codes[places]
     return boolean_array(codes == 1, codes == 2)
 
 

@@ -56,9 +56,7 @@ def _by_distinct_values(compute: Run, batch: Batch, name: str, place: int) -> pa
     before = (None,) * place
     truths = [compute((*before, value)) for value in values]
     truths.append(compute((*before, None)) if (places < 0).any() else None)
-    codes = np.fromiter((2 if one is None else bool(one) for one in truths), np.uint8, len(truths))
-    codes = codes[places]
-    return boolean_array(codes == 1, codes == 2)
+    return truth_array(truths, places)
 
 
 def connective(is_and: bool, plans: Iterable[Plan]) -> Plan:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.catalog import builtins
+from pgsluice.row_filter.catalog import BOOL, INT4, OID, builtins
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
@@ -39,7 +39,6 @@ from pgsluice.row_filter.plan.plans import (
     Tuple,
     applied,
     call_column,
-    calling,
     folded,
     on_column,
 )
@@ -47,9 +46,7 @@ from pgsluice.row_filter.tree import columns_of, type_of
 from pgsluice.row_filter.values import ELEMENTS, NAMES, VALUE_TYPES, CannotKnow, NotReadable, Value
 from pgsluice.row_filter.values.collections import PgArray
 
-_BOOL = 16
-_OIDS = frozenset({26, 28})
-_INT4 = 23
+_OIDS = frozenset({OID, 28})  # and xid
 #: Types whose values are the same here, so a cast between them changes nothing.
 _ALIKE = (
     frozenset({"text", "varchar", "bpchar", "xml"}),
@@ -81,7 +78,7 @@ class Planner:
         """
         try:
             plan = self._plan(node)
-            return self._test(node, plan) if type_of(node) == _BOOL else plan
+            return self._test(node, plan) if type_of(node) == BOOL else plan
         except Refused as refused:
             refused.node = refused.node or node
             raise
@@ -148,7 +145,7 @@ class Planner:
         types: tuple[int, ...],
         collation: int,
         plans: Sequence[Plan] = (),
-        result_type: int = _BOOL,
+        result_type: int = BOOL,
     ) -> Site:
         """A call's site; without ``plans``, of arguments of which none is constant."""
         constants = tuple(plan.value if isinstance(plan, Constant) else ... for plan in plans)
@@ -158,11 +155,9 @@ class Planner:
     # Leaves
 
     def _column(self, node: n.Column) -> Plan:
-        slot = list(self.columns).index(node.name) if node.name in self.columns else None
-        if slot is None:
-            slot = len(self.columns)
-            self.columns[node.name] = node.type_oid
-        index, name = slot, node.name
+        name = node.name
+        self.columns.setdefault(name, node.type_oid)
+        index = list(self.columns).index(name)
         return Computed(lambda row: row[index], lambda batch: batch.array(name), is_safe=True)
 
     def _relabel(self, node: n.Relabel) -> Plan:
@@ -202,7 +197,8 @@ class Planner:
         if kernel.is_strict:
             called = applied(compute, plans, *call_column(function.signature, site, plans, types))
         else:
-            called = folded(calling(compute, [argument.run for argument in plans]), plans)
+            runs = [argument.run for argument in plans]
+            called = folded(lambda row: compute(*[argument(row) for argument in runs]), plans)
         # a cast's function may give another type than the cast, of which the bits are the same
         declared = builtins().functions.get(function.oid)
         return called if declared is None else _relabelled(called, declared.result, node.type_oid)
@@ -326,9 +322,9 @@ def _kernel(function: n.Function) -> Kernel:
 
 def _relabelled(plan: Plan, source: int, target: int) -> Plan:
     """The values of one type reinterpreted as another type with the same bits."""
-    if source == _INT4 and target in _OIDS:
+    if source == INT4 and target in _OIDS:
         return applied(lambda number: number % 2**32, [plan])
-    if source in _OIDS and target == _INT4:
+    if source in _OIDS and target == INT4:
         return applied(lambda oid: oid - 2**32 if oid >= 2**31 else oid, [plan])
     return plan
 

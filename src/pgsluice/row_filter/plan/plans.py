@@ -108,11 +108,6 @@ def strict(compute: Compute, runs: list[Run]) -> Run:
     return run
 
 
-def calling(compute: Compute, runs: list[Run]) -> Run:
-    """Call a function that accepts NULL."""
-    return lambda row: compute(*[argument(row) for argument in runs])
-
-
 def on_column(compute: Callable[[Datum], Datum], plan: Plan) -> Column | None:
     """A function of Arrow on a plan's column; None if it has none."""
     if (column := plan.column) is None:
@@ -131,10 +126,6 @@ def _operand(plan: Plan, type_oid: int) -> Column | None:
     return lambda batch: constant
 
 
-def _unread(batch: Batch) -> None:
-    """A constant that the computation knows already."""
-
-
 def call_column(
     signature: str, site: Site, plans: Sequence[Plan], types: Sequence[int]
 ) -> tuple[Column | None, bool]:
@@ -143,7 +134,9 @@ def call_column(
     if compute is None:
         return None, False
     columns = [
-        _unread if signature in SITED and isinstance(plan, Constant) else _operand(plan, type_oid)
+        (lambda batch: None)  # the computation knows the constant
+        if signature in SITED and isinstance(plan, Constant)
+        else _operand(plan, type_oid)
         for plan, type_oid in zip(plans, types, strict=True)
     ]
     ready = [item for item in columns if item is not None]

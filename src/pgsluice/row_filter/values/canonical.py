@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from pgsluice.definitions.source_tables import FIRST_NORMAL_OID
 from pgsluice.row_filter import catalog as c
 from pgsluice.row_filter.values import SUBTYPES, VALUE_TYPES, NotReadable
 from pgsluice.row_filter.values.collections import read_array
@@ -59,7 +60,7 @@ def canonical(catalog: c.Catalog, type_oid: int, text: str, typmod: int = -1) ->
         if text not in row.labels:
             raise SqlRefused(f'invalid input value for enum {row.name}: "{text}"')
         return text
-    if type_oid >= c.FIRST_NORMAL_OID:
+    if type_oid >= FIRST_NORMAL_OID:
         return text  # a user-defined type: the check of the filter refuses it
     raise not_exact(
         f"a constant of type {row.display}",
