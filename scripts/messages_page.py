@@ -43,6 +43,10 @@ On SIGHUP (`kill -HUP`), and when `pgsluice copy` asks it for a copy, a run read
 a `[[subscription]]` again: {taken} (but for its path). It also reads the statements of
 `[publications]` again. For all other settings, restart `pgsluice run CONFIG`.
 """
+_SQL_ERRORS = {
+    "SqlRefused": "A statement of `[publications]` that PostgreSQL refuses.",
+    "FilterNotExact": "A row filter that PostgreSQL accepts and pgsluice cannot evaluate exactly.",
+}
 _DEPTH = 7
 _LONG = 400
 """Alternatives of a part are shown up to so many characters in all."""
@@ -121,12 +125,12 @@ def _error_classes() -> dict[str, type[PgsluiceError]]:
         name: value
         for name, value in vars(errors).items()
         if inspect.isclass(value) and issubclass(value, PgsluiceError)
-    } | {"SqlRefused": PgsluiceError}
+    } | dict.fromkeys(_SQL_ERRORS, PgsluiceError)
 
 
 def _meaning(kind: str) -> str:
-    if kind == "SqlRefused":
-        return "A statement of `[publications]` that PostgreSQL refuses. Exit code 2."
+    if kind in _SQL_ERRORS:
+        return f"{_SQL_ERRORS[kind]} Exit code 2."
     error = _error_classes()[kind]
     doc = inspect.cleandoc(error.__doc__ or "").partition("\n\n")[0]
     doc = re.sub(r"[:;] fact(s)?:? .*", ".", " ".join(doc.split())).replace("``", "`")
@@ -181,9 +185,12 @@ def _messages_of(module: _Module) -> Iterator[Message]:
             case ast.Call(func=ast.Name(id=kind), args=[_, what, todo]) if kind in _FINDINGS:
                 yield from _rows(module, scope, "check", [what], todo)
             case ast.Call(args=args, keywords=keywords):
-                hint = next((each.value for each in keywords if each.arg == "hint"), None)
+                kind = _kind(module, node.func)
+                # PostgreSQL's hints are not on the page; those of filters that it accepts are
+                names = ("hint", "server_hint") if kind == "FilterNotExact" else ("hint",)
+                hint = next((each.value for each in keywords if each.arg in names), None)
                 if hint is not None:
-                    yield from _rows(module, scope, _kind(module, node.func), args[:1], hint)
+                    yield from _rows(module, scope, kind, args[:1], hint)
             case ast.Constant(value=str()) | ast.JoinedStr():
                 for text in _texts(module, scope, node):
                     filled = _with_values(text, module.logged.get(id(node), ()))
