@@ -27,7 +27,7 @@ from pgsluice.errors import Failure, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, Sink, TargetTable
 from pgsluice.sinks.delta.log.reading import KNOWN_TABLES
-from pgsluice.sinks.delta.ruled.maintenance import MANY_SMALL_FILES, maintain
+from pgsluice.sinks.delta.ruled.handle import MANY_SMALL_FILES
 from pgsluice.sinks.delta.sink import DeltaSink
 from pgsluice.sinks.delta.upkeep import MANY_COMMITS
 from pgsluice.sinks.fence import TableWriter
@@ -104,6 +104,12 @@ def apply_and_maintain(sink: DeltaSink, n: int, lsn: int) -> Applied:
     applied = writer.apply(net(t), Lsn(lsn))
     writer.maintain([])
     return applied
+
+
+def maintain(writer: TableWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintain a table as after many commits."""
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.MANY_COMMITS", 1)
+    writer.maintain([])
 
 
 def insert(sink: DeltaSink, id_: int, lsn: int) -> Applied:
@@ -558,7 +564,12 @@ def test_keys_of_every_type(sink: DeltaSink, kind: pa.DataType, keys: list[Any])
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("is_key", [True, False])
 def test_the_ends_of_a_type_are_written_merged_and_maintained(
-    sink: DeltaSink, kind: pa.DataType, ends: tuple[int, int], *, is_key: bool
+    sink: DeltaSink,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: pa.DataType,
+    ends: tuple[int, int],
+    *,
+    is_key: bool,
 ) -> None:
     """From 4713 BC, PostgreSQL's first day, to the last value that the column type holds."""
     schema = pa.schema(
@@ -580,7 +591,7 @@ def test_the_ends_of_a_type_are_written_merged_and_maintained(
         writer_of(sink, table).apply(net(t, table=table), Lsn(102 + 2 * i))
     seven = AddedColumn(pa.field("c", pa.int32()), pa.scalar(7, pa.int32()))
     writer_of(sink, table).alter([seven], ())
-    maintain(DeltaTable(location(sink)), LocalFolder(Path(location(sink))), [])
+    maintain(writer_of(sink, table), monkeypatch)
     content = sink.open(table, identity()).content(DeltaTable(location(sink)).version())
     assert content is not None
     kept = pa.Table.from_batches(content.rows, content.schema).sort_by("id")
@@ -622,7 +633,9 @@ def test_inexact_bounds_that_an_older_version_wrote_hide_no_rows(
 
 
 @pytest.mark.usefixtures("through_deltalake")
-def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> None:
+def test_files_are_compressed_and_have_only_exact_bounds(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of copies, appended and merged rows, and after a compaction."""
     schema = pa.schema([
         pa.field("id", pa.int64(), nullable=False), ("long", pa.decimal128(38, 0)),
@@ -643,7 +656,7 @@ def test_files_are_compressed_and_have_only_exact_bounds(sink: DeltaSink) -> Non
         t.insert(values(i + 2))
         writer_of(sink, table).apply(net(t, table=table), Lsn(101 + i))
         bounds += _columns_with_bounds(sink)
-    maintain(DeltaTable(location(sink)), LocalFolder(Path(location(sink))), [])
+    maintain(writer_of(sink, table), monkeypatch)
     assert len(DeltaTable(location(sink)).file_uris()) == 1
     found = {tuple(names) for names in [*bounds, *_columns_with_bounds(sink)]}
     of_copies, of_deltalake = ("id", "long", "short"), ("id", "short")
@@ -746,7 +759,9 @@ class TestVariants:
         texts = postgres_text(rows[column].combine_chunks()).to_pylist()
         return dict(zip(rows["id"].to_pylist(), texts, strict=True))
 
-    def test_it_is_copied_merged_added_and_maintained(self, sink: DeltaSink) -> None:
+    def test_it_is_copied_merged_added_and_maintained(
+        self, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         load(sink, row(1))  # a table without such columns becomes one with them
         writer_of(sink, VARIANT, copy=2).load(documents(VALUES).to_batches(), Lsn(110))
         assert self.read(sink) == {1: '{"a": 1}', 2: "null", 3: None}
@@ -764,7 +779,7 @@ class TestVariants:
         another = AddedColumn(pa.field("x", ARROW), value)
         wider = replace(wide, schema=wide.schema.append(another.field))
         writer_of(sink, wider, copy=2).alter([another], [])
-        maintain(DeltaTable(location(sink)), LocalFolder(location(sink)), [])
+        maintain(writer_of(sink, wider, copy=2), monkeypatch)
         assert self.read(sink) == {1: '{"a": 1}', 2: "[2.50]", 3: None, 4: None}
         assert self.read(sink, "w") == dict.fromkeys(range(1, 5))
         assert self.read(sink, "x") == dict.fromkeys(range(1, 5), "true")

@@ -319,9 +319,8 @@ class DeltaHandle(TableHandle):
         self._snapshot = keep_up(
             self._snapshot,
             keep_versions,
+            self._sink,
             bytes_written=self._bytes_written,
-            cut_retention_s=self._sink.cut_retention_s,
-            history_retention_s=self._sink.history_retention_s,
             keeps_vectors=self._is_merged_on_read,
             index=self._index if self._is_merged_on_read else None,
         )
@@ -375,12 +374,11 @@ class DeltaHandle(TableHandle):
         return self._definition(None)
 
     def _definition(self, schema: pa.Schema | None) -> list[dict[str, Any]]:
-        hours = log_hours(self._sink.cut_retention_s, self._sink.history_retention_s)
         return definition(
             self._snapshot,
             schema=schema,
             layout=self._layout,
-            properties=table_properties(hours),
+            properties=table_properties(log_hours(self._sink)),
             configured=self._properties,
             allows_vectors=self._is_merged_on_read,
         )

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -39,6 +40,9 @@ from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.lake.upkeep import files_to_rewrite, leftovers, rewritten, sidecars_of, unneeded
 from pgsluice.stores.local import TEMPORARY_FOLDER
 
+if TYPE_CHECKING:
+    from pgsluice.sinks.delta.sink import DeltaSink
+
 MAINTAINED = "pgsluice.maintained"
 _RETENTIONS = {"delta.logRetentionDuration": 720, "delta.deletedFileRetentionDuration": 168}
 """Delta's properties of a retention, with the default in hours."""
@@ -52,15 +56,12 @@ CHECKPOINT_EVERY = 20
 file each."""
 
 
-def whole_hours(seconds: float) -> int:
-    """Seconds as hours, rounded up, because Delta's retention is in hours."""
-    return math.ceil(seconds / 3600)
-
-
-def log_hours(cut_retention_s: float, history_retention_s: float) -> int:
+def log_hours(sink: DeltaSink) -> int:
     """How many hours the log has to reach back, for readers of consistent checkpoints and of other
-    versions."""
-    return max(1, whole_hours(2 * cut_retention_s), whole_hours(history_retention_s))
+    versions; rounded up, because Delta's retention is in hours."""
+    return max(
+        1, *(math.ceil(s / 3600) for s in (2 * sink.cut_retention_s, sink.history_retention_s))
+    )
 
 
 def table_properties(hours: int) -> dict[str, str | None]:
@@ -78,7 +79,7 @@ def table_properties(hours: int) -> dict[str, str | None]:
     }
 
 
-def keep_log(handle: DeltaTable, hours: int) -> None:
+def _keep_log(handle: DeltaTable, hours: int) -> None:
     """Extend the retentions of an existing table to the configured one: of the log, and of its
     entries for removed files, without which these files look like those of killed attempts."""
     wanted = {}
@@ -94,25 +95,29 @@ def keep_log(handle: DeltaTable, hours: int) -> None:
             )
 
 
-def is_due(commits: int, bytes_written: int, sizes: Iterable[int]) -> bool:
+def is_due(snapshot: DeltaSnapshot, bytes_written: int) -> bool:
     """Whether enough has been written since the last maintenance.
 
     Args:
-        commits: the number of commits since then.
         bytes_written: the size of the newest commit's files in bytes.
-        sizes: the sizes of the live files in bytes.
     """
+    commits = _commits_since(snapshot)
     written = commits * bytes_written
-    return commits >= MANY_COMMITS or (written >= LITTLE_BYTES and written >= 2 * sum(sizes))
+    live = sum(file.size for file in snapshot.files.values())
+    return commits >= MANY_COMMITS or (written >= LITTLE_BYTES and written >= 2 * live)
+
+
+def _commits_since(snapshot: DeltaSnapshot) -> int:
+    """The number of commits since the last maintenance."""
+    return snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
 
 
 def keep_up(
     snapshot: DeltaSnapshot,
     keep_versions: Iterable[int],
+    sink: DeltaSink,
     *,
     bytes_written: int,
-    cut_retention_s: float,
-    history_retention_s: float,
     keeps_vectors: bool,
     index: KeyIndex | None,
 ) -> DeltaSnapshot:
@@ -120,9 +125,8 @@ def keep_up(
 
     Args:
         snapshot: the newest version.
-        bytes_written: bytes of the batch's files.
         keep_versions: whose files stay, however old they are.
-        history_retention_s: files that were replaced later than this stay, too.
+        bytes_written: bytes of the batch's files.
         keeps_vectors: otherwise the deletion vectors of earlier merges are disabled.
         index: gets the keys of files that are rewritten.
 
@@ -130,20 +134,16 @@ def keep_up(
         the newest version afterwards.
     """
     before = snapshot.version - 1
-    hours = log_hours(cut_retention_s, history_retention_s)
     with suppress(Overtaken):
         if not keeps_vectors and was_merged_on_read(snapshot.configuration):
             snapshot = drop_vectors(snapshot)
         if chosen := files_to_rewrite(snapshot):
             snapshot = rewrite(snapshot, chosen, index)
-        commits = snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
-        sizes = (file.size for file in snapshot.files.values())
-        has_much_written = is_due(commits, bytes_written, sizes)
         is_at_checkpoint = snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY
-        if is_at_checkpoint or commits >= MANY_COMMITS:
-            _write_checkpoint(snapshot, hours)
-        if has_much_written:
-            snapshot = _delete_files(snapshot, {*keep_versions}, history_retention_s)
+        if is_at_checkpoint or _commits_since(snapshot) >= MANY_COMMITS:
+            write_checkpoint(snapshot, sink)
+        if is_due(snapshot, bytes_written):
+            snapshot = delete_files(snapshot, keep_versions, sink.history_retention_s)
     return snapshot
 
 
@@ -204,11 +204,11 @@ def _still_ours(snapshot: DeltaSnapshot) -> dict[str, int]:
     return {commit_marker.VERSION: snapshot.version + 1}
 
 
-def _write_checkpoint(snapshot: DeltaSnapshot, log_hours: int) -> None:
+def write_checkpoint(snapshot: DeltaSnapshot, sink: DeltaSink) -> None:
     """Write a checkpoint, and delete log files that are older than needed."""
     with suppress(DeltaError):  # others commit or clean up; the next time will do
         table = DeltaTable(snapshot.folder.uri, storage_options=snapshot.folder.storage_options())
-        keep_log(table, log_hours)
+        _keep_log(table, log_hours(sink))
         table.create_checkpoint()
         # The commits before it are deleted next.
         written = (f"{table.version():020}.checkpoint.parquet", "_last_checkpoint")
@@ -216,12 +216,16 @@ def _write_checkpoint(snapshot: DeltaSnapshot, log_hours: int) -> None:
         table.cleanup_metadata()
 
 
-def _delete_files(
-    snapshot: DeltaSnapshot, keep: set[int], history_retention_s: float
+def delete_files(
+    snapshot: DeltaSnapshot, keep_versions: Iterable[int], history_retention_s: float
 ) -> DeltaSnapshot:
-    """Delete the files that no version in use needs."""
+    """Delete the files that no version in use needs (:func:`.lake.upkeep.unneeded`).
+
+    Raises:
+        Overtaken: another commit came first.
+    """
     folder = snapshot.folder
-    gone, remaining = unneeded(snapshot, keep, history_retention_s)
+    gone, remaining = unneeded(snapshot, {*keep_versions}, history_retention_s)
     folder.delete(*gone, *sidecars_of(folder, gone))
     done = {MAINTAINED: snapshot.version + 1, **_still_ours(snapshot)}
     made = replace(commit(snapshot, "VACUUM END", [], transactions=done), removed=remaining)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -32,7 +33,6 @@ from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.commit import statistics_text
 from pgsluice.sinks.delta.log.durability import settle_through
 from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
-from pgsluice.sinks.delta.ruled.maintenance import maintain
 from pgsluice.sinks.delta.ruled.merge import (
     merge,
     read_and_resolve,
@@ -43,7 +43,10 @@ from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import altered_rows, altered_schema, fitting_rows
 from pgsluice.sinks.lake.edit import bytes_of
+from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.opened_table import target_trouble
+
+MANY_SMALL_FILES = 8
 
 _STORE = re.compile(
     r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"
@@ -115,17 +118,26 @@ class RuledHandle(DeltaHandle):
         return False
 
     def maintain(self, keep_versions: Iterable[int]) -> bool:
-        delta = self._opened()
-        commits = self.version - (delta.transaction_version(upkeep.MAINTAINED) or 0)
-        sizes = [file.size for file in self._snapshot.files.values()]
-        if not upkeep.is_due(commits, self._bytes_written, sizes):
+        """Join small files by deltalake, and delete unneeded ones; nothing, if another commit comes
+        first."""
+        if not upkeep.is_due(self._snapshot, self._bytes_written):
             return False
-        sink, folder = self._sink, self._snapshot.folder
-        history_s = sink.history_retention_s
-        upkeep.keep_log(delta, upkeep.log_hours(sink.cut_retention_s, history_s))
-        hours = upkeep.whole_hours(history_s)
-        maintain(delta, folder, keep_versions, history_hours=hours)
+        sizes = [file.size for file in self._snapshot.files.values()]
+        with suppress(Overtaken):
+            if sum(size < TARGET_FILE_BYTES // 2 for size in sizes) >= MANY_SMALL_FILES:
+                self._write(self._compact)
+            upkeep.write_checkpoint(self._snapshot, self._sink)
+            upkeep.delete_files(self._snapshot, keep_versions, self._sink.history_retention_s)
         return True
+
+    def _compact(self) -> bool:
+        delta = self._opened()
+        metrics = delta.optimize.compact(
+            target_size=TARGET_FILE_BYTES,
+            writer_properties=writer_properties(columns.existing_schema(delta)),
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+        return bool(metrics["numFilesAdded"])
 
     def _opened(self) -> DeltaTable:
         """The table at the handle's version."""
