@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from pgsluice.changes.net import NetChanges
@@ -22,23 +24,12 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.config.values.target_names import TargetNames
 from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
-from pgsluice.lsn import Lsn
 from pgsluice.shown import shown
-from pgsluice.sinks.contract import (
-    AddedColumn,
-    Applied,
-    Sink,
-    StagedChanges,
-    StagedRows,
-    TableHandle,
-    TargetContent,
-    TargetTable,
-)
+from pgsluice.sinks.contract import AddedColumn, Sink, TableHandle, TargetContent, TargetTable
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.verification import TargetRows
 
 Item = TypeVar("Item")
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 _NOT_OURS = "{} (at the target)"
 """What the source's side calls a column of the target that no source column can be."""
 
@@ -63,21 +54,6 @@ class _Columns:
             return self._at_source[name]
         return _NOT_OURS.format(name) if name in self._at_target else name
 
-    def schema(self, schema: pa.Schema) -> pa.Schema:
-        return _schema(schema, self.at_target)
-
-    def table(self, rows: pa.Table) -> pa.Table:
-        return _rows(rows, self.at_target)
-
-    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return (_rows(batch, self.at_target) for batch in self.of_source(rows))
-
-    def source_schema(self, schema: pa.Schema) -> pa.Schema:
-        return _schema(schema, self.at_source)
-
-    def source_batches(self, rows: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return (_rows(batch, self.at_source) for batch in rows)
-
     def of_source(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items; errors on the way to them name the source's columns."""
         try:
@@ -99,30 +75,40 @@ class _Columns:
                 error.facts["column"] = column
             raise
 
-    def changes(self, net: NetChanges) -> NetChanges:
-        return replace(
-            net,
-            schema=self.schema(net.schema),
-            key=tuple(map(self.at_target, net.key)),
-            rows=self.table(net.rows),
-            absent={self.at_target(name): mask for name, mask in net.absent.items()},
-            source_keys=self.table(net.source_keys),
-            deletes=self.table(net.deletes),
-            unproved=None if net.unproved is None else self._unproved(net.unproved),
-            whole_rows=None if net.whole_rows is None else self._whole_rows(net.whole_rows),
-        )
+    def translated(self, value: Any, name_of: Callable[[str], str]) -> Any:
+        """A value that a method of :class:`.TableHandle` takes or returns, with other names of
+        columns; its type says where it has some."""
 
-    def _unproved(self, unproved: UnprovedKeys) -> UnprovedKeys:
-        keys = self.table(unproved.keys)
-        return _RenamedKeys(keys, unproved.is_new, unproved.positions, unproved)
+        def other(part: Any) -> Any:
+            return self.translated(part, name_of)
 
-    def _whole_rows(self, whole: WholeRows) -> WholeRows:
-        return replace(
-            whole,
-            columns=tuple(map(self.at_target, whole.columns)),
-            values=self.table(whole.values),
-            rows=self.table(whole.rows),
-        )
+        match value:
+            case str():
+                return name_of(value)
+            case pa.Field():
+                return value.with_name(name_of(value.name))
+            case pa.Schema():
+                return pa.schema(map(other, value), value.metadata)
+            case pa.Table() | pa.RecordBatch():
+                if not value.schema.names:  # which have a number all the same
+                    return value
+                return type(value).from_arrays(value.columns, schema=other(value.schema))
+            case UnprovedKeys():
+                return _RenamedKeys(other(value.keys), value.is_new, value.positions, value)
+            case TableComments():
+                return replace(value, columns=other(value.columns))
+            case NetChanges() | WholeRows() | AddedColumn() | TargetContent():
+                parts = {each.name: getattr(value, each.name) for each in fields(value)}
+                return replace(value, **{name: other(part) for name, part in parts.items()})
+            case dict():
+                return {name_of(name): part for name, part in value.items()}
+            case list() | tuple():
+                return type(value)(map(other, value))
+            case np.ndarray() | pa.Scalar():
+                return value
+            case Iterable():
+                return map(other, self.of_source(value))
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +121,12 @@ class _RenamedKeys(UnprovedKeys):
         self.at_source.refuse_shared(found, table)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenamedTable(TargetTable):
     """A table with the names at the target; messages have those at the source."""
 
-    source_title: str = ""
-    source_names: Mapping[str, str] = field(default_factory=dict)
+    source_title: str
+    columns: _Columns
 
     @property
     def title(self) -> str:
@@ -148,7 +134,7 @@ class RenamedTable(TargetTable):
 
     @property
     def source_key(self) -> tuple[str, ...]:
-        return tuple(self.source_names.get(name, name) for name in self.key)
+        return tuple(map(self.columns.at_source, self.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +158,15 @@ class RenamingSink:
         renamed = self.names.columns(table.title)
         columns = _Columns(renamed)
         namespace, name = self.names.table(table.namespace, table.name)
-        at_source = {each.name: getattr(table, each.name) for each in fields(TargetTable)}
+        of_table = {each.name: getattr(table, each.name) for each in fields(TargetTable)}
         at_target = {
             "namespace": namespace,
             "name": name,
-            "schema": columns.schema(table.schema),
-            "key": tuple(map(columns.at_target, table.key)),
+            "schema": columns.translated(table.schema, columns.at_target),
+            "key": columns.translated(table.key, columns.at_target),
         }
-        source_names = {given: column for column, given in renamed.items()}
         handle = self.sink.open(
-            RenamedTable(
-                **{**at_source, **at_target}, source_title=table.title, source_names=source_names
-            ),
+            RenamedTable(**{**of_table, **at_target}, source_title=table.title, columns=columns),
             identity,
         )
         return cast(TableHandle, _RenamedHandle(handle, columns)) if renamed else handle
@@ -198,16 +181,19 @@ class _SourceRows:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.columns.source_schema(self.rows.schema)
+        return self._at_source(self.rows.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        at_target = [*map(self.columns.at_target, columns)]
-        yield from self.columns.source_batches(self.rows.batches(at_target))
+        yield from self._at_source(self.rows.batches([*map(self.columns.at_target, columns)]))
+
+    def _at_source(self, value: Any) -> Any:
+        return self.columns.translated(value, self.columns.at_source)
 
 
 def schema_at_target(schema: pa.Schema, names: TargetNames, title: str) -> pa.Schema:
     """The columns of a table with their names at the target."""
-    return _Columns(names.columns(title)).schema(schema)
+    given = names.columns(title)
+    return pa.schema([field.with_name(given.get(field.name, field.name)) for field in schema])
 
 
 def rows_at_source(rows: TargetRows, names: TargetNames, title: str) -> TargetRows:
@@ -217,8 +203,8 @@ def rows_at_source(rows: TargetRows, names: TargetNames, title: str) -> TargetRo
 
 
 class _RenamedHandle:
-    """A target table, with the source's names of its columns. The methods of
-    :class:`.TableHandle` that have no columns are those of the wrapped handle.
+    """A target table, with the source's names of its columns in all that methods of
+    :class:`.TableHandle` take and return.
 
     Args:
         handle: knows the names at the target.
@@ -230,96 +216,11 @@ class _RenamedHandle:
         self._columns = columns
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
+        found = getattr(self._handle, name)
+        return partial(self._call, found) if callable(found) else found
 
-    def schema(self) -> pa.Schema | None:
-        schema = self._handle.schema()
-        return None if schema is None else self._columns.source_schema(schema)
-
-    def load(self, rows: Iterable[pa.RecordBatch], position: Lsn) -> Applied:
-        with self._columns.named():
-            return self._handle.load(self._columns.batches(rows), position)
-
-    def target_types(self, schema: pa.Schema) -> pa.Schema:
-        with self._columns.named():
-            types = self._handle.target_types(self._columns.schema(schema))
-            return self._columns.source_schema(types)
-
-    def alter(
-        self, added: Sequence[AddedColumn], widened: Sequence[pa.Field], position: Lsn
-    ) -> Applied:
-        with self._columns.named():
-            renamed = [replace(each, field=self._renamed(each.field)) for each in added]
-            return self._handle.alter(renamed, [*map(self._renamed, widened)], position)
-
-    def _renamed(self, column: pa.Field) -> pa.Field:
-        return column.with_name(self._columns.at_target(column.name))
-
-    def comments(self) -> TableComments | None:
-        comments = self._handle.comments()
-        return None if comments is None else _comments(comments, self._columns.at_source)
-
-    def comment(self, comments: TableComments, position: Lsn) -> Applied:
-        return self._handle.comment(_comments(comments, self._columns.at_target), position)
-
-    def apply(self, changes: NetChanges, position: Lsn) -> Applied:
-        with self._columns.named():
-            return self._handle.apply(self._columns.changes(changes), position)
-
-    def content(self, version: int) -> TargetContent | None:
-        content = self._handle.content(version)
-        if content is None:
-            return None
-        schema = self._columns.source_schema(content.schema)
-        return replace(content, schema=schema, rows=self._columns.source_batches(content.rows))
-
-    def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch] | None:
-        batches = self._handle.keys([*map(self._columns.at_target, columns)])
-        return None if batches is None else self._columns.source_batches(batches)
-
-    def stage_load(self, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        with self._columns.named():
-            return self._handle.stage_load(self._columns.batches(rows))
-
-    def commit_load(self, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        with self._columns.named():
-            return self._handle.commit_load(staged, position)
-
-    def stage_rows(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-        with self._columns.named():
-            return self._handle.stage_rows(
-                self._columns.schema(schema), self._columns.batches(rows)
-            )
-
-    def append(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        with self._columns.named():
-            return self._handle.append(self._columns.schema(schema), staged, position)
-
-    def load_versions(
-        self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn
-    ) -> Applied:
-        with self._columns.named():
-            return self._handle.load_versions(self._columns.schema(schema), staged, position)
-
-    def stage_changes(self, pieces: Iterable[NetChanges]) -> StagedChanges:
-        with self._columns.named():
-            pieces = self._columns.of_source(pieces)
-            return self._handle.stage_changes(map(self._columns.changes, pieces))
-
-    def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
-        with self._columns.named():
-            return self._handle.commit_changes(staged, position)
-
-
-def _schema(schema: pa.Schema, name_of: Callable[[str], str]) -> pa.Schema:
-    return pa.schema([each.with_name(name_of(each.name)) for each in schema], schema.metadata)
-
-
-def _rows(rows: Rows, name_of: Callable[[str], str]) -> Rows:
-    if not rows.schema.names:  # which have a number all the same
-        return rows
-    return type(rows).from_arrays(rows.columns, schema=_schema(rows.schema, name_of))
-
-
-def _comments(comments: TableComments, name_of: Callable[[str], str]) -> TableComments:
-    return replace(comments, columns={name_of(n): text for n, text in comments.columns.items()})
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        columns = self._columns
+        with columns.named():
+            taken = [columns.translated(each, columns.at_target) for each in arguments]
+            return columns.translated(method(*taken), columns.at_source)
